@@ -1,0 +1,30 @@
+# One command per need; `make` alone explains them.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+PYTHON ?= python3
+VENV := .venv
+UV_VERSION := 0.13.8
+BIN := $(VENV)/bin
+# The environment is made again when the lock file or the project changes, and not otherwise.
+STAMP := $(VENV)/.made-from-lock
+
+.PHONY: help env lock demo test lint types walls clean
+
+help: ## explain every target
+	@grep -hE '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
+
+env: $(STAMP) ## make .venv from the lock file (Python >= 3.11 is all it needs)
+
+$(STAMP): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "make env: $(PYTHON) is older than 3.11; name another one: make env PYTHON=python3.12" >&2; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
+	@VIRTUAL_ENV=$(VENV) $(BIN)/uv pip sync --quiet --require-hashes requirements.lock
+	@VIRTUAL_ENV=$(VENV) $(BIN)/uv pip install --quiet --no-deps --no-build-isolation --editable .
+	@touch $(STAMP)
+
+lock: ## write requirements.lock anew from pyproject.toml
+	@test -x $(BIN)/uv || { $(PYTHON) -m venv $(VENV) && $(BIN)/python -m pip install --quiet uv==$(UV_VERSION); }
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links \
+	  --group dev pyproject.toml --custom-compile-command "make lock" --output-file requirements.lock
