@@ -1,0 +1,121 @@
+"""The Bus protocol: what services need of a message bus. `nats_bus` and `memory_bus` pass one conformance suite."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import datetime
+from typing import Protocol
+
+import msgspec
+
+from libs.common.delivery import Verdict
+from libs.common.events import Event
+
+
+class Unreadable(msgspec.Struct, frozen=True, kw_only=True):
+    """Stands where an event should be: bytes that nobody could read, and why."""
+
+    reason: str
+    payload: bytes
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True):
+    """One message as the stream holds it."""
+
+    subject: str
+    event: Event | Unreadable
+    sequence: int
+    published_at: datetime
+    headers: Mapping[str, str] = {}  # traceparent
+    redelivered: bool = False
+
+
+class Durable(msgspec.Struct, frozen=True, kw_only=True):
+    """A shared, acknowledged consumer: its name and the one filter it has."""
+
+    name: str
+    filter: str
+    ack_wait_seconds: float = 30.0
+
+
+class Opened(msgspec.Struct, frozen=True, kw_only=True):
+    """Someone follows from here on: the stream's incarnation, and its last sequence when they began."""
+
+    incarnation: str
+    last_sequence: int
+
+
+class BusError(Exception):
+    """The bus did not do it: unreachable, refused, or too slow. The text names server and subject."""
+
+
+class StreamFull(BusError):
+    """The stream has no room for another subject (JetStream 10077): not ready until it has."""
+
+
+class NoStream(BusError):
+    """The stream does not exist (any more): the watcher provisions it, everyone else waits."""
+
+
+class WrongLastSequence(BusError):
+    """Somebody else has published to this subject since (JetStream 10071, 10164): read it, then decide."""
+
+
+class Follower(Protocol):
+    """What `follow` feeds, in stream order; all calls are synchronous and must be quick."""
+
+    def begin(self, opened: Opened) -> None:
+        """A consumer has been made anew. Another incarnation than before: everything known is void."""
+
+    def apply(self, message: Message) -> None:
+        """The next message."""
+
+    def caught_up(self) -> None:
+        """Every subject's last message as of `begin` has been applied."""
+
+    def lost(self, reason: str) -> None:
+        """The connection to the stream is gone for now; what is known is stale from here on."""
+
+
+class Bus(Protocol):
+    """Publish, share work, follow. Every method ends by its own deadline or by cancellation."""
+
+    @property
+    def incarnation(self) -> str:
+        """The stream's creation time as last seen; "" while no stream is known."""
+
+    async def publish(
+        self,
+        event: Event,
+        *,
+        expected_sequence: int | None = None,
+        ttl_seconds: int | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> int:
+        """Publish to the event's own subject; return the stream sequence.
+
+        `expected_sequence` is the last sequence that the caller knows of this subject, 0 for none, None for
+        "whatever it is". Raises WrongLastSequence, StreamFull, NoStream or BusError.
+        """
+
+    async def last(self, subject: str) -> Message | None:
+        """The last message of a subject, None if there is none. Raises NoStream or BusError."""
+
+    async def provision(self, durables: tuple[Durable, ...], *, max_bytes: int) -> str:
+        """Make or repair the stream and its durables; return the incarnation. Only the watcher calls it."""
+
+    async def consume(
+        self, durable: Durable, handle: Callable[[Message], Awaitable[Verdict]], *, in_flight: int
+    ) -> None:
+        """Hand every message of the durable to `handle`, at most `in_flight` at once, and carry out its verdict.
+
+        Long handling is kept alive with in-progress marks. Ends only by cancellation: then nothing new is
+        fetched, handlers in flight are finished (bounded), the rest is handed back at once.
+        """
+
+    async def follow(self, name: str, filter_subject: str, follower: Follower) -> None:
+        """Feed `follower` with the last message of each subject, then live ones. Ends only by cancellation."""
+
+    def problems(self) -> tuple[str, ...]:
+        """Why the bus is not usable right now, in words for /readyz; empty when it is."""
+
+    async def close(self) -> None:
+        """Drain and disconnect, within a few seconds."""

@@ -1,0 +1,79 @@
+"""What follows from an error: handlers return or raise, and this one table decides; they never ack."""
+
+from typing import Final
+
+import msgspec
+
+RETRY_FIRST_SECONDS: Final = 0.5
+RETRY_CAP_SECONDS: Final = 60.0
+UNCLASSIFIED_ATTEMPTS: Final = (
+    10  # an unforeseen exception this often in a row: a defect, not the world's mood
+)
+
+
+class TemporaryError(Exception):
+    """The world's fault: retried for ever with capped, jittered back-off.
+
+    `reason` is a short stable word group ("Kubernetes refused the patch twice"): attempts are counted per
+    reason. `retry_after_seconds` is what the other side asked for (429 Retry-After), None if it did not.
+    """
+
+    def __init__(self, reason: str, detail: str = "", *, retry_after_seconds: float | None = None) -> None:
+        super().__init__(f"{reason}: {detail}" if detail else reason)
+        self.reason = reason
+        self.retry_after_seconds = retry_after_seconds
+
+
+class PermanentError(Exception):
+    """The message's own fault: no retry can help, it is put aside with the reason."""
+
+
+class Ack(msgspec.Struct, frozen=True):
+    """Handled; forget it."""
+
+
+class Nak(msgspec.Struct, frozen=True):
+    """To be delivered again after that many seconds."""
+
+    delay_seconds: float
+    reason: str
+
+
+class PutAside(msgspec.Struct, frozen=True):
+    """To be published as a DeadLetter with this reason, then acknowledged."""
+
+    reason: str
+
+
+Verdict = Ack | Nak | PutAside
+
+
+def verdict(error: Exception | None, attempt: int, jitter: float) -> Verdict:
+    """What becomes of a message whose handler ended like this.
+
+    `attempt` counts consecutive failures of the same (kind, name, reason), from 1; `jitter` is uniform in
+    [0, 1). Only permanent errors and a long row of unforeseen exceptions end as a dead letter.
+    """
+    match error:
+        case None:
+            return Ack()
+        case TemporaryError():
+            asked = error.retry_after_seconds
+            return Nak(max(backoff_seconds(attempt, jitter), asked or 0.0), str(error))
+        case PermanentError():
+            return PutAside(str(error))
+        case _ if attempt >= UNCLASSIFIED_ATTEMPTS:
+            return PutAside(f"{type(error).__name__}: {error} ({attempt} times in a row)")
+        case _:
+            return Nak(backoff_seconds(attempt, jitter), f"{type(error).__name__}: {error}")
+
+
+def backoff_seconds(attempt: int, jitter: float) -> float:
+    """0.5 s doubling to 60 s, of which a random half is waited: within [half, whole] of the step."""
+    step = min(RETRY_CAP_SECONDS, RETRY_FIRST_SECONDS * 2.0 ** min(attempt - 1, 16))
+    return step * (0.5 + 0.5 * jitter)
+
+
+def failure_reason(error: Exception) -> str:
+    """The stable key under which consecutive failures are counted."""
+    return error.reason if isinstance(error, TemporaryError) else type(error).__name__

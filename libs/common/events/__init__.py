@@ -1,0 +1,58 @@
+"""The schema of every message: frozen structs, tagged with a version, JSON on the wire."""
+
+from typing import Final
+
+import msgspec
+
+from libs.common.events.decisions import DeadLetter, Decided
+from libs.common.events.from_metadata import EnrichedNodeGone, NodeEnriched, NodeUnreachable
+from libs.common.events.from_watcher import Leading, NodeGone, NodeObserved, ObservedOrder, SnapshotComplete
+
+__all__ = [
+    "MAX_EVENT_BYTES",
+    "DeadLetter",
+    "Decided",
+    "EnrichedNode",
+    "EnrichedNodeGone",
+    "Event",
+    "EventError",
+    "Leading",
+    "NodeEnriched",
+    "NodeGone",
+    "NodeObserved",
+    "NodeUnreachable",
+    "ObservedNode",
+    "ObservedOrder",
+    "SnapshotComplete",
+    "decode",
+    "encode",
+]
+
+ObservedNode = NodeObserved | NodeGone
+EnrichedNode = NodeEnriched | NodeUnreachable | EnrichedNodeGone
+Event = ObservedNode | EnrichedNode | SnapshotComplete | Leading | Decided | DeadLetter
+
+MAX_EVENT_BYTES: Final = 256 * 1024  # far above any node we know; a larger one is refused, not truncated
+
+_encoder = msgspec.json.Encoder()
+_decoder: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event)
+
+
+class EventError(Exception):
+    """Bytes that are no event of this schema; the message says where it broke."""
+
+
+def encode(event: Event) -> bytes:
+    """JSON of the event. Raises EventError when it is larger than MAX_EVENT_BYTES."""
+    data = _encoder.encode(event)
+    if len(data) > MAX_EVENT_BYTES:
+        raise EventError(f"{type(event).__name__} has {len(data)} bytes, the limit is {MAX_EVENT_BYTES}")
+    return data
+
+
+def decode(data: bytes) -> Event:
+    """The event in these bytes. Raises EventError on anything that is none, however it is broken."""
+    try:
+        return _decoder.decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise EventError(f"not an event of this schema: {error}") from error

@@ -1,0 +1,65 @@
+"""What the watcher says: Nodes as Kubernetes holds them, how complete that is, and who leads."""
+
+from datetime import datetime
+
+import msgspec
+
+from libs.common.node import Node
+
+
+class ObservedOrder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, order=True):
+    """Where an observation stands among others of its subject, within one incarnation of the stream.
+
+    The epoch counts leaders; resourceVersion is the API server's (comparable integers, KEP-5504).
+    """
+
+    epoch: int
+    resource_version: int
+
+
+class NodeObserved(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="event", tag="NodeObserved.v1"
+):
+    """This is how the Node is."""
+
+    incarnation: str
+    order: ObservedOrder
+    node: Node
+    observed_at: datetime
+
+
+class NodeGone(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="event", tag="NodeGone.v1"
+):
+    """No Node of that name and uid exists any more."""
+
+    incarnation: str
+    order: ObservedOrder
+    name: str
+    uid: str
+    observed_at: datetime
+
+
+class SnapshotComplete(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    omit_defaults=True,
+    tag_field="event",
+    tag="SnapshotComplete.v1",
+):
+    """Every Node that a list returned has been published to this incarnation of the stream."""
+
+    incarnation: str
+    epoch: int
+    nodes: int
+
+
+class Leading(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="event", tag="Leading.v1"
+):
+    """Said by the leader at each renewal of its Lease; expires with the renew deadline."""
+
+    incarnation: str
+    epoch: int
+    holder: str

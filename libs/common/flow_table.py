@@ -1,0 +1,116 @@
+"""The table that a follower keeps: the last message of each subject, and whether that is all there is."""
+
+from collections.abc import Callable
+
+from libs.common.bus import Message, Opened, Unreadable
+from libs.common.events import Leading, SnapshotComplete
+from libs.common.ordering import incarnation_of
+from libs.common.subjects import SNAPSHOT
+
+
+class FlowTable:
+    """A bus `Follower` that keeps what it hears and knows when that is complete.
+
+    Complete = every subject's last message of the present incarnation applied, and a SnapshotComplete of
+    that incarnation among them: an empty table is not a complete one. `on_message` hears each message after
+    it was kept; `on_void` hears that everything known so far is void (another incarnation).
+    """
+
+    def __init__(
+        self,
+        *,
+        clock: Callable[[], float],
+        on_message: Callable[[Message], None] = lambda message: None,
+        on_void: Callable[[], None] = lambda: None,
+        on_caught_up: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`clock` is monotonic, in seconds."""
+        self._clock = clock
+        self._on_message = on_message
+        self._on_void = on_void
+        self._on_caught_up = on_caught_up
+        self._messages: dict[str, Message] = {}
+        self._replayed: set[str] = set()
+        self._incarnation = ""
+        self._lost = "not connected yet"
+        self._replaying = True
+        self._led_at: float | None = None
+        self._epoch = 0
+
+    @property
+    def incarnation(self) -> str:
+        """That of the stream which is followed; "" before the first."""
+        return self._incarnation
+
+    @property
+    def complete(self) -> bool:
+        """Whether the table holds all there is, as of now."""
+        return not self.problems()
+
+    @property
+    def epoch(self) -> int:
+        """The greatest epoch of a Leading heard in this incarnation, 0 for none."""
+        return self._epoch
+
+    def problems(self) -> tuple[str, ...]:
+        """Why the table is not complete, in words for /readyz."""
+        if self._lost:
+            return (f"the flow is not followed: {self._lost}",)
+        if self._replaying:
+            return ("the flow is still being read from its beginning",)
+        if not self._snapshot_held():
+            return ("no complete snapshot of the cluster has been published to this stream yet (watcher)",)
+        return ()
+
+    def seconds_since_leading(self) -> float | None:
+        """How long ago a leader was last heard live, None if never."""
+        return None if self._led_at is None else self._clock() - self._led_at
+
+    def last(self, subject: str) -> Message | None:
+        """The last message of a subject."""
+        return self._messages.get(subject)
+
+    def under(self, prefix: str) -> list[Message]:
+        """The last messages of every subject below a prefix, in no particular order."""
+        head = prefix + "."
+        return [message for subject, message in self._messages.items() if subject.startswith(head)]
+
+    # ---- bus.Follower
+
+    def begin(self, opened: Opened) -> None:
+        if opened.incarnation != self._incarnation:
+            self._messages.clear()
+            self._epoch = 0
+            self._led_at = None
+            self._incarnation = opened.incarnation
+            self._on_void()
+        self._replayed.clear()
+        self._replaying = True
+        self._lost = ""
+
+    def apply(self, message: Message) -> None:
+        self._replayed.add(message.subject)
+        if isinstance(message.event, Unreadable):
+            return  # its consumer puts it aside; a table holds what can be read
+        if incarnation_of(message.event) != self._incarnation:
+            return  # written by someone who has not seen that the stream is another one
+        if isinstance(message.event, Leading):
+            if message.event.epoch < self._epoch:
+                return  # a former leader: ignored, not obeyed
+            self._epoch = message.event.epoch
+            self._led_at = self._clock()
+        self._messages[message.subject] = message
+        self._on_message(message)
+
+    def caught_up(self) -> None:
+        for subject in self._messages.keys() - self._replayed:
+            del self._messages[subject]  # aged out while we were away
+        self._replaying = False
+        self._on_caught_up()
+
+    def lost(self, reason: str) -> None:
+        self._lost = reason or "connection lost"
+
+    def _snapshot_held(self) -> bool:
+        message = self._messages.get(SNAPSHOT)
+        return message is not None and isinstance(message.event, SnapshotComplete)

@@ -1,0 +1,78 @@
+"""What Talos says of one machine: facts, and why there are none."""
+
+from datetime import datetime
+from typing import Literal
+
+import msgspec
+
+
+class PlatformMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """PlatformMetadatas.talos.dev; "" where Talos reports nothing."""
+
+    platform: str = ""
+    hostname: str = ""
+    region: str = ""
+    zone: str = ""
+    instance_type: str = ""
+    instance_id: str = ""
+    provider_id: str = ""
+    spot: bool = False
+    internal_dns: str = ""
+    external_dns: str = ""
+    tags: dict[str, str] = {}
+
+
+class SystemInformation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """SystemInformations.hardware.talos.dev (SMBIOS); absent as a whole in container mode."""
+
+    manufacturer: str = ""
+    product_name: str = ""
+    version: str = ""
+    serial_number: str = ""
+    uuid: str = ""
+    wake_up_type: str = ""
+    sku_number: str = ""
+
+
+class AddressStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One AddressStatuses.net.talos.dev; `address` is a prefix such as "10.0.0.5/24"."""
+
+    address: str
+    link: str
+    scope: int = 0  # rtnetlink: 0 global, 200 site, 253 link, 254 host
+    flags: int = 0  # IFA_F_*: 1 temporary, 128 permanent
+
+
+class MachineFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """All that one look at a machine gave; `addresses` in Talos's own order (by id)."""
+
+    platform: PlatformMetadata
+    system: SystemInformation | None = None
+    addresses: tuple[AddressStatus, ...] = ()
+    node_name: str = ""  # Nodename: what Talos says its kubelet registers as; "" when not known yet
+    cluster_name: str = ""  # cluster Info, from the machine config
+    looked_at: datetime  # when the look began
+    node_ip: str  # which of the provided node IPs answered
+
+
+FaultKind = Literal[
+    "not_found",  # the resource does not exist (yet) on a machine that answers
+    "refused",  # nobody listens, or the control plane could not dial the machine
+    "timeout",
+    "certificate",  # ours was not accepted, or theirs is not trusted
+    "permission",  # our role may not read that resource
+    "wrong_machine",  # another machine answers at that address
+    "invalid",  # bytes or values that no Talos would send
+    "no_endpoint",  # no Talos endpoint or no credentials to ask with
+    "bad_node_ip",  # provided-node-ip is not an address that we dial
+    "internal",  # Talos answered with an error of its own
+]
+
+
+class MachineFault(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Why a machine gave no facts, in words that an operator can act on."""
+
+    kind: FaultKind
+    step: str  # what was being asked: "PlatformMetadata", "connect", ...
+    endpoint: str = ""  # which Talos endpoint was asked, and for which machine
+    message: str

@@ -1,0 +1,144 @@
+"""The part of a Kubernetes Node that we read, in Kubernetes' own shape and names (core/v1)."""
+
+from datetime import datetime
+
+import msgspec
+
+PROVIDED_NODE_IP = (
+    "alpha.kubernetes.io/provided-node-ip"  # written by a kubelet with --cloud-provider=external
+)
+TAINT_UNINITIALIZED = "node.cloudprovider.kubernetes.io/uninitialized"
+TAINT_SHUTDOWN = "node.cloudprovider.kubernetes.io/shutdown"
+CONDITION_BLOCKED = "TalosInitializationBlocked"  # ours, negative polarity: absent on nodes that never failed
+
+_ANNOTATION_VALUE_LIMIT = 1024  # characters; longer ones are other people's state and no rule reads them
+_IGNORED_ANNOTATIONS = frozenset({"kubectl.kubernetes.io/last-applied-configuration"})
+_CONDITIONS_READ = frozenset({"Ready", CONDITION_BLOCKED})
+
+
+class ObjectMeta(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """metadata of an object, as far as we read it."""
+
+    name: str
+    uid: str = ""
+    resource_version: str = ""
+    creation_timestamp: datetime | None = None
+    deletion_timestamp: datetime | None = None
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+
+
+class Taint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """One element of spec.taints; `time_added` stays text, because a JSON Patch `test` compares it."""
+
+    key: str
+    value: str = ""
+    effect: str
+    time_added: str = ""
+
+
+class NodeSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """spec of a Node, as far as we read it."""
+
+    provider_id: str = msgspec.field(name="providerID", default="")
+    pod_cidr: str = msgspec.field(name="podCIDR", default="")
+    pod_cidrs: tuple[str, ...] = msgspec.field(name="podCIDRs", default=())
+    taints: tuple[Taint, ...] = ()
+
+
+class NodeAddress(msgspec.Struct, frozen=True, kw_only=True):
+    """One element of status.addresses; type is InternalIP, ExternalIP, Hostname, InternalDNS or ExternalDNS."""
+
+    type: str
+    address: str
+
+
+class NodeCondition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """One element of status.conditions; `last_heartbeat_time` is dropped when a node is published."""
+
+    type: str
+    status: str
+    reason: str = ""
+    message: str = ""
+    last_transition_time: datetime | None = None
+
+
+class NodeSystemInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """status.nodeInfo, as far as we read it; the kubelet writes it."""
+
+    system_uuid: str = msgspec.field(name="systemUUID", default="")
+    kubelet_version: str = msgspec.field(name="kubeletVersion", default="")
+
+
+class NodeStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """status of a Node, as far as we read it."""
+
+    addresses: tuple[NodeAddress, ...] = ()
+    conditions: tuple[NodeCondition, ...] = ()
+    node_info: NodeSystemInfo = NodeSystemInfo()
+
+
+class Node(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A Node as the API server encodes it; decodes straight from a list, a watch or a patch reply."""
+
+    metadata: ObjectMeta
+    spec: NodeSpec = NodeSpec()
+    status: NodeStatus = NodeStatus()
+
+    @property
+    def name(self) -> str:
+        return self.metadata.name
+
+    @property
+    def uid(self) -> str:
+        return self.metadata.uid
+
+    @property
+    def labels(self) -> dict[str, str]:
+        return self.metadata.labels
+
+    @property
+    def annotations(self) -> dict[str, str]:
+        return self.metadata.annotations
+
+    @property
+    def provided_node_ip(self) -> str:
+        """Text of the kubelet's annotation, unparsed; "" when the kubelet is not external."""
+        return self.metadata.annotations.get(PROVIDED_NODE_IP, "")
+
+    @property
+    def initialized(self) -> bool:
+        """Whether no uninitialized taint (of any effect) is left."""
+        return all(taint.key != TAINT_UNINITIALIZED for taint in self.spec.taints)
+
+    def condition(self, kind: str) -> NodeCondition | None:
+        """The condition of that type, None when it is absent."""
+        return next((c for c in self.status.conditions if c.type == kind), None)
+
+
+def what_we_read(node: Node) -> Node:
+    """The node as it is published: other people's conditions and oversized annotations left out.
+
+    Heartbeats change none of it, so `same_to_us` of two such nodes decides whether there is news.
+    """
+    metadata = node.metadata
+    annotations = {
+        key: value
+        for key, value in metadata.annotations.items()
+        if len(value) <= _ANNOTATION_VALUE_LIMIT and key not in _IGNORED_ANNOTATIONS
+    }
+    conditions = tuple(c for c in node.status.conditions if c.type in _CONDITIONS_READ)
+    return msgspec.structs.replace(
+        node,
+        metadata=msgspec.structs.replace(metadata, annotations=annotations),
+        status=msgspec.structs.replace(node.status, conditions=conditions),
+    )
+
+
+def same_to_us(one: Node, other: Node) -> bool:
+    """Whether two published nodes differ in nothing but their resourceVersion."""
+    return _without_version(one) == _without_version(other)
+
+
+def _without_version(node: Node) -> Node:
+    return msgspec.structs.replace(node, metadata=msgspec.structs.replace(node.metadata, resource_version=""))

@@ -1,0 +1,77 @@
+"""Publishes what has a place in an order: with the last sequence known, and yielding to what is newer."""
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import Final
+
+from libs.common.bus import Bus, Unreadable, WrongLastSequence
+from libs.common.delivery import TemporaryError
+from libs.common.events import Event
+from libs.common.ordering import Standing, standing
+from libs.common.subjects import subject_of
+
+_TRIES: Final = 5  # each loss means that somebody else got through: five in a row is a storm, come back later
+
+
+class Outcome(Enum):
+    """What became of an event."""
+
+    PUBLISHED = "published"
+    SUPERSEDED = "superseded"  # the stream holds a newer one, ours was dropped
+    TIED = "tied"  # the stream holds one of the same order: look at the object again
+
+
+class OrderedPublisher:
+    """Remembers, per subject, the last sequence it has seen in this incarnation of the stream."""
+
+    def __init__(self, bus: Bus) -> None:
+        self._bus = bus
+        self._known: dict[str, int] = {}
+
+    def learned(self, subject: str, sequence: int) -> None:
+        """The stream holds this sequence for the subject (heard while following)."""
+        self._known[subject] = max(sequence, self._known.get(subject, 0))
+
+    def forget(self) -> None:
+        """The stream is another one: no sequence known is worth anything."""
+        self._known.clear()
+
+    def sequence_of(self, subject: str) -> int:
+        """The last sequence known for a subject, 0 for none."""
+        return self._known.get(subject, 0)
+
+    async def publish(
+        self, event: Event, *, headers: Mapping[str, str] | None = None, ttl_seconds: int | None = None
+    ) -> Outcome:
+        """Publish unless the stream holds something newer. Raises BusError, TemporaryError after a storm."""
+        subject = subject_of(event)
+        for _ in range(_TRIES):
+            try:
+                sequence = await self._bus.publish(
+                    event,
+                    expected_sequence=self._known.get(subject, 0),
+                    ttl_seconds=ttl_seconds,
+                    headers=headers,
+                )
+            except WrongLastSequence:
+                outcome = await self._yield_or_retry(event, subject)
+                if outcome is not None:
+                    return outcome
+            else:
+                self.learned(subject, sequence)
+                return Outcome.PUBLISHED
+        raise TemporaryError("the bus refused the sequence repeatedly", f"{subject}, {_TRIES} times")
+
+    async def _yield_or_retry(self, event: Event, subject: str) -> Outcome | None:
+        theirs = await self._bus.last(subject)
+        self._known[subject] = theirs.sequence if theirs else 0
+        readable = None if theirs is None or isinstance(theirs.event, Unreadable) else theirs.event
+        if readable == event:
+            return Outcome.PUBLISHED  # our own, whose acknowledgement was lost
+        match standing(event, readable, self._bus.incarnation):
+            case Standing.NEWER:
+                return None
+            case Standing.SAME:
+                return Outcome.TIED
+            case Standing.OLDER:
+                return Outcome.SUPERSEDED

@@ -1,0 +1,94 @@
+"""What each service consumes, publishes, owns and may do: documentation, allow-lists and RBAC come from here."""
+
+from typing import Literal
+
+import msgspec
+
+from libs.common.bus import Durable
+from libs.common.subjects import DEAD, DECIDED, ENRICHED_NODE, FLOW, LEADING, OBSERVED_NODE, SNAPSHOT
+
+ServiceName = Literal["watcher", "metadata", "labeler"]
+
+
+class Right(msgspec.Struct, frozen=True, kw_only=True):
+    """One RBAC rule, least privilege: `names` empty means every object."""
+
+    group: str  # "" is the core group
+    resource: str
+    verbs: tuple[str, ...]
+    names: tuple[str, ...] = ()
+    namespace: str = ""  # "" = cluster scoped
+
+
+class Wiring(msgspec.Struct, frozen=True, kw_only=True):
+    """One service's place in the flow."""
+
+    service: ServiceName
+    hears: str  # for the documentation: in words
+    durables: tuple[Durable, ...] = ()
+    follows: tuple[str, ...] = ()  # filters of its ephemeral followers
+    publishes: tuple[str, ...] = ()  # subject filters
+    owns: tuple[str, ...] = ()  # fields and objects that nobody else writes
+    provisions_stream: bool = False
+    rights: tuple[Right, ...] = ()
+    secrets: tuple[str, ...] = ()
+
+
+LEASE_NAME = "cloud-controller-manager-talos"  # the reference's: only one of the two can lead
+LEASE_NAMESPACE = "kube-system"
+
+_EVENTS = Right(group="", resource="events", verbs=("create",))
+
+WATCHER = Wiring(
+    service="watcher",
+    hears="Nodes, from the Kubernetes API",
+    follows=(f"{FLOW}.>",),
+    publishes=(f"{OBSERVED_NODE}.>", SNAPSHOT, LEADING),
+    owns=("stream", "durables", f"lease/{LEASE_NAMESPACE}/{LEASE_NAME}"),
+    provisions_stream=True,
+    rights=(
+        Right(group="", resource="nodes", verbs=("list", "watch")),
+        Right(
+            group="coordination.k8s.io",
+            resource="leases",
+            verbs=("get", "update"),
+            names=(LEASE_NAME,),
+            namespace=LEASE_NAMESPACE,
+        ),
+        # RBAC cannot restrict `create` by name: the name is not known to the authorizer.
+        Right(group="coordination.k8s.io", resource="leases", verbs=("create",), namespace=LEASE_NAMESPACE),
+        _EVENTS,
+    ),
+)
+
+METADATA = Wiring(
+    service="metadata",
+    hears="observed nodes; the Talos API of their machines",
+    follows=(f"{FLOW}.>",),
+    publishes=(f"{ENRICHED_NODE}.>", f"{DECIDED}.metadata.>", f"{DEAD}.metadata.>"),
+    secrets=("talosconfig",),
+)
+
+LABELER = Wiring(
+    service="labeler",
+    hears="enriched nodes; follows observed ones",
+    durables=(Durable(name="labeler-nodes", filter=f"{ENRICHED_NODE}.>"),),
+    follows=(f"{FLOW}.>",),
+    publishes=(f"{DECIDED}.labeler.>", f"{DEAD}.labeler.>"),
+    owns=(
+        "node/metadata.labels",
+        "node/metadata.annotations",
+        "node/spec.providerID",
+        "node/spec.taints",
+        "node/status.addresses",
+        "node/status.conditions[TalosInitializationBlocked]",
+    ),
+    rights=(
+        Right(group="", resource="nodes", verbs=("get", "patch")),
+        Right(group="", resource="nodes/status", verbs=("patch",)),
+        _EVENTS,
+    ),
+)
+
+SERVICES: tuple[Wiring, ...] = (WATCHER, METADATA, LABELER)
+DURABLES: tuple[Durable, ...] = tuple(durable for wiring in SERVICES for durable in wiring.durables)

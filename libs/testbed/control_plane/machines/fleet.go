@@ -1,0 +1,156 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"sync"
+)
+
+// Call is what is counted.
+type Call struct {
+	Node   string `json:"node"`
+	Method string `json:"method"`
+	Type   string `json:"type"`
+}
+
+// Fleet is every machine, by its id and by where the network finds it.
+type Fleet struct {
+	mu        sync.RWMutex
+	machines  map[string]*Machine
+	addresses map[string]*Machine
+	order     []string
+
+	counting sync.Mutex
+	calls    map[Call]int
+}
+
+// NewFleet is a fleet without machines.
+func NewFleet() *Fleet {
+	return &Fleet{machines: map[string]*Machine{}, addresses: map[string]*Machine{}, calls: map[Call]int{}}
+}
+
+// Put creates or replaces a machine. An address that another machine had is taken over, as on a real network.
+func (f *Fleet) Put(ctx context.Context, facts Facts) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if facts.ID == "" {
+		return fmt.Errorf("a machine needs an id")
+	}
+	m, known := f.machines[facts.ID]
+	if !known {
+		m = NewMachine()
+	}
+	before := m.reachableAt()
+	if err := m.Put(ctx, facts); err != nil {
+		return err
+	}
+	if !known {
+		f.machines[facts.ID] = m
+		f.order = append(f.order, facts.ID)
+	}
+	f.forget(m, before)
+	for _, address := range facts.ReachableAt {
+		f.addresses[address] = m
+	}
+	return nil
+}
+
+// Delete removes a machine; from now on nobody answers at its addresses.
+func (f *Fleet) Delete(id string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	m, known := f.machines[id]
+	if !known {
+		return fmt.Errorf("there is no machine %q", id)
+	}
+	m.Remove()
+	f.forget(m, m.reachableAt())
+	delete(f.machines, id)
+	for i, other := range f.order {
+		if other == id {
+			f.order = append(f.order[:i:i], f.order[i+1:]...)
+			break
+		}
+	}
+	return nil
+}
+
+func (f *Fleet) forget(m *Machine, addresses []string) {
+	for _, address := range addresses {
+		if f.addresses[address] == m {
+			delete(f.addresses, address)
+		}
+	}
+}
+
+// Machine finds a machine by its id.
+func (f *Fleet) Machine(id string) (*Machine, error) {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	if m, known := f.machines[id]; known {
+		return m, nil
+	}
+	return nil, fmt.Errorf("there is no machine %q", id)
+}
+
+// At is the machine that the network finds at an address, nil if none.
+func (f *Fleet) At(address string) *Machine {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	return f.addresses[address]
+}
+
+// Local is the machine whose apid the client is connected to: the first control plane.
+func (f *Fleet) Local() *Machine {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	for _, id := range f.order {
+		if m := f.machines[id]; m.controlPlane() {
+			return m
+		}
+	}
+	return nil
+}
+
+// Count notes one call.
+func (f *Fleet) Count(call Call) {
+	f.counting.Lock()
+	defer f.counting.Unlock()
+	f.calls[call]++
+}
+
+// Counted is a call and how often it came.
+type Counted struct {
+	Call
+	Count int `json:"count"`
+}
+
+// Calls are the counts since the start or the last reset.
+func (f *Fleet) Calls() []Counted {
+	f.counting.Lock()
+	defer f.counting.Unlock()
+	counted := make([]Counted, 0, len(f.calls))
+	for call, count := range f.calls {
+		counted = append(counted, Counted{call, count})
+	}
+	return counted
+}
+
+// ResetCalls begins to count anew.
+func (f *Fleet) ResetCalls() {
+	f.counting.Lock()
+	defer f.counting.Unlock()
+	clear(f.calls)
+}
+
+func (m *Machine) controlPlane() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.facts.ControlPlane
+}
+
+func (m *Machine) reachableAt() []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.facts.ReachableAt
+}

@@ -1,0 +1,179 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"reflect"
+	"slices"
+	"sync"
+
+	"github.com/cosi-project/runtime/pkg/resource"
+	"github.com/cosi-project/runtime/pkg/state"
+	"github.com/cosi-project/runtime/pkg/state/impl/inmem"
+	"github.com/cosi-project/runtime/pkg/state/impl/namespaced"
+	"github.com/cosi-project/runtime/pkg/state/protobuf/server"
+)
+
+var errDown = errors.New("the machine went down")
+
+// Faults are what is wrong with a machine; the zero value is a healthy one.
+type Faults struct {
+	Unavailable      bool     `json:"unavailable"`       // refuses the dial; open streams break
+	Hang             bool     `json:"hang"`              // accepts and answers only once the fault is gone
+	DelayMS          int      `json:"delay_ms"`          // answers late
+	PermissionDenied bool     `json:"permission_denied"` // as if the client had no role
+	NotFound         []string `json:"not_found"`         // types whose resources do not exist for now
+}
+
+// Machine is one Talos machine: its state as COSI keeps it, and what is wrong with it.
+type Machine struct {
+	state  state.CoreState
+	server *server.State
+
+	mu     sync.Mutex
+	facts  Facts
+	held   map[string]owned
+	faults Faults
+	awake  chan struct{}         // closed unless the machine hangs
+	up     context.Context       // done while the machine is down
+	goDown context.CancelCauseFunc
+	muted  *mute // the watches opened from now on; replaced to leave the older ones deaf
+}
+
+type mute struct{ deaf chan struct{} }
+
+// NewMachine is a healthy machine without any resource.
+func NewMachine() *Machine {
+	// History as machined keeps it (v1alpha2_state.go).
+	core := namespaced.NewState(func(namespace resource.Namespace) state.CoreState {
+		return inmem.NewStateWithOptions(
+			inmem.WithHistoryInitialCapacity(8), inmem.WithHistoryMaxCapacity(1024), inmem.WithHistoryGap(4),
+		)(namespace)
+	})
+	m := &Machine{state: core, held: map[string]owned{}, awake: make(chan struct{}), muted: &mute{make(chan struct{})}}
+	close(m.awake)
+	m.up, m.goDown = context.WithCancelCause(context.Background())
+	m.server = server.NewState(state.Filter(core, access))
+	return m
+}
+
+// Put makes the machine hold what the facts say. A resource that does not differ is not written: no watch fires for it.
+func (m *Machine) Put(ctx context.Context, facts Facts) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if _, err := facts.Resources(); err != nil {
+		return err
+	}
+	m.facts = facts
+	return m.reconcile(ctx)
+}
+
+// SetFaults replaces everything that was wrong with the machine before.
+func (m *Machine) SetFaults(ctx context.Context, faults Faults) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if faults.Hang && !m.faults.Hang {
+		m.awake = make(chan struct{})
+	}
+	if !faults.Hang && m.faults.Hang {
+		close(m.awake)
+	}
+	if faults.Unavailable {
+		m.goDown(errDown)
+	} else if m.faults.Unavailable {
+		m.up, m.goDown = context.WithCancelCause(context.Background())
+	}
+	m.faults = faults
+	return m.reconcile(ctx)
+}
+
+// Remove ends every call of the machine; it is not used afterwards.
+func (m *Machine) Remove() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.goDown(errDown)
+}
+
+// MuteWatches leaves the watches that are open now open for ever, and silent: a connection that died without a word.
+func (m *Machine) MuteWatches() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	close(m.muted.deaf)
+	m.muted = &mute{make(chan struct{})}
+}
+
+func (m *Machine) reconcile(ctx context.Context) error {
+	wanted, err := m.facts.Resources()
+	if err != nil {
+		return err
+	}
+	keep := map[string]bool{}
+	for _, r := range wanted {
+		if slices.Contains(m.faults.NotFound, r.Metadata().Type()) {
+			continue
+		}
+		keep[key(r)] = true
+		if err := m.hold(ctx, r); err != nil {
+			return err
+		}
+	}
+	for name, r := range m.held {
+		if keep[name] {
+			continue
+		}
+		if err := m.state.Destroy(ctx, r.Metadata(), state.WithDestroyOwner(r.owner)); err != nil {
+			return err
+		}
+		delete(m.held, name)
+	}
+	return nil
+}
+
+func (m *Machine) hold(ctx context.Context, r owned) error {
+	present, exists := m.held[key(r)]
+	if exists && reflect.DeepEqual(present.Spec(), r.Spec()) {
+		return nil
+	}
+	m.held[key(r)] = r
+	if !exists {
+		return m.state.Create(ctx, r.Resource, state.WithCreateOwner(r.owner))
+	}
+	current, err := m.state.Get(ctx, r.Metadata())
+	if err != nil {
+		return err
+	}
+	next := r.DeepCopy()
+	*next.Metadata() = *current.Metadata() // version, owner and times go on from what is there
+	return m.state.Update(ctx, next, state.WithUpdateOwner(r.owner))
+}
+
+func key(r owned) string {
+	metadata := r.Metadata()
+	return metadata.Namespace() + "|" + metadata.Type() + "|" + metadata.ID()
+}
+
+// condition is what a call meets at the machine at this moment.
+type condition struct {
+	faults Faults
+	up     context.Context
+	muted  *mute
+}
+
+func (m *Machine) condition() condition {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return condition{m.faults, m.up, m.muted}
+}
+
+// wake returns when the machine does not hang, or with the reason why nobody waits any more.
+func (m *Machine) wake(ctx context.Context) error {
+	m.mu.Lock()
+	awake := m.awake
+	m.mu.Unlock()
+	select {
+	case <-awake:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

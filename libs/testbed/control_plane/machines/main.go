@@ -1,0 +1,59 @@
+// Talos machines for tests: COSI's own state server over Talos's own resource types, thousands of machines in one process.
+// A call names its machine by the `node` metadata header, as it would at a control plane's apid. The process takes
+// commands as JSON lines on stdin, answers on stdout, and ends when stdin closes.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+
+	"github.com/cosi-project/runtime/api/v1alpha1"
+	"github.com/siderolabs/talos/pkg/machinery/api/machine"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+)
+
+const maxMessageBytes = 32 << 20 // apid and machined accept as much
+
+func main() {
+	certificates := flag.String("pki", "", "directory with ca.crt, server.crt and server.key; read anew for each handshake")
+	listeners := flag.Int("listen", 1, "how many endpoints to open")
+	flag.Parse()
+
+	fleet := NewFleet()
+	server := newServer(fleet, *certificates)
+	endpoints, err := OpenEndpoints(server, *listeners)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "machines:", err)
+		os.Exit(1)
+	}
+	ready, err := json.Marshal(map[string][]int{"ready": endpoints.Ports()})
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(string(ready))
+	control := &Control{fleet: fleet, endpoints: endpoints}
+	if err := control.Serve(context.Background(), os.Stdin, os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, "machines:", err)
+		os.Exit(1)
+	}
+}
+
+func newServer(fleet *Fleet, certificates string) *grpc.Server {
+	// Windows as apid sets them. Keepalive enforcement stays at grpc-go's default, as in Talos: a client that pings gets GOAWAY.
+	server := grpc.NewServer(
+		grpc.Creds(credentials.NewTLS(tlsConfig(certificates))),
+		grpc.MaxRecvMsgSize(maxMessageBytes),
+		grpc.InitialWindowSize(65535*32),
+		grpc.InitialConnWindowSize(65535*16),
+		grpc.UnaryInterceptor(recoverUnary),
+		grpc.StreamInterceptor(recoverStream),
+	)
+	router := &Router{fleet: fleet}
+	v1alpha1.RegisterStateServer(server, router)
+	machine.RegisterMachineServiceServer(server, &MachineService{router: router})
+	return server
+}
