@@ -28,3 +28,26 @@ lock: ## write requirements.lock anew from pyproject.toml
 	@test -x $(BIN)/uv || { $(PYTHON) -m venv $(VENV) && $(BIN)/python -m pip install --quiet uv==$(UV_VERSION); }
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links \
 	  --group dev pyproject.toml --custom-compile-command "make lock" --output-file requirements.lock
+
+demo: env ## N simulated Talos nodes join a real control plane before your eyes (ARGS="--nodes 50 --exit-when-ready")
+	@$(BIN)/talos-ccm demo $(ARGS)
+
+test: env lint types walls ## everything that CI runs: lint, types, walls, then all tests with the real control plane
+	@$(BIN)/python -m libs.testbed.control_plane.build
+	@$(BIN)/pytest $(ARGS)
+
+lint: env ## ruff: rules and layout
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+
+types: env ## mypy, strict
+	@$(BIN)/mypy
+
+walls: env ## import-linter, and the tests of purity, wiring and language
+	@$(BIN)/lint-imports --no-cache
+	@$(BIN)/pytest -q tests/architecture
+
+clean: ## remove what the targets above made in the checkout
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+
+-include mk/*.mk

@@ -1,4 +1,4 @@
-"""The Bus protocol: what services need of a message bus. `nats_bus` and `memory_bus` pass one conformance suite."""
+"""What services need of a message bus; every implementation passes one conformance suite."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
@@ -105,14 +105,14 @@ class Bus(Protocol):
     async def consume(
         self, durable: Durable, handle: Callable[[Message], Awaitable[Verdict]], *, in_flight: int
     ) -> None:
-        """Hand every message of the durable to `handle`, at most `in_flight` at once, and carry out its verdict.
+        """Hand the durable's messages to `handle`, at most `in_flight` at once, and carry out its verdicts.
 
         Long handling is kept alive with in-progress marks. Ends only by cancellation: then nothing new is
         fetched, handlers in flight are finished (bounded), the rest is handed back at once.
         """
 
     async def follow(self, name: str, filter_subject: str, follower: Follower) -> None:
-        """Feed `follower` with the last message of each subject, then live ones. Ends only by cancellation."""
+        """Feed `follower` the last message of each subject, then live ones. Ends only by cancellation."""
 
     def problems(self) -> tuple[str, ...]:
         """Why the bus is not usable right now, in words for /readyz; empty when it is."""

@@ -47,7 +47,7 @@ class NodeSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class NodeAddress(msgspec.Struct, frozen=True, kw_only=True):
-    """One element of status.addresses; type is InternalIP, ExternalIP, Hostname, InternalDNS or ExternalDNS."""
+    """One element of status.addresses; `type` as in core/v1 NodeAddressType (InternalIP, Hostname, ...)."""
 
     type: str
     address: str

@@ -51,7 +51,7 @@ def subject_of(event: Event) -> str:
 
 
 def name_in(subject: str, prefix: str) -> str:
-    """The object's name in a subject under that prefix, dots included. Raises ValueError if it is not there."""
+    """The object's name in a subject under that prefix, dots included. Raises ValueError if there is none."""
     head = prefix + "."
     if not subject.startswith(head) or len(subject) == len(head):
         raise ValueError(f"subject {subject!r} names nothing under {prefix!r}")

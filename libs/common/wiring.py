@@ -1,4 +1,4 @@
-"""What each service consumes, publishes, owns and may do: documentation, allow-lists and RBAC come from here."""
+"""What each service consumes, publishes, owns and may do: allow-lists and RBAC are checked against it."""
 
 from typing import Literal
 

@@ -20,7 +20,7 @@ class ObservedOrder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 class NodeObserved(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="event", tag="NodeObserved.v1"
 ):
-    """This is how the Node is."""
+    """How the Node is now."""
 
     incarnation: str
     order: ObservedOrder
