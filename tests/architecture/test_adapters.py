@@ -1,0 +1,44 @@
+"""One adapter per outside library: a breaking change of a library stays in one place."""
+
+import re
+
+import pytest
+
+from tests.architecture.sources import imported_roots, sources
+
+# library -> the modules that may import it (regular expression over the dotted name)
+ADAPTERS = {
+    "nats": r"libs\.common\.nats_\w+",
+    "kubernetes_asyncio": r"libs\.common\.kube_\w+",
+    "aiohttp": r"libs\.common\.(kube_\w+|health)|libs\.testbed\..+",  # health serves, the others are clients
+    "grpclib": r"services\.metadata\.(talos_\w+|proto)",
+    "betterproto2": r"services\.metadata\.(talos_\w+|proto)",
+    "opentelemetry": r"libs\.common\.(telemetry|tracing)",
+    "prometheus_client": r"libs\.common\.metrics",
+    "click": r"cli\..+",
+    "rich": r"cli\..+",
+}
+
+
+@pytest.mark.parametrize("library", sorted(ADAPTERS))
+def test_a_library_is_imported_by_its_adapter_only(library: str):
+    offenders = [
+        source.module
+        for source in sources("libs", "services", "cli")
+        if library in imported_roots(source.tree) and not re.fullmatch(ADAPTERS[library], source.module)
+    ]
+    assert not offenders, f"{library} is imported outside its adapter ({ADAPTERS[library]})"
+
+
+def test_every_outside_library_has_a_place():
+    known = set(ADAPTERS) | {"msgspec", "cryptography", "yaml"}
+    ours = {"libs", "services", "cli"}
+    import sys
+
+    unknown = {
+        (root, source.module)
+        for source in sources("libs", "services", "cli")
+        for root in imported_roots(source.tree)
+        if root not in known | ours and root not in sys.stdlib_module_names
+    }
+    assert not unknown, "a new library needs its adapter in ADAPTERS"

@@ -1,0 +1,53 @@
+"""Pure unless the name says otherwise: outside the shell no await, clock, environment, logger or I/O."""
+
+import ast
+import re
+
+import pytest
+
+from tests.architecture.sources import Source, imported_roots, sources
+
+# The shell: the only files that touch the world. Everything else in libs/common and services is pure.
+SHELL = (
+    r"libs\.common\.(nats_\w+|memory_bus|kube_\w+|settings|telemetry|tracing|logs|metrics|process|health|handling)",
+    r"libs\.common\.publisher",
+    r"libs\.common\.bus",  # the Protocol of the shell: declares, does nothing
+    r"services\.(\w+\.)?__main__",
+    r"services\.\w+\.(service|settings|on_\w+|watch_\w+|\w+_api)",
+    r"services\.watcher\.leader",
+    r"services\.metadata\.credentials",
+)
+WORLD = {
+    "asyncio",
+    "os",
+    "time",
+    "random",
+    "logging",
+    "socket",
+    "subprocess",
+    "threading",
+    "ssl",
+    "secrets",
+    "uuid",
+}
+CLOCKS = {"now", "utcnow", "today"}
+
+PURE = [s for s in sources("libs/common", "services") if not any(re.fullmatch(p, s.module) for p in SHELL)]
+
+
+@pytest.mark.parametrize("source", PURE, ids=lambda source: source.module)
+def test_a_core_touches_nothing(source: Source):
+    assert not imported_roots(source.tree) & WORLD
+    for node in ast.walk(source.tree):
+        where = f"{source.path.name}:{getattr(node, 'lineno', 0)}"
+        assert not isinstance(node, ast.AsyncFunctionDef | ast.Await), f"{where} is asynchronous"
+        if isinstance(node, ast.Call):
+            called = node.func
+            assert not (isinstance(called, ast.Name) and called.id in {"open", "print", "input"}), where
+            assert not (isinstance(called, ast.Attribute) and called.attr in CLOCKS), f"{where} reads a clock"
+
+
+def test_the_list_of_the_shell_names_only_what_exists():
+    everything = [source.module for source in sources("libs/common", "services")]
+    for pattern in SHELL:
+        assert any(re.fullmatch(pattern, module) for module in everything), f"{pattern} matches no module"

@@ -1,0 +1,95 @@
+"""One writer per field, and every service publishes only what its wiring declares."""
+
+import ast
+from collections import Counter
+from datetime import UTC, datetime
+from itertools import combinations
+
+import pytest
+
+from libs.common import events
+from libs.common.subjects import ROOT, STREAM, subject_of
+from libs.common.wiring import DURABLES, SERVICES, Wiring
+from tests.architecture.sources import sources
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+# The event classes and a subject of each, for a node named n: what constructing one means.
+SUBJECT_OF_CLASS = {
+    "NodeObserved": f"{ROOT}.flow.observed.node.n",
+    "NodeGone": f"{ROOT}.flow.observed.node.n",
+    "SnapshotComplete": f"{ROOT}.flow.snapshot",
+    "Leading": f"{ROOT}.flow.leading",
+    "NodeEnriched": f"{ROOT}.flow.enriched.node.n",
+    "NodeUnreachable": f"{ROOT}.flow.enriched.node.n",
+    "EnrichedNodeGone": f"{ROOT}.flow.enriched.node.n",
+}
+
+
+def matches(filter_subject: str, subject: str) -> bool:
+    """NATS subject matching for literals and a trailing `>`."""
+    if filter_subject.endswith(".>"):
+        return subject.startswith(filter_subject[:-1]) and len(subject) > len(filter_subject) - 1
+    return filter_subject == subject
+
+
+def constructed_events(service: str) -> set[str]:
+    """Names of event classes that a service's code calls."""
+    return {
+        node.func.id
+        for source in sources(f"services/{service}")
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in SUBJECT_OF_CLASS
+    }
+
+
+def test_nothing_has_two_writers():
+    owned = Counter(field for wiring in SERVICES for field in wiring.owns)
+    assert [field for field, writers in owned.items() if writers > 1] == []
+    for one, other in combinations(SERVICES, 2):
+        for field in one.owns:
+            assert not any(field.startswith(f"{foreign}.") for foreign in other.owns), (field, other.service)
+
+
+@pytest.mark.parametrize("wiring", SERVICES, ids=lambda wiring: wiring.service)
+def test_a_service_publishes_what_it_declares_and_nothing_else(wiring: Wiring):
+    for name in constructed_events(wiring.service):
+        subject = SUBJECT_OF_CLASS[name]
+        assert any(matches(declared, subject) for declared in wiring.publishes), f"{name} is not declared"
+
+
+def test_every_declared_flow_subject_has_a_publisher_in_the_code():
+    for wiring in SERVICES:
+        built = {SUBJECT_OF_CLASS[name] for name in constructed_events(wiring.service)}
+        for declared in wiring.publishes:
+            if ".flow." in declared:
+                assert any(matches(declared, subject) for subject in built), (wiring.service, declared)
+
+
+def test_no_two_services_publish_to_one_subject():
+    for one, other in combinations(SERVICES, 2):
+        for subject in one.publishes:
+            assert not any(matches(foreign, subject.replace(">", "x")) for foreign in other.publishes)
+
+
+def test_durables_are_distinct_and_bear_names_that_jetstream_takes():
+    names = [durable.name for durable in DURABLES]
+    assert len(set(names)) == len(names)
+    assert all(name.replace("-", "").isalnum() for name in names)
+    assert STREAM.isalnum()
+
+
+def test_only_the_watcher_provisions_the_stream():
+    assert [wiring.service for wiring in SERVICES if wiring.provisions_stream] == ["watcher"]
+
+
+def test_the_service_that_talks_to_machines_has_no_kubernetes_right():
+    metadata = next(wiring for wiring in SERVICES if wiring.service == "metadata")
+    assert metadata.rights == ()
+    assert [wiring.service for wiring in SERVICES if "talosconfig" in wiring.secrets] == ["metadata"]
+
+
+def test_subjects_of_decisions_carry_the_service():
+    decided = events.Decided(
+        service="labeler", kind="node", name="a.b", outcome="initialized", reason="r", decided_at=NOW
+    )
+    assert subject_of(decided) == f"{ROOT}.decided.labeler.node.a.b"

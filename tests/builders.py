@@ -1,0 +1,146 @@
+"""Values for tests: `a_node(labels=...)` says only what the test is about."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+from libs.common.bus import Message, Unreadable
+from libs.common.events import (
+    Event,
+    Leading,
+    NodeEnriched,
+    NodeGone,
+    NodeObserved,
+    ObservedOrder,
+    SnapshotComplete,
+)
+from libs.common.machine import AddressStatus, MachineFacts, PlatformMetadata, SystemInformation
+from libs.common.node import (
+    PROVIDED_NODE_IP,
+    TAINT_UNINITIALIZED,
+    Node,
+    NodeAddress,
+    NodeCondition,
+    NodeSpec,
+    NodeStatus,
+    NodeSystemInfo,
+    ObjectMeta,
+    Taint,
+)
+from libs.common.subjects import subject_of
+
+NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+INCARNATION = "2026-03-01T11:00:00Z"
+UNINITIALIZED = Taint(key=TAINT_UNINITIALIZED, value="true", effect="NoSchedule")
+
+
+def a_node(
+    name: str = "web-1",
+    *,
+    uid: str = "uid-1",
+    ip: str = "10.0.0.5",
+    labels: dict[str, str] | None = None,
+    annotations: dict[str, str] | None = None,
+    provider_id: str = "",
+    pod_cidrs: tuple[str, ...] = (),
+    taints: tuple[Taint, ...] = (UNINITIALIZED,),
+    addresses: tuple[NodeAddress, ...] = (),
+    conditions: tuple[NodeCondition, ...] = (),
+    system_uuid: str = "",
+    resource_version: str = "100",
+) -> Node:
+    """A Node as a kubelet with --cloud-provider=external registers it; ip="" leaves the annotation out."""
+    provided = {PROVIDED_NODE_IP: ip} if ip else {}
+    return Node(
+        metadata=ObjectMeta(
+            name=name,
+            uid=uid,
+            resource_version=resource_version,
+            creation_timestamp=NOW,
+            labels={"kubernetes.io/hostname": name} if labels is None else labels,
+            annotations=provided | (annotations or {}),
+        ),
+        spec=NodeSpec(
+            provider_id=provider_id,
+            pod_cidr=pod_cidrs[0] if pod_cidrs else "",
+            pod_cidrs=pod_cidrs,
+            taints=taints,
+        ),
+        status=NodeStatus(
+            addresses=addresses, conditions=conditions, node_info=NodeSystemInfo(system_uuid=system_uuid)
+        ),
+    )
+
+
+def some_facts(
+    *,
+    platform: str = "metal",
+    node_name: str = "web-1",
+    node_ip: str = "10.0.0.5",
+    addresses: tuple[AddressStatus, ...] = (AddressStatus(address="10.0.0.5/24", link="eth0", flags=128),),
+    uuid: str = "",
+    cluster_name: str = "",
+    looked_at: datetime = NOW,
+    **metadata: Any,
+) -> MachineFacts:
+    """What a machine of that platform says of itself; other keywords are fields of PlatformMetadata."""
+    return MachineFacts(
+        platform=PlatformMetadata(platform=platform, **metadata),
+        system=SystemInformation(uuid=uuid) if uuid else None,
+        addresses=addresses,
+        node_name=node_name,
+        cluster_name=cluster_name,
+        looked_at=looked_at,
+        node_ip=node_ip,
+    )
+
+
+def observed(node: Node, *, incarnation: str = INCARNATION, epoch: int = 1) -> NodeObserved:
+    """The watcher's word of a node, in the order of its own resourceVersion."""
+    order = ObservedOrder(epoch=epoch, resource_version=int(node.metadata.resource_version))
+    return NodeObserved(incarnation=incarnation, order=order, node=node, observed_at=NOW)
+
+
+def gone(
+    node: Node, *, incarnation: str = INCARNATION, epoch: int = 1, resource_version: int = 10**6
+) -> NodeGone:
+    """The watcher's word that a node is no more."""
+    return NodeGone(
+        incarnation=incarnation,
+        order=ObservedOrder(epoch=epoch, resource_version=resource_version),
+        name=node.name,
+        uid=node.uid,
+        observed_at=NOW,
+    )
+
+
+def enriched(
+    node: Node, facts: MachineFacts, *, incarnation: str = INCARNATION, observed_sequence: int = 1
+) -> NodeEnriched:
+    """Metadata's word of a node."""
+    return NodeEnriched(
+        incarnation=incarnation,
+        observed_sequence=observed_sequence,
+        node=node,
+        facts=facts,
+        recognized_by="nodename",
+        observed_at=NOW,
+        enriched_at=NOW,
+    )
+
+
+def a_snapshot(*, incarnation: str = INCARNATION, epoch: int = 1, nodes: int = 0) -> SnapshotComplete:
+    """The watcher's word that all has been said."""
+    return SnapshotComplete(incarnation=incarnation, epoch=epoch, nodes=nodes)
+
+
+def leading(*, incarnation: str = INCARNATION, epoch: int = 1, holder: str = "a") -> Leading:
+    """The watcher's word that it leads."""
+    return Leading(incarnation=incarnation, epoch=epoch, holder=holder)
+
+
+def a_message(event: Event | Unreadable, *, sequence: int = 1, subject: str = "", **fields: Any) -> Message:
+    """An event as the bus delivers it."""
+    where = subject or (
+        "talosccm.v1.flow.observed.node.x" if isinstance(event, Unreadable) else subject_of(event)
+    )
+    return Message(subject=where, event=event, sequence=sequence, published_at=NOW, **fields)

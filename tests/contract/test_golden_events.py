@@ -1,0 +1,111 @@
+"""Every version of every event, as it was first written, can be read for ever: samples are never edited."""
+
+import contextlib
+import typing
+from datetime import timedelta
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from libs.common import events
+from libs.common.machine import MachineFault
+from tests.builders import INCARNATION, NOW, a_node, a_snapshot, enriched, gone, leading, observed, some_facts
+
+GOLDEN = Path(__file__).parent / "golden"
+NODE = a_node(
+    provider_id="hcloud://7", labels={"a": "b"}, system_uuid="4C4C4544-0000", pod_cidrs=("10.244.1.0/24",)
+)
+FACTS = some_facts(
+    platform="hcloud", provider_id="hcloud://7", region="eu", zone="eu-1", spot=True, uuid="4C4C4544-0000",
+    tags={"k": "v"}, cluster_name="prod",
+)  # fmt: skip
+SAMPLES: list[events.Event] = [
+    observed(NODE),
+    gone(NODE),
+    a_snapshot(nodes=3),
+    leading(),
+    enriched(NODE, FACTS),
+    events.NodeUnreachable(
+        incarnation=INCARNATION,
+        observed_sequence=7,
+        node=NODE,
+        fault=MachineFault(
+            kind="refused", step="connect", endpoint="10.0.0.1:50000", message="connection refused"
+        ),
+        last_known=FACTS,
+        attempt=2,
+        retry_at=NOW + timedelta(seconds=2),
+        observed_at=NOW,
+        enriched_at=NOW,
+    ),
+    events.EnrichedNodeGone(incarnation=INCARNATION, observed_sequence=9, name="web-1", uid="uid-1"),
+    events.Decided(
+        service="labeler",
+        kind="node",
+        name="web-1",
+        uid="uid-1",
+        outcome="initialized",
+        reason="all written",
+        decided_at=NOW,
+        next_look_at=NOW,
+    ),
+    events.DeadLetter(
+        service="labeler",
+        kind="node",
+        name="web-1",
+        subject="talosccm.v1.flow.enriched.node.web-1",
+        sequence=4,
+        reason="not an event",
+        payload="{",
+        at=NOW,
+    ),
+]
+
+
+def tag_of(event: events.Event) -> str:
+    return str(type(event).__struct_config__.tag)
+
+
+@pytest.mark.parametrize("event", SAMPLES, ids=tag_of)
+def test_a_golden_sample_is_read_and_written_the_same_for_ever(event: events.Event):
+    path = GOLDEN / f"{tag_of(event)}.json"
+    assert path.exists(), f"{path.name} is missing: commit {events.encode(event).decode()}"
+    golden = path.read_bytes().strip()
+    assert events.decode(golden) == event
+    assert events.encode(event) == golden
+
+
+def test_every_event_has_a_golden_sample_and_a_version():
+    tags = {str(kind.__struct_config__.tag) for kind in typing.get_args(events.Event)}
+    assert tags == {tag_of(event) for event in SAMPLES}
+    assert all(tag.rpartition(".v")[2].isdigit() for tag in tags)
+
+
+@pytest.mark.parametrize("path", sorted(GOLDEN.glob("*.json")), ids=lambda path: path.stem)
+def test_fields_that_a_later_version_adds_are_ignored(path: Path):
+    document = msgspec.json.decode(path.read_bytes())
+    assert events.decode(msgspec.json.encode(document | {"added_later": {"x": 1}})) == events.decode(
+        path.read_bytes()
+    )
+
+
+@given(st.sampled_from(sorted(GOLDEN.glob("*.json"))), st.integers(0, 400), st.binary(max_size=3))
+def test_broken_bytes_are_an_event_error_and_nothing_else(path: Path, at: int, junk: bytes):
+    data = path.read_bytes()
+    broken = data[:at] + junk + data[at + 1 :]
+    with contextlib.suppress(events.EventError):  # any other exception fails the test
+        assert events.encode(events.decode(broken))
+
+
+def test_deeply_nested_bytes_are_an_event_error():
+    with pytest.raises(events.EventError):
+        events.decode(b'{"event":"NodeObserved.v1","x":' + b"[" * 100_000 + b"]" * 100_000 + b"}")
+
+
+def test_an_event_over_the_size_limit_is_refused_when_it_is_written():
+    big = a_node(annotations={f"k{i}": "v" * 1000 for i in range(300)})
+    with pytest.raises(events.EventError, match="limit"):
+        events.encode(observed(big))

@@ -1,0 +1,55 @@
+"""What follows from an error, as a table."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from libs.common.delivery import (
+    RETRY_CAP_SECONDS,
+    Ack,
+    Nak,
+    PermanentError,
+    PutAside,
+    TemporaryError,
+    backoff_seconds,
+    failure_reason,
+    verdict,
+)
+
+
+@pytest.mark.parametrize(
+    ("error", "attempt", "expected"),
+    [
+        (None, 1, Ack()),
+        (TemporaryError("no leader"), 1, Nak(0.5, "no leader")),
+        (TemporaryError("throttled", retry_after_seconds=7), 1, Nak(7, "throttled")),
+        (TemporaryError("throttled", retry_after_seconds=1), 50, Nak(60, "throttled")),
+        (PermanentError("unreadable"), 1, PutAside("unreadable")),
+        (KeyError("x"), 1, Nak(0.5, "KeyError: 'x'")),
+        (KeyError("x"), 10, PutAside("KeyError: 'x' (10 times in a row)")),
+    ],
+)
+def test_verdicts(error, attempt, expected):
+    almost_one = 1.0
+    assert verdict(error, attempt, almost_one) == expected
+
+
+@given(st.integers(1, 10**9), st.floats(0, 1, exclude_max=True))
+def test_a_temporary_failure_is_retried_for_ever_and_never_rarer_than_the_cap(attempt, jitter):
+    match verdict(TemporaryError("down"), attempt, jitter):
+        case Nak(delay_seconds=delay):
+            assert 0 < delay <= RETRY_CAP_SECONDS
+        case other:
+            pytest.fail(f"gave up: {other}")
+
+
+@given(st.integers(1, 30))
+def test_back_off_grows_until_the_cap(attempt):
+    assert backoff_seconds(attempt, 0.5) <= backoff_seconds(attempt + 1, 0.5)
+
+
+def test_failures_are_counted_by_their_reason_and_not_by_their_detail():
+    assert failure_reason(TemporaryError("refused", "10.0.0.1")) == failure_reason(
+        TemporaryError("refused", "x")
+    )
+    assert failure_reason(ValueError("a")) == "ValueError"

@@ -1,0 +1,117 @@
+"""An empty table is not a complete one."""
+
+from libs.common.bus import Opened, Unreadable
+from libs.common.flow_table import FlowTable
+from libs.common.subjects import OBSERVED_NODE
+from tests.builders import INCARNATION, a_message, a_node, a_snapshot, gone, leading, observed
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def a_table(**callbacks) -> tuple[FlowTable, Clock]:
+    clock = Clock()
+    return FlowTable(clock=clock, **callbacks), clock
+
+
+def opened(incarnation: str = INCARNATION, last: int = 10) -> Opened:
+    return Opened(incarnation=incarnation, last_sequence=last)
+
+
+def test_a_table_is_complete_only_when_read_to_the_end_and_a_snapshot_of_this_stream_is_in_it():
+    table, _ = a_table()
+    assert "not connected" in table.problems()[0]
+    table.begin(opened())
+    table.apply(a_message(a_snapshot()))
+    assert "still being read" in table.problems()[0]
+    table.caught_up()
+    assert table.complete
+
+
+def test_a_table_without_a_snapshot_says_who_owes_it():
+    table, _ = a_table()
+    table.begin(opened())
+    table.caught_up()
+    assert "watcher" in table.problems()[0]
+
+
+def test_a_snapshot_of_another_incarnation_completes_nothing():
+    table, _ = a_table()
+    table.begin(opened())
+    table.apply(a_message(a_snapshot(incarnation="another")))
+    table.caught_up()
+    assert not table.complete
+
+
+def test_another_incarnation_voids_everything_and_says_so():
+    voided = []
+    table, _ = a_table(on_void=lambda: voided.append(True))
+    table.begin(opened())
+    table.apply(a_message(observed(a_node())))
+    table.apply(a_message(a_snapshot(), sequence=2))
+    table.caught_up()
+    table.begin(opened("another"))
+    assert voided == [True, True]
+    assert table.under(OBSERVED_NODE) == []
+    table.caught_up()
+    assert not table.complete
+
+
+def test_what_aged_out_while_the_connection_was_gone_is_dropped():
+    table, _ = a_table()
+    table.begin(opened())
+    table.apply(a_message(observed(a_node("one"))))
+    table.apply(a_message(observed(a_node("two")), sequence=2))
+    table.caught_up()
+    table.lost("connection refused")
+    assert table.problems() == ("the flow is not followed: connection refused",)
+    table.begin(opened())
+    table.apply(a_message(observed(a_node("two")), sequence=2))
+    table.caught_up()
+    assert [m.subject for m in table.under(OBSERVED_NODE)] == [f"{OBSERVED_NODE}.two"]
+
+
+def test_dotted_names_are_kept_apart():
+    table, _ = a_table()
+    table.begin(opened())
+    for name in ("a", "a.b", "a.b.c"):
+        table.apply(a_message(observed(a_node(name))))
+    assert {m.subject.removeprefix(f"{OBSERVED_NODE}.") for m in table.under(OBSERVED_NODE)} == {
+        "a",
+        "a.b",
+        "a.b.c",
+    }
+
+
+def test_a_gone_node_stays_as_the_last_word_of_its_subject():
+    table, _ = a_table()
+    table.begin(opened())
+    table.apply(a_message(observed(a_node())))
+    table.apply(a_message(gone(a_node()), sequence=2))
+    last = table.last(f"{OBSERVED_NODE}.web-1")
+    assert last is not None
+    assert last.sequence == 2
+
+
+def test_a_former_leader_is_ignored_and_the_age_of_the_last_leading_is_known():
+    table, clock = a_table()
+    assert table.seconds_since_leading() is None
+    table.begin(opened())
+    table.apply(a_message(leading(epoch=3)))
+    clock.now = 4.0
+    table.apply(a_message(leading(epoch=2), sequence=2))
+    assert table.epoch == 3
+    assert table.seconds_since_leading() == 4.0
+
+
+def test_unreadable_bytes_and_foreign_incarnations_change_nothing():
+    table, _ = a_table()
+    table.begin(opened())
+    table.apply(a_message(Unreadable(reason="junk", payload=b"x")))
+    table.apply(a_message(observed(a_node(), incarnation="another")))
+    assert table.under(OBSERVED_NODE) == []

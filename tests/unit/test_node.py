@@ -1,0 +1,77 @@
+"""The part of a Node that we read: what counts as news."""
+
+import msgspec
+import pytest
+
+from libs.common.node import Node, NodeCondition, same_to_us, what_we_read
+from libs.common.subjects import OBSERVED_NODE, is_publishable_name, name_in
+from tests.builders import a_node
+
+FROM_THE_API = b"""{"kind":"Node","apiVersion":"v1","metadata":{"name":"cp.example.com","uid":"u","resourceVersion":"7",
+"creationTimestamp":"2026-03-01T12:00:00Z","labels":{"a":"b"},
+"managedFields":[{"manager":"kubelet"}],
+"annotations":{"alpha.kubernetes.io/provided-node-ip":"10.0.0.5"}},
+"spec":{"podCIDR":"10.244.0.0/24","podCIDRs":["10.244.0.0/24"],"providerID":"aws:///a/i-1",
+"taints":[{"key":"k","effect":"NoExecute","timeAdded":"2026-03-01T12:00:00Z"}]},
+"status":{"capacity":{"cpu":"4"},"conditions":[
+{"type":"Ready","status":"True","lastHeartbeatTime":"2026-03-01T12:00:00Z","lastTransitionTime":"2026-03-01T11:00:00Z",
+"reason":"KubeletReady","message":"ok"},{"type":"DiskPressure","status":"False"}],
+"addresses":[{"type":"InternalIP","address":"10.0.0.5"}],
+"nodeInfo":{"machineID":"m","systemUUID":"4c4c4544","kubeletVersion":"v1.36.0"},"images":[{"names":["x"]}]}}"""
+
+
+def test_a_node_is_read_straight_from_the_api_servers_bytes():
+    node = msgspec.json.decode(FROM_THE_API, type=Node)
+    assert (node.name, node.spec.provider_id, node.spec.pod_cidrs) == (
+        "cp.example.com", "aws:///a/i-1", ("10.244.0.0/24",),
+    )  # fmt: skip
+    assert node.spec.taints[0].time_added == "2026-03-01T12:00:00Z"
+    assert node.status.node_info.system_uuid == "4c4c4544"
+    assert node.provided_node_ip == "10.0.0.5"
+    assert node.initialized
+
+
+def test_a_heartbeat_is_no_news():
+    before = what_we_read(msgspec.json.decode(FROM_THE_API, type=Node))
+    later = FROM_THE_API.replace(b'"lastHeartbeatTime":"2026-03-01T12', b'"lastHeartbeatTime":"2026-03-01T13')
+    later = later.replace(b'"resourceVersion":"7"', b'"resourceVersion":"8"').replace(
+        b'"cpu":"4"', b'"cpu":"5"'
+    )
+    assert same_to_us(before, what_we_read(msgspec.json.decode(later, type=Node)))
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (a_node(), a_node(labels={"new": "label"})),
+        (a_node(), a_node(annotations={"new": "annotation"})),
+        (a_node(), a_node(taints=())),
+        (a_node(), a_node(uid="another")),
+        (a_node(), a_node(conditions=(NodeCondition(type="Ready", status="True"),))),
+    ],
+)
+def test_what_we_act_on_is_news(before, after):
+    assert not same_to_us(what_we_read(before), what_we_read(after))
+
+
+def test_other_peoples_large_state_is_not_carried_along():
+    node = a_node(
+        annotations={"big": "x" * 5000, "kubectl.kubernetes.io/last-applied-configuration": "{}", "ok": "1"}
+    )
+    assert set(what_we_read(node).annotations) == {"alpha.kubernetes.io/provided-node-ip", "ok"}
+
+
+def test_a_name_with_dots_is_found_again_in_its_subject():
+    assert name_in(f"{OBSERVED_NODE}.cp.example.com", OBSERVED_NODE) == "cp.example.com"
+    with pytest.raises(ValueError, match="names nothing"):
+        name_in(OBSERVED_NODE, OBSERVED_NODE)
+
+
+@pytest.mark.parametrize("name", ["", "a b", "a..b", ".a", "a.", "a*", ">", "a\n"])
+def test_a_name_that_would_break_a_subject_is_not_publishable(name):
+    assert not is_publishable_name(name)
+
+
+@pytest.mark.parametrize("name", ["a", "a.b", "ip-10-0-0-1.eu.compute.internal"])
+def test_kubernetes_names_are_publishable(name):
+    assert is_publishable_name(name)
