@@ -1,9 +1,32 @@
 """What Talos says of one machine: facts, and why there are none."""
 
 from datetime import datetime
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
+
+# Platforms whose driver in Talos always fills in a providerID: while it is empty, the cloud has not answered yet.
+NATIVE_PROVIDER_ID: Final = frozenset(
+    {
+        "akamai",
+        "alibabacloud",
+        "aws",
+        "azure",
+        "cloudstack",
+        "digital-ocean",
+        "equinixMetal",
+        "exoscale",
+        "gcp",
+        "hcloud",
+        "openstack",
+        "oracle",
+        "scaleway",
+        "upcloud",
+        "vultr",
+    }
+)
+# Platforms whose driver never knows one: nothing is awaited, a fallback is right from the first look on.
+NO_PROVIDER_ID: Final = frozenset({"metal", "container", "vmware", "opennebula"})
 
 
 class PlatformMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -20,6 +43,25 @@ class PlatformMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     internal_dns: str = ""
     external_dns: str = ""
     tags: dict[str, str] = {}
+
+
+def metadata_incomplete(platform: PlatformMetadata) -> str:
+    """Why more is to come from this machine's cloud, in words; "" when what it says is all there is.
+
+    Talos >= 1.11.6 creates the resource with only `platform` filled in and replaces it once, when the cloud has
+    answered; a fallback providerID written in between would be wrong for ever. On nocloud and on platforms
+    unknown to us a providerID is the user's choice: there, anything beyond `platform` means answered.
+    """
+    name = platform.platform
+    if not name:
+        return "Talos does not know its platform yet"
+    if name in NO_PROVIDER_ID or platform.provider_id:
+        return ""
+    if name in NATIVE_PROVIDER_ID:
+        return f"Talos has no providerID from platform {name} yet"
+    if platform == PlatformMetadata(platform=name):
+        return f"Talos has no metadata from platform {name} yet"
+    return ""
 
 
 class SystemInformation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -17,9 +17,7 @@ class NodeEnriched(
     observed_sequence: int  # stream sequence of the observation that it enriches: its place in the order
     node: Node
     facts: MachineFacts
-    recognized_by: (
-        str  # "nodename", "system-uuid" (kubelet's hostname-override) or "node-ip" (no Nodename yet)
-    )
+    recognized_by: str  # "nodename", or "system-uuid" (kubelet's hostname-override)
     observed_at: datetime
     enriched_at: datetime
 
