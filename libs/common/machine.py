@@ -5,7 +5,7 @@ from typing import Final, Literal
 
 import msgspec
 
-# Platforms whose driver in Talos always fills in a providerID: while it is empty, the cloud has not answered yet.
+# Platforms whose driver in Talos always fills in a providerID: while it is empty, the cloud has not answered.
 NATIVE_PROVIDER_ID: Final = frozenset(
     {
         "akamai",
@@ -48,9 +48,9 @@ class PlatformMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
 def metadata_incomplete(platform: PlatformMetadata) -> str:
     """Why more is to come from this machine's cloud, in words; "" when what it says is all there is.
 
-    Talos >= 1.11.6 creates the resource with only `platform` filled in and replaces it once, when the cloud has
-    answered; a fallback providerID written in between would be wrong for ever. On nocloud and on platforms
-    unknown to us a providerID is the user's choice: there, anything beyond `platform` means answered.
+    Talos >= 1.11.6 creates the resource with only `platform` filled in and replaces it once, when the cloud
+    has answered; a fallback providerID written in between would be wrong for ever. On nocloud and on
+    platforms unknown to us a providerID is the user's choice: there, all beyond `platform` means answered.
     """
     name = platform.platform
     if not name:
