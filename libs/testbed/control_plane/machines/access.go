@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/cosi-project/runtime/pkg/resource/meta"
+	"github.com/cosi-project/runtime/pkg/resource/meta/spec"
 	"github.com/cosi-project/runtime/pkg/state"
 	"github.com/siderolabs/talos/pkg/machinery/resources/cluster"
 	"github.com/siderolabs/talos/pkg/machinery/resources/config"
@@ -39,8 +40,8 @@ var namespaces = []string{
 	k8s.ControlPlaneNamespaceName, cluster.NamespaceName, cluster.RawNamespaceName, config.NamespaceName,
 }
 
-var sensitivity = func() map[string]meta.Sensitivity {
-	known := map[string]meta.Sensitivity{}
+var sensitivity = func() map[string]spec.Sensitivity {
+	known := map[string]spec.Sensitivity{}
 	for _, provider := range definitions {
 		definition := provider.ResourceDefinition()
 		known[strings.ToLower(definition.Type)] = definition.Sensitivity

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"strconv"
 	"sync"
 
 	"google.golang.org/grpc"
@@ -23,11 +24,15 @@ type door struct {
 	connections map[net.Conn]struct{}
 }
 
-// OpenEndpoints listens on as many free ports of the loopback.
-func OpenEndpoints(server *grpc.Server, count int) (*Endpoints, error) {
+// OpenEndpoints listens on ports of the loopback.
+func OpenEndpoints(server *grpc.Server, ports []string) (*Endpoints, error) {
 	endpoints := &Endpoints{server: server}
-	for range count {
-		d := &door{connections: map[net.Conn]struct{}{}}
+	for _, text := range ports {
+		port, err := strconv.Atoi(text)
+		if err != nil {
+			return nil, err
+		}
+		d := &door{port: port, connections: map[net.Conn]struct{}{}}
 		if err := d.open(server); err != nil {
 			return nil, err
 		}

@@ -34,8 +34,8 @@ type Machine struct {
 	facts  Facts
 	held   map[string]owned
 	faults Faults
-	awake  chan struct{}         // closed unless the machine hangs
-	up     context.Context       // done while the machine is down
+	awake  chan struct{}   // closed unless the machine hangs
+	up     context.Context // done while the machine is down
 	goDown context.CancelCauseFunc
 	muted  *mute // the watches opened from now on; replaced to leave the older ones deaf
 }

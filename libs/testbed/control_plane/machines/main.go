@@ -9,6 +9,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"strings"
 
 	"github.com/cosi-project/runtime/api/v1alpha1"
 	"github.com/siderolabs/talos/pkg/machinery/api/machine"
@@ -20,12 +21,12 @@ const maxMessageBytes = 32 << 20 // apid and machined accept as much
 
 func main() {
 	certificates := flag.String("pki", "", "directory with ca.crt, server.crt and server.key; read anew for each handshake")
-	listeners := flag.Int("listen", 1, "how many endpoints to open")
+	ports := flag.String("listen", "0", "ports of the endpoints on the loopback, separated by commas; 0 takes a free one")
 	flag.Parse()
 
 	fleet := NewFleet()
 	server := newServer(fleet, *certificates)
-	endpoints, err := OpenEndpoints(server, *listeners)
+	endpoints, err := OpenEndpoints(server, strings.Split(*ports, ","))
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "machines:", err)
 		os.Exit(1)

@@ -1,0 +1,176 @@
+"""Server processes that live in a run directory and never outlive the process that started them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+_PR_SET_PDEATHSIG = 1
+_LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
+_TAIL_LINES = 15
+
+
+class ChildDied(RuntimeError):
+    """A server ended although nobody told it to; the message ends with the last lines of its log."""
+
+
+class Child:
+    """One running process. On Linux the kernel kills it when the thread that started it ends."""
+
+    def __init__(self, name: str, process: subprocess.Popen[bytes], log: Path) -> None:
+        self.name = name
+        self.log = log
+        self.process = process
+
+    @classmethod
+    def start(
+        cls,
+        name: str,
+        argv: Sequence[str | Path],
+        run_dir: Path,
+        *,
+        env: Mapping[str, str] | None = None,
+        pipes: bool = False,
+    ) -> Child:
+        """Start `argv`, its output in `run_dir/<name>.log`; with `pipes`, stdin and stdout are ours instead.
+
+        Own process group: Ctrl-C on the terminal reaches us first, and we end the children in our order.
+        """
+        log = run_dir / f"{name}.log"
+        with log.open("ab") as output, _fork_is_meant():
+            process = subprocess.Popen(
+                [str(part) for part in argv],
+                stdin=subprocess.PIPE if pipes else subprocess.DEVNULL,
+                stdout=subprocess.PIPE if pipes else output,
+                stderr=output,
+                cwd=run_dir,
+                env={**os.environ, **(env or {})},
+                process_group=0,
+                preexec_fn=_die_with(os.getpid()) if _LIBC else None,  # noqa: PLW1509 - one system call, no lock
+            )
+        return cls(name, process, log)
+
+    @property
+    def pid(self) -> int:
+        """The process id; still known after the end."""
+        return self.process.pid
+
+    @property
+    def running(self) -> bool:
+        """Whether the process has not ended (a paused one runs)."""
+        return self.process.poll() is None
+
+    def tail(self, lines: int = _TAIL_LINES) -> str:
+        """The last lines that the process wrote to its log."""
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
+
+    async def wait(self) -> int:
+        """The exit status, once the process has ended."""
+        if self.running and sys.platform == "linux":
+            loop = asyncio.get_running_loop()
+            ended = asyncio.Event()
+            descriptor = os.pidfd_open(self.pid)
+            loop.add_reader(descriptor, ended.set)
+            try:
+                await ended.wait()
+            finally:
+                loop.remove_reader(descriptor)
+                os.close(descriptor)
+        elif self.running:
+            return await asyncio.to_thread(self.process.wait)
+        return self.process.wait()
+
+    def pause(self) -> None:
+        """Freeze the process (SIGSTOP): its connections stay open and nobody answers."""
+        self.process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let a paused process go on."""
+        self.process.send_signal(signal.SIGCONT)
+
+    async def kill(self) -> None:
+        """End the process as a crash does (SIGKILL), and wait until it is gone."""
+        self.process.kill()
+        await self.wait()
+        self._close_pipes()
+
+    async def stop(self, grace_seconds: float = 5) -> None:
+        """Ask the process to end; kill it if it does not within the grace."""
+        self.process.terminate()
+        self._close_pipes()
+        try:
+            async with asyncio.timeout(grace_seconds):
+                await self.wait()
+        except TimeoutError:
+            await self.kill()
+
+    def _close_pipes(self) -> None:
+        for pipe in (self.process.stdin, self.process.stdout):
+            if pipe is not None:
+                with contextlib.suppress(BrokenPipeError):  # it was gone before it read everything
+                    pipe.close()
+
+
+async def until(
+    ready: Callable[[], Awaitable[bool]],
+    child: Child,
+    *,
+    what: str,
+    seconds: float = 60,
+    every_seconds: float = 0.02,
+) -> None:
+    """Return when `ready` says so; ChildDied if the process ends first, TimeoutError after `seconds`."""
+    deadline = time.monotonic() + seconds
+    while not await ready():
+        if not child.running:
+            status = child.process.returncode
+            raise ChildDied(f"{child.name} ended with status {status}, not {what} yet:\n{child.tail()}")
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{child.name}: not {what} after {seconds:g} s:\n{child.tail()}")
+        await asyncio.sleep(every_seconds)
+
+
+def free_port() -> int:
+    """A TCP port of the loopback that nobody listens on now.
+
+    Below the range from which Linux takes ports for outgoing connections, so that nobody gets it by chance
+    before our server binds it, or while that server is down.
+    """
+    for _ in range(1000):
+        port = random.randrange(12000, 32000)  # noqa: S311 - no secret
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+    raise RuntimeError("no free port between 12000 and 32000 on 127.0.0.1")
+
+
+def _die_with(parent: int) -> Callable[[], None]:
+    def in_the_child() -> None:
+        assert _LIBC is not None
+        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:  # the parent ended between the fork and this line
+            os._exit(1)
+
+    return in_the_child
+
+
+@contextlib.contextmanager
+def _fork_is_meant() -> Iterator[None]:
+    """From 3.12 on Python warns of a fork with threads; this child makes two system calls and then execs."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", category=DeprecationWarning, message=".*multi-threaded.*")
+        yield

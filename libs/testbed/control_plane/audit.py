@@ -1,0 +1,60 @@
+"""Who asked the apiserver for what: counts from its audit log."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import msgspec
+from msgspec import field
+
+
+class Request(NamedTuple):
+    """What is counted together. `user` is the impersonated one if there is any."""
+
+    user: str
+    verb: str
+    resource: str  # with its subresource: "nodes/status"; for other URLs the path
+
+
+class _User(msgspec.Struct):
+    username: str = ""
+
+
+class _Object(msgspec.Struct):
+    resource: str = ""
+    subresource: str = ""
+
+
+class _Entry(msgspec.Struct, rename="camel"):
+    stage: str
+    verb: str
+    user: _User
+    request_uri: str = field(name="requestURI", default="")
+    impersonated_user: _User | None = None
+    object_ref: _Object | None = None
+
+
+_ENTRY = msgspec.json.Decoder(_Entry)
+
+
+def count(log: Iterable[bytes]) -> Counter[Request]:
+    """Count requests; a watch counts when it opens, everything else when it was answered."""
+    counts: Counter[Request] = Counter()
+    for line in log:
+        if not line.endswith(b"\n"):
+            break  # being written at this moment
+        entry = _ENTRY.decode(line)
+        if entry.stage == ("ResponseStarted" if entry.verb == "watch" else "ResponseComplete"):
+            counts[_request(entry)] += 1
+    return counts
+
+
+def _request(entry: _Entry) -> Request:
+    user = (entry.impersonated_user or entry.user).username
+    target = entry.object_ref
+    if target is None or not target.resource:
+        return Request(user, entry.verb, entry.request_uri.partition("?")[0])
+    resource = f"{target.resource}/{target.subresource}" if target.subresource else target.resource
+    return Request(user, entry.verb, resource)

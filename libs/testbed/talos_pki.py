@@ -1,0 +1,71 @@
+"""The certificates of the Talos API, in the forms in which Talos writes them."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import msgspec
+from cryptography.hazmat.primitives.asymmetric import ed25519
+
+from libs.testbed.pki import Authority, KeyPair
+
+
+class TalosPki:
+    """The Talos API's CA and what it issues, in the forms in which Talos writes them."""
+
+    def __init__(self, directory: Path, names: Sequence[str]) -> None:
+        """Write ca.crt, server.crt and server.key into `directory` for servers that are called by `names`."""
+        self.directory = directory
+        self._names = tuple(names)
+        directory.mkdir(parents=True, exist_ok=True)
+        self.rotate()
+
+    def rotate(self) -> None:
+        """Replace the CA and the serving certificate; older client certificates are refused from now on."""
+        self.authority = Authority.make(organization="talos", key=ed25519.Ed25519PrivateKey.generate())
+        server = self.authority.server(self._names, common_name="talos-machines")
+        for name, text in (
+            ("ca.crt", self.authority.pem),
+            ("server.crt", server.certificate),
+            ("server.key", server.key),
+        ):
+            _write(self.directory / name, text)
+
+    def client(
+        self, roles: Sequence[str], *, lifetime: timedelta, issued_at: datetime | None = None
+    ) -> KeyPair:
+        """A client certificate with its roles as organizations; the key bears the label only Talos uses."""
+        pair = self.authority.client(organizations=sorted(roles), lifetime=lifetime, issued_at=issued_at)
+        return KeyPair(pair.certificate, pair.key.replace(b" PRIVATE KEY-", b" ED25519 PRIVATE KEY-"))
+
+    def talosconfig(
+        self,
+        endpoints: Sequence[str],
+        *,
+        roles: Sequence[str] = ("os:reader",),
+        lifetime: timedelta = timedelta(hours=6),
+        issued_at: datetime | None = None,
+    ) -> str:
+        """A talosconfig as the Talos ServiceAccount controller writes it into its Secret."""
+        client = self.client(roles, lifetime=lifetime, issued_at=issued_at)
+        context = {
+            "endpoints": list(endpoints),
+            "ca": _base64(self.authority.pem),
+            "crt": _base64(client.certificate),
+            "key": _base64(client.key),
+        }
+        return msgspec.yaml.encode({"context": "default", "contexts": {"default": context}}).decode()
+
+
+def _base64(text: bytes) -> str:
+    return base64.b64encode(text).decode()
+
+
+def _write(path: Path, text: bytes) -> None:
+    """Replace the file at once: a handshake may read it at any moment."""
+    fresh = path.with_suffix(".fresh")
+    fresh.write_bytes(text)
+    fresh.replace(path)
