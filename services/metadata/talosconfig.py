@@ -1,0 +1,153 @@
+"""The talosconfig file, and where Talos's own client looks for it."""
+
+import base64
+import binascii
+import ipaddress
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+APID_PORT: Final = 50000
+SERVICE_ACCOUNT_FILE: Final = Path("/var/run/secrets/talos.dev/config")
+_HOST_NAME: Final = re.compile(r"(?=.{1,253}\Z)[A-Za-z0-9_]([-A-Za-z0-9_.]*[A-Za-z0-9_])?\.?\Z")
+
+
+class CredentialsError(Exception):
+    """Why there are no usable credentials: names the file, and the context and field if there is one."""
+
+
+class Endpoint(msgspec.Struct, frozen=True):
+    """Where an apid listens."""
+
+    host: str  # an IP address (IPv6 without brackets) or a name
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class TalosConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """One context of a talosconfig; the PEM texts are decoded but not looked into."""
+
+    context: str
+    cluster: str  # "" in the file that a cluster writes for its service accounts
+    endpoints: tuple[Endpoint, ...]
+    ca: bytes
+    certificate: bytes
+    key: bytes
+
+
+class _Context(msgspec.Struct, rename={"certificate": "crt"}):
+    endpoints: list[str] | None = None
+    target: str = ""  # deprecated by Talos, appended to the endpoints
+    ca: str = ""
+    certificate: str = ""
+    key: str = ""
+    cluster: str = ""
+
+
+class _File(msgspec.Struct):
+    context: str = ""
+    contexts: dict[str, _Context | None] | None = None
+
+
+def file_candidates(environment: Mapping[str, str], home: Path) -> tuple[Path, ...]:
+    """Where a talosconfig may be: the first that exists is the one, even if TALOSCONFIG names another."""
+    talos_home = Path(environment.get("TALOS_HOME", ""))
+    named = environment.get("TALOSCONFIG", "")
+    usual = talos_home / "config" if talos_home.is_absolute() else home / ".talos" / "config"
+    return (*([Path(named)] if named else []), usual, SERVICE_ACCOUNT_FILE)
+
+
+def parse_talosconfig(text: bytes, *, source: str, endpoints: str = "") -> TalosConfig:
+    """The current context. `endpoints` (TALOS_ENDPOINTS, comma separated) overrides those of the file."""
+    name, context = _current_context(text, source)
+    where = f"{source}: context {name!r}"
+    named = [part.strip() for part in endpoints.split(",") if part.strip()]
+    listed = named or [*(context.endpoints or ()), *([context.target] if context.target else [])]
+    if not listed:
+        raise CredentialsError(f"{where}: field endpoints: names no Talos endpoint, nor does TALOS_ENDPOINTS")
+    origin = "TALOS_ENDPOINTS" if named else f"{where}: field endpoints"
+    return TalosConfig(
+        context=name,
+        cluster=context.cluster,
+        endpoints=tuple(dict.fromkeys(_endpoint(one, origin) for one in listed)),
+        ca=_pem(context.ca, f"{where}: field ca"),
+        certificate=_pem(context.certificate, f"{where}: field crt"),
+        key=_pem(context.key, f"{where}: field key"),
+    )
+
+
+def _current_context(text: bytes, source: str) -> tuple[str, _Context]:
+    if not text.strip():
+        raise CredentialsError(f"{source}: the file is empty")
+    try:
+        file = msgspec.yaml.decode(text, type=_File)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise CredentialsError(f"{source}: not a talosconfig: {_one_line(error)}") from error
+    contexts = file.contexts or {}
+    if not file.context:
+        raise CredentialsError(
+            f"{source}: field context: names no current context (there are: {_names(contexts)})"
+        )
+    context = contexts.get(file.context)
+    if context is None:
+        raise CredentialsError(
+            f"{source}: there is no context {file.context!r} (there are: {_names(contexts)})"
+        )
+    return file.context, context
+
+
+def _names(contexts: Mapping[str, object]) -> str:
+    return ", ".join(sorted(contexts)) or "none"
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())
+
+
+def _pem(text: str, field: str) -> bytes:
+    if not text.strip():
+        raise CredentialsError(f"{field}: is missing; a client certificate with its key and CA is needed")
+    try:
+        decoded = base64.b64decode("".join(text.split()), validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise CredentialsError(f"{field}: is not base64: {error}") from error
+    if b"-----BEGIN " not in decoded:
+        raise CredentialsError(f"{field}: the decoded base64 holds no PEM block")
+    return decoded
+
+
+def _endpoint(text: str, origin: str) -> Endpoint:
+    """`host`, `host:port`, IPv6 with or without brackets, each also with a scheme (https means port 443)."""
+    scheme, _, rest = text.rpartition("://")
+    host, port = _host_and_port(rest.rstrip("/"))
+    if not port:
+        port = "443" if scheme == "https" else str(APID_PORT)
+    # Digits of other scripts satisfy isdigit() but no resolver.
+    if not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
+        raise CredentialsError(f"{origin}: {text!r} has no usable port")
+    if not (_is_address(host) or _HOST_NAME.match(host)):
+        raise CredentialsError(f"{origin}: {text!r} is neither an address nor a host name")
+    return Endpoint(host=host, port=int(port))
+
+
+def _host_and_port(text: str) -> tuple[str, str]:
+    if text.startswith("["):
+        host, _, port = text[1:].partition("]")
+        return host, port.removeprefix(":")
+    if text.count(":") > 1:
+        return text, ""
+    host, _, port = text.partition(":")
+    return host, port
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
