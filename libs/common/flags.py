@@ -1,0 +1,102 @@
+"""What a flag is, and the flags that more than one service takes: one name, one meaning, one sentence."""
+
+from typing import Final
+
+import msgspec
+
+
+class Flag(msgspec.Struct, frozen=True):
+    """Stands in a settings field's `Annotated[...]` and says where its value comes from.
+
+    Precedence: `config` (a path in the --cloud-config file) > command line > environment > default: the
+    reference obeys its file whatever else was said, and so do we.
+    """
+
+    name: str  # without dashes; "" = not on the command line
+    help: str
+    group: str
+    env: str = ""
+    config: str = ""  # such as "global.clusterName"
+    at_least: float | None = None
+    at_most: float | None = None
+    aliases: tuple[str, ...] = ()
+
+
+NODES: Final = "Nodes"
+TALOS: Final = "Talos"
+LEADING: Final = "Leader election"
+KUBERNETES: Final = "Kubernetes"
+BUS: Final = "NATS"
+SERVING: Final = "Health and metrics"
+TELLING: Final = "Logs and traces"
+
+OBSERVE_ONLY: Final = Flag(
+    "observe-only",
+    "Write nothing to Kubernetes and take no Lease: decisions are only published. For running beside "
+    "another cloud controller manager before switching.",
+    NODES,
+)
+NODE_STATUS_UPDATE_FREQUENCY: Final = Flag(
+    "node-status-update-frequency",
+    "How often everything is looked at again, whether or not it has changed.",
+    NODES,
+    at_least=1.0,
+)
+CLUSTER_NAME: Final = Flag(
+    "cluster-name",
+    "Name of the cluster, for the label node.cloudprovider.kubernetes.io/clustername. global.clusterName "
+    "in the --cloud-config file wins; without either, the name that Talos knows is taken.",
+    NODES,
+    config="global.clusterName",
+)
+PREFER_IPV6: Final = Flag(
+    "",
+    "IPv6 before IPv4 where both are possible.",
+    NODES,
+    config="global.preferIPv6",
+)
+
+TALOSCONFIG: Final = Flag(
+    "talosconfig",
+    "File with the Talos client configuration. Without it: /var/run/secrets/talos.dev/config, then "
+    "~/.talos/config. It is read again whenever it changes.",
+    TALOS,
+    env="TALOSCONFIG",
+)
+TALOS_ENDPOINTS: Final = Flag(
+    "talos-endpoints",
+    "Talos API endpoints (host or host:port, comma separated) instead of those in the talosconfig.",
+    TALOS,
+    env="TALOS_ENDPOINTS",
+)
+
+LEADER_ELECT: Final = Flag(
+    "leader-elect",
+    "Hold a Lease before doing anything, so that only one of several replicas leads.",
+    LEADING,
+)
+LEASE_DURATION: Final = Flag(
+    "leader-elect-lease-duration",
+    "How long others wait for a leader that stopped renewing.",
+    LEADING,
+    at_least=1.0,
+)
+RENEW_DEADLINE: Final = Flag(
+    "leader-elect-renew-deadline",
+    "How long the leader tries to renew before it gives up; shorter than the lease duration.",
+    LEADING,
+    at_least=0.5,
+)
+RETRY_PERIOD: Final = Flag(
+    "leader-elect-retry-period",
+    "Pause between two tries to take or renew the Lease.",
+    LEADING,
+    at_least=0.1,
+)
+LEASE_NAME: Final = Flag(
+    "leader-elect-resource-name",
+    "Name of the Lease. The default is that of the Talos cloud controller manager, so that only one of "
+    "the two can lead.",
+    LEADING,
+)
+LEASE_NAMESPACE: Final = Flag("leader-elect-resource-namespace", "Namespace of the Lease.", LEADING)

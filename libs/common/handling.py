@@ -1,0 +1,173 @@
+"""What surrounds every handler of a message: one at a time per object, attempts, verdict, log, trace, metrics."""
+
+import asyncio
+import logging
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Final
+
+from libs.common import metrics, telemetry
+from libs.common.bus import Message, Unreadable
+from libs.common.delivery import Ack, Nak, PermanentError, PutAside, TemporaryError, Verdict, verdict
+from libs.common.delivery import failure_reason as reason_of
+
+log = logging.getLogger(__name__)
+
+Handle = Callable[[Message], Awaitable[None]]
+
+_MOST_NAMES_IN_TROUBLE: Final = 20_000  # names that never come back must not pile up for ever
+
+
+class Handling:
+    """Surrounds the handlers of one service for one kind of object."""
+
+    def __init__(self, service: str, kind: str, *, clock: Callable[[], float], random: random.Random) -> None:
+        """`clock` is monotonic, in seconds."""
+        self._service = service
+        self._kind = kind
+        self._clock = clock
+        self._random = random
+        self._attempts: dict[str, dict[str, int]] = {}  # name -> reason -> consecutive failures
+        self._turns: dict[str, _Turn] = {}
+        self._in_flight = metrics.HANDLING_IN_FLIGHT.labels(service)
+
+    def around(self, handle: Handle) -> Callable[[Message], Awaitable[Verdict]]:
+        """The handler as `Bus.consume` wants it: what `handle` raises becomes a verdict, and one log line."""
+
+        async def handled(message: Message) -> Verdict:
+            name = self._name_in(message.subject)
+            event = type(message.event).__name__
+            with (
+                telemetry.log_fields(service=self._service, **{self._kind: name}, event=event),
+                self._in_flight.track_inprogress(),
+            ):
+                if message.redelivered:
+                    metrics.REDELIVERED.labels(self._service).inc()
+                async with self._turn(name):
+                    return await self._handle(handle, message, name, event)
+
+        return handled
+
+    def attempt(self, name: str, error: Exception) -> int:
+        """Count a failure; how many it makes, of this reason, since the last success with that name."""
+        reasons = self._attempts.pop(name, {})
+        reasons[reason_of(error)] = reasons.get(reason_of(error), 0) + 1
+        self._attempts[name] = reasons
+        if len(self._attempts) > _MOST_NAMES_IN_TROUBLE:
+            del self._attempts[next(iter(self._attempts))]
+        return reasons[reason_of(error)]
+
+    def succeeded(self, name: str) -> None:
+        """Forget the failures of that name."""
+        self._attempts.pop(name, None)
+
+    async def _handle(self, handle: Handle, message: Message, name: str, event: str) -> Verdict:
+        began = self._clock()
+        with (
+            telemetry.notes() as notes,
+            telemetry.span(
+                f"process {self._template_of(message.subject)}",
+                kind="consumer",
+                parent_headers=message.headers,
+                attributes=self._attributes(message, name),
+            ) as span,
+        ):
+            error = await _error_of(handle, message)
+            attempt = self.attempt(name, error) if error else 1
+            decided = verdict(error, attempt, self._random.random())
+            if not isinstance(decided, Nak):
+                self.succeeded(name)
+            if error:
+                span.set({"error.type": reason_of(error), "talosccm.delivery.attempt": attempt})
+        seconds = self._clock() - began
+        metrics.HANDLING_DURATION.labels(self._service, event).observe(seconds)
+        self._tell(decided, error, attempt, event, notes | {"seconds": round(seconds, 4)})
+        return decided
+
+    def _tell(
+        self,
+        decided: Verdict,
+        error: Exception | None,
+        attempt: int,
+        event: str,
+        fields: dict[str, object],
+    ) -> None:
+        outcome = _OUTCOMES[type(decided)]
+        metrics.HANDLED.labels(self._service, event, outcome).inc()
+        match decided:
+            case Ack():
+                level = logging.DEBUG if fields.get("outcome") == "unchanged" else logging.INFO
+                log.log(level, "handled", extra=fields)
+            case Nak():
+                unforeseen = None if isinstance(error, TemporaryError) else error
+                log.warning(
+                    "not handled, will be tried again",
+                    extra=fields
+                    | {
+                        "attempt": attempt,
+                        "error": decided.reason,
+                        "again_in_seconds": round(decided.delay_seconds, 1),
+                    },
+                    exc_info=unforeseen,
+                )
+            case PutAside():
+                metrics.DEAD_LETTERS.labels(self._service).inc()
+                unforeseen = None if isinstance(error, PermanentError) else error
+                log.error(
+                    "put aside as a dead letter",
+                    extra=fields | {"attempt": attempt, "error": decided.reason},
+                    exc_info=unforeseen,
+                )
+
+    def _name_in(self, subject: str) -> str:
+        _, found, name = subject.partition(f".{self._kind}.")
+        return name if found else subject
+
+    def _template_of(self, subject: str) -> str:
+        head, found, _ = subject.partition(f".{self._kind}.")
+        return f"{head}.{self._kind}" if found else subject
+
+    def _attributes(self, message: Message, name: str) -> dict[str, telemetry.Attribute]:
+        return {
+            "messaging.system": "nats",
+            "messaging.operation.type": "process",
+            "messaging.operation.name": "process",
+            "messaging.destination.name": message.subject,
+            "messaging.destination.template": self._template_of(message.subject),
+            f"k8s.{self._kind}.name": name,
+            "talosccm.stream.seq": message.sequence,
+        }
+
+    @asynccontextmanager
+    async def _turn(self, name: str) -> AsyncIterator[None]:
+        turn = self._turns.setdefault(name, _Turn())
+        turn.wanted_by += 1
+        try:
+            async with turn.lock:
+                yield
+        finally:
+            turn.wanted_by -= 1
+            if not turn.wanted_by:
+                del self._turns[name]
+
+
+class _Turn:
+    """Whose turn it is with one name: in the order of arrival."""
+
+    def __init__(self) -> None:
+        self.lock = asyncio.Lock()
+        self.wanted_by = 0
+
+
+_OUTCOMES: Final[dict[type, str]] = {Ack: "handled", Nak: "retried", PutAside: "put_aside"}
+
+
+async def _error_of(handle: Handle, message: Message) -> Exception | None:
+    if isinstance(message.event, Unreadable):
+        return PermanentError(f"unreadable: {message.event.reason}")
+    try:
+        await handle(message)
+    except Exception as error:  # noqa: BLE001 - the process meets its handlers here: the verdict judges every error
+        return error
+    return None

@@ -1,0 +1,161 @@
+"""Every metric there is, with the reference's names where it has one. The only importer of prometheus_client.
+
+Labels are words of ours (services, events, requests, verbs), never names of nodes: a fleet must not become
+a fleet of time series.
+"""
+
+from typing import Final
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    PlatformCollector,
+    ProcessCollector,
+    disable_created_metrics,
+)
+from prometheus_client.exposition import choose_encoder
+
+disable_created_metrics()  # type: ignore[no-untyped-call]  # a `_created` series beside each counter and histogram: twice the size, no use
+
+REGISTRY: Final = CollectorRegistry(auto_describe=True)
+ProcessCollector(registry=REGISTRY)
+PlatformCollector(registry=REGISTRY)
+
+# Since the Node's creation, upstream's buckets: 1, 4, 16 ... 1024 s (k8s.io/cloud-provider, exponential).
+_SINCE_CREATION: Final = tuple(float(4**i) for i in range(6))
+_HANDLING: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+
+
+def _counter(name: str, help_text: str, *labels: str) -> Counter:
+    return Counter(name, help_text, labels, registry=REGISTRY)
+
+
+def _gauge(name: str, help_text: str, *labels: str) -> Gauge:
+    return Gauge(name, help_text, labels, registry=REGISTRY)
+
+
+def _histogram(name: str, help_text: str, *labels: str, buckets: tuple[float, ...]) -> Histogram:
+    return Histogram(name, help_text, labels, buckets=buckets, registry=REGISTRY)
+
+
+# ---- Talos
+
+TALOS_REQUEST_DURATION: Final = _histogram(
+    "talosccm_api_request_duration_seconds",
+    "Duration of Talos API calls.",
+    "request",
+    buckets=(0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0),
+)
+TALOS_REQUEST_ERRORS: Final = _counter(
+    "talosccm_api_request_errors_total", "Talos API calls that failed.", "request"
+)
+TALOS_CERTIFICATE_EXPIRY: Final = _gauge(
+    "talosccm_talos_client_certificate_expiry_timestamp_seconds",
+    "When our Talos client certificate expires, in Unix time.",
+)
+TALOS_MACHINE_WATCHES: Final = _gauge("talosccm_talos_machine_watches", "Machines under a live watch.")
+
+# ---- Nodes
+
+TAINT_REMOVAL_DELAY: Final = _histogram(
+    "node_controller_cloud_provider_taint_removal_delay_seconds",
+    "Time from the creation of a Node until its uninitialized taint was removed.",
+    buckets=_SINCE_CREATION,
+)
+INITIAL_SYNC_DELAY: Final = _histogram(
+    "node_controller_initial_node_sync_delay_seconds",
+    "Time from the creation of a Node until it was looked at first.",
+    buckets=_SINCE_CREATION,
+)
+BLOCKED_NODES: Final = _gauge(
+    "talosccm_blocked_nodes", "Nodes that cannot be initialized for now and say why in a condition."
+)
+NODES: Final = _gauge("talosccm_nodes", "Nodes known, by state.", "state")
+
+# ---- Handling of messages
+
+HANDLED: Final = _counter(
+    "talosccm_events_handled_total",
+    "Messages handled, by outcome: handled, retried, put_aside.",
+    "service",
+    "event",
+    "outcome",
+)
+HANDLING_DURATION: Final = _histogram(
+    "talosccm_event_handling_duration_seconds",
+    "Time that a handler took, waiting for another version of the same object not included.",
+    "service",
+    "event",
+    buckets=_HANDLING,
+)
+HANDLING_IN_FLIGHT: Final = _gauge("talosccm_events_in_flight", "Messages being handled now.", "service")
+REDELIVERED: Final = _counter(
+    "talosccm_redelivered_total", "Messages that were delivered more than once.", "service"
+)
+DEAD_LETTERS: Final = _counter("talosccm_dead_letters_total", "Messages put aside with a reason.", "service")
+
+# ---- NATS
+
+NATS_CONNECTED: Final = _gauge(
+    "talosccm_nats_connected", "1 while the service's connection to NATS is usable, else 0.", "service"
+)
+NATS_PERMISSION_VIOLATIONS: Final = _counter(
+    "talosccm_nats_permission_violations_total", "Operations that the NATS server refused this identity."
+)
+STREAM_REPROVISIONED: Final = _counter(
+    "talosccm_stream_reprovision_total", "Times that the stream or a durable had to be made anew."
+)
+PUBLISHED: Final = _counter(
+    "talosccm_published_total",
+    "Events given to the bus: published, superseded, refused.",
+    "event",
+    "outcome",
+)
+
+# ---- Kubernetes
+
+KUBE_REQUESTS: Final = _counter(
+    "talosccm_kubernetes_requests_total",
+    "Requests to the Kubernetes API; status is the HTTP status or the kind of failure.",
+    "verb",
+    "resource",
+    "status",
+)
+KUBE_REQUEST_DURATION: Final = _histogram(
+    "talosccm_kubernetes_request_duration_seconds",
+    "Duration of requests to the Kubernetes API, watches not included.",
+    "verb",
+    "resource",
+    buckets=_HANDLING,
+)
+WATCH_LAST_HEARD: Final = _gauge(
+    "talosccm_watch_last_heard_timestamp_seconds",
+    "When a watch last said anything (events and bookmarks), in Unix time.",
+    "resource",
+)
+WATCH_RESTARTS: Final = _counter(
+    "talosccm_watch_restarts_total", "Watches opened again, by reason.", "resource", "reason"
+)
+LEADER: Final = _gauge("talosccm_leader", "1 while this process holds the Lease, else 0.")
+RESYNC_LAST: Final = _gauge(
+    "talosccm_resync_last_timestamp_seconds", "When everything was last published anew, in Unix time."
+)
+
+# ---- Process
+
+LOOP_LAG: Final = _histogram(
+    "talosccm_event_loop_lag_seconds",
+    "How late the event loop was, twice a second.",
+    buckets=(0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0),
+)
+
+
+def exposition(accept: str) -> tuple[bytes, str]:
+    """All metrics in the format that an Accept header asks for, and its content type.
+
+    Exemplars appear in OpenMetrics only. Takes milliseconds: call it in a thread.
+    """
+    encode, content_type = choose_encoder(accept)
+    return encode(REGISTRY), content_type
