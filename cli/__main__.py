@@ -1,0 +1,20 @@
+"""`talos-ccm`: what an operator asks."""
+
+import click
+
+from cli.demo.command import demo
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(package_name="talos-ccm")
+def main() -> None:
+    """Talos Cloud Controller Manager: see what it does, and why.
+
+    The services themselves are `python -m services` (all in one process) and `python -m services.<name>`.
+    """
+
+
+main.add_command(demo)
+
+if __name__ == "__main__":
+    main()

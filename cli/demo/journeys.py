@@ -1,0 +1,113 @@
+"""How far each joining node has come, and how long each hop took. Pure: times come in with what happened."""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from typing import Final
+
+import msgspec
+
+from libs.common.bus import Message
+from libs.common.events import Decided, NodeEnriched, NodeObserved, NodeUnreachable
+from libs.common.node import Node
+
+HOPS: Final = ("observed", "enriched", "ready")  # in the order in which a node passes them
+
+
+class Journey(msgspec.Struct, frozen=True, kw_only=True):
+    """One node's way; None where it has not come yet."""
+
+    name: str
+    platform: str
+    joined_at: datetime  # the kubelet began to register
+    observed_at: datetime | None = None  # the stream holds the watcher's word
+    enriched_at: datetime | None = None  # the stream holds metadata's word
+    ready_at: datetime | None = None  # Kubernetes shows the node without the uninitialized taint
+    trouble: str = ""  # the last reason why it does not move on
+
+    @property
+    def state(self) -> str:
+        """A word for the hop at which the node is."""
+        if self.ready_at:
+            return "ready"
+        if self.trouble:
+            return "blocked"
+        return "enriched" if self.enriched_at else "observed" if self.observed_at else "joining"
+
+    def seconds(self, hop: str) -> float | None:
+        """Time from joining until that hop, None while it has not been passed."""
+        passed = getattr(self, f"{hop}_at")
+        return None if passed is None else max(0.0, (passed - self.joined_at).total_seconds())
+
+
+class Journeys:
+    """All nodes of a run, in the order in which they joined."""
+
+    def __init__(self) -> None:
+        self._journeys: dict[str, Journey] = {}
+
+    def __iter__(self) -> Iterator[Journey]:
+        return iter(self._journeys.values())
+
+    def __len__(self) -> int:
+        return len(self._journeys)
+
+    def joined(self, name: str, platform: str, at: datetime) -> None:
+        """A kubelet begins to register that node."""
+        self._journeys[name] = Journey(name=name, platform=platform, joined_at=at)
+
+    def heard(self, message: Message) -> None:
+        """The stream holds a message: the first of its kind for a node marks the hop."""
+        match message.event:
+            case NodeObserved(node=node):
+                self._mark(node.name, observed_at=message.published_at)
+            case NodeEnriched(node=node):
+                self._mark(node.name, enriched_at=message.published_at)
+                self._change(node.name, trouble="")
+            case NodeUnreachable(node=node, fault=fault):
+                self._change(node.name, trouble=f"{fault.step}: {fault.message}")
+            case Decided(name=name, outcome="blocked", reason=reason):
+                self._change(name, trouble=reason)
+
+    def seen(self, node: Node, at: datetime) -> None:
+        """Kubernetes holds the node like this."""
+        if node.initialized:
+            self._mark(node.name, ready_at=at)
+
+    def counts(self) -> Counter[str]:
+        """How many nodes are in which state."""
+        return Counter(journey.state for journey in self._journeys.values())
+
+    @property
+    def all_ready(self) -> bool:
+        """Whether nothing is left to wait for."""
+        return all(journey.ready_at for journey in self._journeys.values())
+
+    def _mark(self, name: str, **first: datetime) -> None:
+        journey = self._journeys.get(name)
+        if journey is not None:
+            self._change(name, **{k: v for k, v in first.items() if getattr(journey, k) is None})
+
+    def _change(self, name: str, **fields: datetime | str) -> None:
+        if name in self._journeys and fields:
+            self._journeys[name] = msgspec.structs.replace(self._journeys[name], **fields)
+
+
+def percentile(values: list[float], percent: float) -> float:
+    """Nearest rank: the smallest value that at least that share of all does not exceed. NaN of nothing."""
+    if not values:
+        return math.nan
+    return sorted(values)[max(0, math.ceil(percent / 100 * len(values)) - 1)]
+
+
+def hop_percentiles(journeys: Iterable[Journey]) -> dict[str, dict[str, float]]:
+    """Seconds from joining to each hop: hop -> p50, p90, p99, max over the nodes that have passed it."""
+    passed = list(journeys)
+    result = {}
+    for hop in HOPS:
+        times = [seconds for journey in passed if (seconds := journey.seconds(hop)) is not None]
+        result[hop] = {f"p{p:g}": percentile(times, p) for p in (50, 90, 99)} | {
+            "max": percentile(times, 100)
+        }
+    return result
