@@ -1,0 +1,34 @@
+"""What a message becomes that nobody could read or handle: pure, the same on every bus."""
+
+from datetime import datetime
+from typing import Final
+
+from libs.common.bus import Message, Unreadable
+from libs.common.events import DeadLetter, encode
+from libs.common.subjects import FLOW, ROOT
+
+_PAYLOAD_BYTES: Final = 4096
+
+
+def dead_letter(message: Message, *, service: str, reason: str, at: datetime) -> DeadLetter:
+    """The letter that a service puts aside; `payload` is cut at 4 kB."""
+    kind, name = object_in(message.subject)
+    payload = message.event.payload if isinstance(message.event, Unreadable) else encode(message.event)
+    return DeadLetter(
+        service=service,
+        kind=kind,
+        name=name,
+        subject=message.subject,
+        sequence=message.sequence,
+        reason=reason,
+        payload=payload[:_PAYLOAD_BYTES].decode(errors="replace"),
+        at=at,
+    )
+
+
+def object_in(subject: str) -> tuple[str, str]:
+    """Kind and name of the object that a flow subject speaks of, ("message", the rest) if of none."""
+    tokens = subject.removeprefix(FLOW + ".").split(".", 2)
+    if subject.startswith(FLOW + ".") and len(tokens) == 3:
+        return tokens[1], tokens[2]
+    return "message", subject.removeprefix(ROOT + ".")
