@@ -43,6 +43,11 @@ class FlowTable:
         return self._incarnation
 
     @property
+    def replaying(self) -> bool:
+        """Whether what is applied now was said before the follower began: more of it may come."""
+        return self._replaying
+
+    @property
     def complete(self) -> bool:
         """Whether the table holds all there is, as of now."""
         return not self.problems()

@@ -1,0 +1,59 @@
+"""When a machine is looked at next, as delays from now. `jitter` is uniform in [0, 1) throughout."""
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from libs.common.delivery import backoff_seconds
+from libs.common.machine import MachineFault
+
+INCOMPLETE_FIRST_SECONDS: Final = 1.0
+INCOMPLETE_CAP_SECONDS: Final = 30.0
+
+Failures = Mapping[
+    tuple[str, str], int
+]  # consecutive failures since the last success, per fault (kind, step)
+
+
+class Pace(msgspec.Struct, frozen=True, kw_only=True):
+    """How often, in seconds."""
+
+    look: float = 300.0  # a machine that nobody watches
+    watched_look: float = 1800.0  # a watched one: a half-open watch is silent
+    repeat: float = 300.0  # what has not changed is said again, so that it does not age out of the stream
+    fresh: float = 10.0  # facts younger than this are not fetched again
+    debounce: float = 0.05  # changes come in flocks: a new address is three events
+    apart: float = 0.5  # looks that a watch asks for; a flapping link must not become a storm
+
+
+def failed(failures: Failures, fault: MachineFault) -> Failures:
+    """One more failure. Alternating faults do not start each other's count anew."""
+    key = (fault.kind, fault.step)
+    return {**failures, key: failures.get(key, 0) + 1}
+
+
+def attempt(failures: Failures, fault: MachineFault) -> int:
+    """How often in a row this fault has been met, from 1 once it was."""
+    return failures.get((fault.kind, fault.step), 0)
+
+
+def after_failure(failures: Failures, fault: MachineFault, jitter: float) -> float:
+    """0.5 s doubling to 60 s, of which a random half is waited."""
+    return backoff_seconds(max(1, attempt(failures, fault)), jitter)
+
+
+def after_success(pace: Pace, *, watched: bool, jitter: float) -> float:
+    """Within the last fifth of the period: a fleet that started together drifts apart."""
+    return (pace.watched_look if watched else pace.look) * (0.8 + 0.2 * jitter)
+
+
+def after_incomplete(looks: int, jitter: float) -> float:
+    """1 s doubling to 30 s while the cloud's metadata are awaited; `looks` counts incomplete ones from 1."""
+    step = min(INCOMPLETE_CAP_SECONDS, INCOMPLETE_FIRST_SECONDS * 2.0 ** min(looks - 1, 16))
+    return step * (0.75 + 0.25 * jitter)
+
+
+def repeat_after(pace: Pace, jitter: float) -> float:
+    """When something unchanged is said again."""
+    return pace.repeat * (0.8 + 0.2 * jitter)
