@@ -49,6 +49,12 @@ CLUSTER_NAME: Final = Flag(
     NODES,
     config="global.clusterName",
 )
+CLOUD_CONFIG: Final = Flag(
+    "cloud-config",
+    "YAML file as the Talos cloud controller manager has it: global.clusterName, global.preferIPv6. Its "
+    "transformations are not in this version yet.",
+    NODES,
+)
 PREFER_IPV6: Final = Flag(
     "",
     "IPv6 before IPv4 where both are possible.",
@@ -100,3 +106,21 @@ LEASE_NAME: Final = Flag(
     LEADING,
 )
 LEASE_NAMESPACE: Final = Flag("leader-elect-resource-namespace", "Namespace of the Lease.", LEADING)
+
+# Known to every service, also to those that do not take them: one extraArgs may serve them all.
+SHARED_BOOLEANS: Final[dict[str, bool]] = {
+    flag.name: flag in (OBSERVE_ONLY, LEADER_ELECT)
+    for flag in (
+        OBSERVE_ONLY,
+        NODE_STATUS_UPDATE_FREQUENCY,
+        CLUSTER_NAME,
+        TALOSCONFIG,
+        TALOS_ENDPOINTS,
+        LEADER_ELECT,
+        LEASE_DURATION,
+        RENEW_DEADLINE,
+        RETRY_PERIOD,
+        LEASE_NAME,
+        LEASE_NAMESPACE,
+    )
+}

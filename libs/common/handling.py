@@ -1,4 +1,4 @@
-"""What surrounds every handler of a message: one at a time per object, attempts, verdict, log, trace, metrics."""
+"""What surrounds every handler of a message: turns per object, attempts, verdict, log line, span, metrics."""
 
 import asyncio
 import logging

@@ -1,0 +1,64 @@
+"""A command line as pflag reads it: `--flag=value`, `--flag value`, booleans without a value, `-v2`."""
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+
+class Given(msgspec.Struct, frozen=True):
+    """One flag as it was written."""
+
+    name: str
+    value: str
+
+
+class Words(msgspec.Struct, frozen=True):
+    """A command line, taken apart."""
+
+    given: tuple[Given, ...]
+    unknown: tuple[str, ...]  # flags that nobody takes, without dashes
+    mistakes: tuple[str, ...]  # everything else that cannot be read
+    wants_help: bool = False
+    wants_version: bool = False
+
+
+def take_apart(arguments: Sequence[str], takes_value: Mapping[str, bool]) -> Words:
+    """Read a command line; `takes_value` says of each known flag whether a value must follow it."""
+    given: list[Given] = []
+    unknown: list[str] = []
+    mistakes: list[str] = []
+    rest = list(arguments)
+    while rest:
+        word = rest.pop(0)
+        if word in ("-h", "--help", "-help"):
+            return Words((), (), (), wants_help=True)
+        if word == "--version" or word.startswith("--version="):
+            return Words((), (), (), wants_version=True)
+        if not word.startswith("-") or word in ("-", "--"):
+            mistakes.append(_unexpected(word, given, takes_value))
+            continue
+        name, equals, value = _name_and_value(word)
+        if name not in takes_value:
+            unknown.append(name)
+            if not equals and rest and not rest[0].startswith("-"):
+                rest.pop(0)  # most likely its value: one mistake, one complaint
+        elif equals or not takes_value[name]:
+            given.append(Given(name, value if equals else "true"))
+        elif not rest:
+            mistakes.append(f"--{name} needs a value")
+        else:
+            given.append(Given(name, rest.pop(0)))
+    return Words(tuple(given), tuple(unknown), tuple(mistakes))
+
+
+def _name_and_value(word: str) -> tuple[str, str, str]:
+    if word.startswith("-v") and not word.startswith("--") and word[2:].isdigit():
+        return "v", "=", word[2:]
+    name, equals, value = word.lstrip("-").partition("=")
+    return name.replace("_", "-"), equals, value  # as Kubernetes normalizes its flags
+
+
+def _unexpected(word: str, given: Sequence[Given], takes_value: Mapping[str, bool]) -> str:
+    if given and not takes_value[given[-1].name] and word in ("true", "false"):
+        return f'"{word}" stands alone: a boolean takes its value with =, --{given[-1].name}={word}'
+    return f'"{word}" is not a flag: flags begin with --'

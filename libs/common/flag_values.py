@@ -1,0 +1,99 @@
+"""Text to value, by the type of a settings field, as Go's pflag reads it."""
+
+import re
+import types
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, Final, Literal, Union, get_args, get_origin
+
+_UNITS: Final = {"ns": "1e-9", "us": "1e-6", "µs": "1e-6", "ms": "1e-3", "s": "1", "m": "60", "h": "3600"}
+_DURATION: Final = re.compile(r"(\d+\.?\d*|\.\d+)(ns|us|µs|ms|s|m|h)")
+_TRUE: Final = frozenset({"1", "t", "T", "true", "TRUE", "True"})
+_FALSE: Final = frozenset({"0", "f", "F", "false", "FALSE", "False"})
+
+
+def parse_duration(text: str) -> float:
+    """Seconds of a Go duration ("1h5m0.5s", "300ms", "0"). Raises ValueError saying what was expected."""
+    if text in ("0", "+0", "-0"):
+        return 0.0
+    body = text.lstrip("+-")
+    parts = _DURATION.findall(body)
+    if not parts or "".join(number + unit for number, unit in parts) != body or len(text) - len(body) > 1:
+        raise ValueError("a duration such as 5m0s, 10s or 500ms")
+    seconds = float(sum(Decimal(number) * Decimal(_UNITS[unit]) for number, unit in parts))
+    return -seconds if text.startswith("-") else seconds
+
+
+def duration_text(seconds: float) -> str:
+    """A Go duration, as Go prints it ("5m0s", "1.5s", "500ms")."""
+    if 0 < abs(seconds) < 1:
+        return f"{seconds * 1000:g}ms"
+    minutes, rest = divmod(seconds, 60)
+    hours, minutes = divmod(int(minutes), 60)
+    head = f"{hours}h{minutes}m" if hours else f"{minutes}m" if minutes else ""
+    return f"{head}{rest:g}s"
+
+
+def parse_bool(text: str) -> bool:
+    """A Go boolean. Raises ValueError saying what was expected."""
+    if text in _TRUE or text in _FALSE:
+        return text in _TRUE
+    raise ValueError("true or false")
+
+
+def parse_list(text: str) -> tuple[str, ...]:
+    """A comma separated list; spaces around items and empty items do not count."""
+    return tuple(item for item in (part.strip() for part in text.split(",")) if item)
+
+
+def required_type(annotated: object) -> tuple[Any, bool]:
+    """The type without its `| None`, and whether it had one."""
+    if get_origin(annotated) in (Union, types.UnionType):
+        inner = [arm for arm in get_args(annotated) if arm is not type(None)]
+        if len(inner) != 1:
+            raise TypeError(f"{annotated} is no type for a setting")
+        return inner[0], True
+    return annotated, False
+
+
+def parser_of(wanted: object, *, duration: bool) -> Callable[[str], Any]:
+    """How a field of that type is read. Raises TypeError for a type that no setting has."""
+    inner, _ = required_type(wanted)
+    if get_origin(inner) is Literal:
+        return _one_of(get_args(inner))
+    if inner == tuple[str, ...]:
+        return parse_list
+    if inner is float:
+        return parse_duration if duration else _number
+    simple: dict[Any, Callable[[str], Any]] = {bool: parse_bool, int: _whole, str: str, Path: _path}
+    if inner not in simple:
+        raise TypeError(f"{wanted} is no type for a setting")
+    return simple[inner]
+
+
+def _whole(text: str) -> int:
+    if re.fullmatch(r"[+-]?\d+", text, re.ASCII) is None:
+        raise ValueError("a whole number")
+    return int(text)
+
+
+def _number(text: str) -> float:
+    if re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)", text, re.ASCII) is None:
+        raise ValueError("a number")
+    return float(text)
+
+
+def _path(text: str) -> Path:
+    if not text:
+        raise ValueError("a file name")
+    return Path(text)
+
+
+def _one_of(choices: tuple[str, ...]) -> Callable[[str], str]:
+    def chosen(text: str) -> str:
+        if text not in choices:
+            raise ValueError("one of " + ", ".join(choices))
+        return text
+
+    return chosen

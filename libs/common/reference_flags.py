@@ -1,0 +1,163 @@
+"""Flags of the reference that do nothing here: accepted, so that old values files start, and told why.
+
+The list is that of k8s.io/cloud-provider 0.36, k8s.io/component-base and the reference's own allocator.
+"""
+
+from typing import Final
+
+import msgspec
+
+
+class Accepted(msgspec.Struct, frozen=True):
+    """A flag that is taken and not obeyed."""
+
+    name: str
+    why: str
+    boolean: bool = False
+    quiet_on: tuple[str, ...] = ()  # values that ask for what we do anyway: nothing to tell
+    loud: bool = False  # what it asks for is missing, and somebody may rely on it
+
+
+_PACE = "requests are not throttled here, they are few; a 429 of the API server is obeyed"
+_AUTH = "health and metrics hold no secrets and are served to everyone who can reach the port"
+_WEBHOOK = "there are no webhooks here"
+_OTHER_CLOUD = "there are no cloud routes, load balancers or volumes here"
+_HTTP2 = "health and metrics are served over HTTP/1.1"
+_LOGS = "logs go to stderr, one line each; see --logging-format"
+_K8S = "it concerns only programs that are built from Kubernetes' own code"
+_IPAM = "NOT IN THIS VERSION: pod CIDRs are not allocated; leave that to kube-controller-manager for now"
+
+
+def _all(names: str, why: str, *, boolean: bool = False, loud: bool = False) -> list[Accepted]:
+    return [Accepted(name, why, boolean, (), loud) for name in names.split()]
+
+
+_TABLE: Final = (
+    Accepted("cloud-provider", "the cloud provider is always talos", quiet_on=("talos", "external")),
+    *_all("kube-api-qps kube-api-burst", _PACE),
+    *_all("kube-api-content-type", "JSON is spoken, and only the fields that are needed are decoded"),
+    *_all("concurrent-node-syncs concurrent-node-status-updates", "nodes are handled concurrently anyway"),
+    *_all("min-resync-period node-sync-period", "see --node-status-update-frequency"),
+    *_all("node-monitor-period", "nodes are watched, not polled"),
+    *_all("controller-start-interval", "everything starts at once"),
+    *_all("route-reconciliation-period", _OTHER_CLOUD),
+    Accepted("configure-cloud-routes", _OTHER_CLOUD, boolean=True, quiet_on=("false",)),
+    *_all("concurrent-service-syncs external-cloud-volume-plugin", _OTHER_CLOUD),
+    Accepted(
+        "use-service-account-credentials",
+        "each service has a service account of its own; none may create tokens",
+        boolean=True,
+        quiet_on=("false",),
+    ),
+    *_all("allow-untagged-cloud", "Talos clusters need no cluster id", boolean=True),
+    Accepted("leader-elect-resource-lock", "only Leases are used as locks", quiet_on=("leases",)),
+    *_all("enable-leader-migration", "there is no in-tree Talos provider to migrate from", boolean=True),
+    *_all("leader-migration-config", "there is no in-tree Talos provider to migrate from"),
+    Accepted(
+        "authorization-always-allow-paths",
+        _AUTH,
+        quiet_on=("/healthz,/livez,/readyz,/metrics", "/healthz,/readyz,/livez", "/healthz,/livez,/readyz"),
+    ),
+    *_all(
+        "authentication-kubeconfig authentication-token-webhook-cache-ttl authorization-kubeconfig"
+        " authorization-webhook-cache-authorized-ttl authorization-webhook-cache-unauthorized-ttl"
+        " client-ca-file requestheader-allowed-names requestheader-client-ca-file"
+        " requestheader-extra-headers-prefix requestheader-group-headers requestheader-uid-headers"
+        " requestheader-username-headers",
+        _AUTH,
+    ),
+    *_all("authentication-skip-lookup authentication-tolerate-lookup-failure", _AUTH, boolean=True),
+    *_all("cert-dir", "without --tls-cert-file a certificate is made in memory; no directory is needed"),
+    *_all(
+        "tls-cipher-suites tls-curve-preferences tls-min-version", "TLS 1.2 with OpenSSL's defaults at least"
+    ),
+    *_all("tls-sni-cert-key", "one certificate is served: --tls-cert-file"),
+    *_all("http2-max-streams-per-connection", _HTTP2),
+    *_all("disable-http2-serving", _HTTP2, boolean=True),
+    *_all("permit-address-sharing permit-port-sharing", "the port is ours alone", boolean=True),
+    *_all("profiling contention-profiling", "there is no profiling endpoint", boolean=True),
+    *_all(
+        "webhooks webhook-bind-address webhook-secure-port webhook-cert-dir webhook-tls-cert-file"
+        " webhook-tls-private-key-file webhook-tls-cipher-suites webhook-tls-curve-preferences"
+        " webhook-tls-min-version webhook-tls-sni-cert-key",
+        _WEBHOOK,
+    ),
+    *_all("webhook-disable-http2-serving", _WEBHOOK, boolean=True),
+    *_all("feature-gates emulated-version min-compatibility-version", _K8S),
+    *_all(
+        "allow-metric-labels allow-metric-labels-manifest disabled-metrics show-hidden-metrics-for-version",
+        _K8S,
+    ),
+    *_all(
+        "log-flush-frequency log-text-info-buffer-size log-json-info-buffer-size log-backtrace-at log-dir"
+        " log-file log-file-max-size stderrthreshold vmodule",
+        _LOGS,
+    ),
+    *_all(
+        "logtostderr alsologtostderr add-dir-header one-output skip-headers skip-log-headers"
+        " log-text-split-stream log-json-split-stream",
+        _LOGS,
+        boolean=True,
+    ),
+    *_all(
+        "cluster-cidr service-cluster-ip-range cidr-allocator-type node-cidr-mask-size"
+        " node-cidr-mask-size-ipv4 node-cidr-mask-size-ipv6",
+        _IPAM,
+        loud=True,
+    ),
+    Accepted("allocate-node-cidrs", _IPAM, boolean=True, quiet_on=("false",), loud=True),
+)
+
+ACCEPTED: Final[dict[str, Accepted]] = {flag.name: flag for flag in _TABLE}
+
+
+# ---- --controllers
+
+CLOUD_NODE: Final = "cloud-node"
+_ALIASES: Final = {
+    "cloud-node-controller": CLOUD_NODE,
+    "node-csr-approval": "certificatesigningrequest-approving-controller",
+    "nodeipam": "node-ipam-controller",
+    "cloud-node-lifecycle": "cloud-node-lifecycle-controller",
+    "service": "service-lb-controller",
+    "route": "node-route-controller",
+}
+_NOT_YET: Final = {
+    "certificatesigningrequest-approving-controller": "kubelet-serving certificates are not approved",
+    "node-ipam-controller": "pod CIDRs are not allocated",
+    "cloud-node-lifecycle-controller": "Nodes of machines that are gone are not deleted",
+}
+_NEVER: Final = ("service-lb-controller", "node-route-controller")
+CONTROLLERS: Final = tuple(sorted({CLOUD_NODE, *_ALIASES, *_NOT_YET, *_NEVER}))
+
+
+class Chosen(msgspec.Struct, frozen=True):
+    """What --controllers comes to."""
+
+    warnings: tuple[str, ...] = ()
+    mistakes: tuple[str, ...] = ()
+
+
+def choose_controllers(items: tuple[str, ...]) -> Chosen:
+    """Judge a --controllers list: `*` = all that are on by default, `name` = on, `-name` = off."""
+    warnings, mistakes = [], []
+    wanted = {}
+    for item in items:
+        bare = item.removeprefix("-")
+        if bare == "*" or bare in CONTROLLERS:
+            wanted[_ALIASES.get(bare, bare)] = not item.startswith("-")
+        else:
+            mistakes.append(
+                f"--controllers: there is no controller {bare!r}; there are {', '.join(CONTROLLERS)}"
+            )
+    for name, on in wanted.items():
+        if on and name in _NOT_YET:
+            written = next(item for item in items if _ALIASES.get(item, item) == name)
+            warnings.append(f"--controllers names {written}: NOT IN THIS VERSION, {_NOT_YET[name]}")
+        elif on and name in _NEVER:
+            warnings.append(f"--controllers names {name}: {_OTHER_CLOUD}")
+    if not mistakes and not wanted.get(CLOUD_NODE, wanted.get("*", False)):
+        mistakes.append(
+            f"--controllers={','.join(items)} leaves nothing to run: this version has {CLOUD_NODE} only"
+        )
+    return Chosen(tuple(warnings), tuple(mistakes))
