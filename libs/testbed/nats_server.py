@@ -70,11 +70,14 @@ class NatsServer:
         self.child.resume()
 
     async def _greets(self) -> bool:
+        writer = None
         try:
             async with asyncio.timeout(1):
                 reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
                 greeting = await reader.readline()
         except (OSError, TimeoutError):
             return False
-        writer.close()
+        finally:
+            if writer is not None:
+                writer.close()
         return greeting.startswith(b"INFO")

