@@ -55,7 +55,7 @@ def recognize(node: Node, facts: MachineFacts, others: Iterable[Node] | None) ->
         return _wrong_machine(node, facts, why_not)
     return Recognized(
         by="system-uuid",
-        reason=f"the machine at {facts.node_ip} calls itself {facts.node_name} (kubelet's hostname-override?) "
+        reason=f"the machine at {facts.node_ip} calls itself {facts.node_name} (hostname-override?) "
         f"but has the systemUUID of Node {node.name}, and no other Node claims it",
     )
 

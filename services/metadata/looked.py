@@ -1,0 +1,106 @@
+"""How looks and watches change what is known of a Node."""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from libs.common.events import EnrichedNode
+from libs.common.machine import MachineFacts, MachineFault, metadata_incomplete
+from libs.common.node import Node
+from services.metadata import schedule
+from services.metadata.known import NEVER, Known
+from services.metadata.resolve import recognize
+from services.metadata.schedule import Pace
+
+
+def looked_well(
+    known: Known,
+    facts: MachineFacts,
+    heard: EnrichedNode | None,
+    *,
+    others: Iterable[Node] | None,
+    began: float,
+    now: float,
+    pace: Pace,
+    jitter: float,
+) -> Known:
+    """A machine answered. `heard` is what the stream holds, whoever said it: it may need correction."""
+    node = known.node
+    if node is None:
+        return known
+    recognized = recognize(node, facts, others)
+    if isinstance(recognized, MachineFault):
+        return looked_badly(known, recognized, began=began, now=now, jitter=jitter)
+    lost = _lost_metadata(known.last_known, facts)
+    if lost is not None:
+        return looked_badly(known, lost, began=began, now=now, jitter=jitter)
+    incomplete = known.incomplete_looks + 1 if metadata_incomplete(facts.platform) else 0
+    wait = (
+        schedule.after_incomplete(incomplete, jitter)
+        if incomplete
+        else schedule.after_success(pace, watched=known.watched, jitter=jitter)
+    )
+    return msgspec.structs.replace(
+        known,
+        facts=facts,
+        recognized=recognized,
+        fault=None,
+        failures={},
+        incomplete_looks=incomplete,
+        last_known=facts,
+        looked=began,
+        due=min(now + wait, _due_after_change(known, pace) if known.changed_at >= began else NEVER),
+        look_first=False,
+        said=heard if heard is not None else known.said,
+    )
+
+
+def looked_badly(known: Known, fault: MachineFault, *, began: float, now: float, jitter: float) -> Known:
+    """No facts, and why. The last known ones stay known as such."""
+    failures = schedule.failed(known.failures, fault)
+    return msgspec.structs.replace(
+        known,
+        facts=None,
+        recognized=None,
+        fault=fault,
+        failures=failures,
+        incomplete_looks=0,
+        looked=began,
+        due=now + schedule.after_failure(failures, fault, jitter),
+        look_first=False,
+    )
+
+
+def hurried(known: Known, *, now: float, within: float) -> Known:
+    """Look within that many seconds, if not sooner (a cause of many failures has gone away)."""
+    return msgspec.structs.replace(known, due=min(known.due, now + within)) if known.addresses else known
+
+
+def changed(known: Known, *, now: float, pace: Pace) -> Known:
+    """A live watch is open and something happened: a look is due, once the flock of events has passed."""
+    known = msgspec.structs.replace(known, watched=True, changed_at=now)
+    return msgspec.structs.replace(known, due=min(known.due, _due_after_change(known, pace)))
+
+
+def watch_ended(known: Known, *, now: float, within: float) -> Known:
+    """Nobody tells of changes any more: look within that many seconds."""
+    hurry = hurried(known, now=now, within=within) if known.watched else known
+    return msgspec.structs.replace(hurry, watched=False)
+
+
+def _lost_metadata(last_known: MachineFacts | None, facts: MachineFacts) -> MachineFault | None:
+    """A rebooting machine says less than it did until its cloud answers: that must not take anything away."""
+    reason = metadata_incomplete(facts.platform)
+    if not reason or last_known is None or metadata_incomplete(last_known.platform):
+        return None
+    if facts.platform.platform not in {"", last_known.platform.platform}:
+        return None
+    return MachineFault(
+        kind="not_found",
+        step="PlatformMetadata",
+        message=f"{reason}, though it had (is the machine at {facts.node_ip} starting?); what it said stands",
+    )
+
+
+def _due_after_change(known: Known, pace: Pace) -> float:
+    return max(known.changed_at + pace.debounce, known.looked + pace.apart)
