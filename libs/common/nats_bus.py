@@ -42,6 +42,7 @@ class NatsBus:
         self._incarnation = ""
         self._stream_problem = f"stream {STREAM} has not been seen yet"
         self._refused_bytes = 0  # of the publish that found the stream full, 0 while it is not
+        self._look_now = asyncio.Event()
         self._outstanding = asyncio.Semaphore(_OUTSTANDING)
         self._consumptions: list[Consumption] = []
         self._tasks: list[asyncio.Task[None]] = []
@@ -119,7 +120,7 @@ class NatsBus:
             raise BusError(f"{self._link.access}: {subject}: {waiting}") from error
         try:
             connection = await self._link.connection(until - self._now())
-            return await publish(connection, subject, payload, headers, seconds=until - self._now())
+            sequence = await publish(connection, subject, payload, headers, seconds=until - self._now())
         except StreamFull:
             self._refused_bytes = len(subject) + len(payload)
             raise
@@ -128,6 +129,9 @@ class NatsBus:
             raise
         finally:
             self._outstanding.release()
+        if not self._incarnation:
+            self._look_now.set()
+        return sequence
 
     async def last(self, subject: str) -> Message | None:
         """The last message of a subject, None if there is none. Raises NoStream or BusError."""
@@ -147,7 +151,13 @@ class NatsBus:
     ) -> None:
         """Hand every message of the durable to `handle`, until cancelled. See `bus.Bus.consume`."""
         consumption = Consumption(
-            self._link, durable, handle, in_flight=in_flight, clock=self._clock, put_aside=self.publish
+            self._link,
+            durable,
+            handle,
+            in_flight=in_flight,
+            clock=self._clock,
+            put_aside=self.publish,
+            bound=self._look_now.set,
         )
         self._consumptions.append(consumption)
         try:
@@ -163,8 +173,10 @@ class NatsBus:
         """Why the bus is not usable right now, in words for /readyz; empty when it is."""
         unconnected = self._link.problems()
         consuming = [each.problem for each in self._consumptions if each.problem]
+        ended = [f"a task of the bus has ended: {task}" for task in self._tasks if task.done()]
         full = f"stream {STREAM} is full: a publish of {self._refused_bytes} bytes was refused (10077)"
         return (
+            *ended,
             *unconnected,
             *([self._stream_problem] if self._stream_problem and not unconnected else []),
             *([full] if self._refused_bytes else []),
@@ -176,6 +188,7 @@ class NatsBus:
         if self._link.connected:
             with contextlib.suppress(BusError):  # the server does not answer: it cannot be sent
                 await (await self._link.connection(0.0)).round_trip(self._link.timing.probe_deadline)
+        self._link.close()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -183,14 +196,16 @@ class NatsBus:
     async def _look_at_stream(self) -> None:
         """Those who neither provision nor follow learn the incarnation here."""
         while True:
-            connection = await self._link.connection()
             try:
-                self._saw(await stream_info(connection))
+                self._saw(await stream_info(await self._link.connection()))
             except NoStream as error:
                 self._lost_stream(error)
             except BusError as error:
                 self._stream_problem = f"stream {STREAM} cannot be read: {error}"
-            await asyncio.sleep(self._link.timing.probe_every)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._link.timing.probe_every):
+                    await self._look_now.wait()
+            self._look_now.clear()
 
     def _saw(self, info: StreamInfo) -> None:
         self._incarnation = info.created

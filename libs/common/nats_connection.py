@@ -81,7 +81,7 @@ class Inbox:
         """Tell the server to send no more, and hear what it had already sent."""
         try:
             async with asyncio.timeout(_CLOSE_SECONDS):
-                await self._subscription.drain()
+                await self._subscription.drain()  # type: ignore[no-untyped-call]
         except (nats.errors.Error, TimeoutError):
             return  # the connection is gone or stuck: nothing more will come
 

@@ -9,14 +9,13 @@ from typing import Final
 import msgspec
 from nats.aio.msg import Msg
 
-from libs.common.bus import BusError, Durable, Message
+from libs.common.bus import BusError, Durable, Message, NoStream
 from libs.common.dead_letters import dead_letter
 from libs.common.delivery import RETRY_CAP_SECONDS, Ack, Nak, PutAside, Verdict
 from libs.common.events import DeadLetter
 from libs.common.nats_jetstream import (
     NANOSECONDS,
     NoConsumer,
-    NoStream,
     consumer_info,
     delivery_of,
     message_of,
@@ -44,6 +43,7 @@ class Consumption:
         in_flight: int,
         clock: Callable[[], datetime],
         put_aside: Callable[[DeadLetter], Awaitable[object]],
+        bound: Callable[[], None],
     ) -> None:
         self._link = link
         self._durable = durable
@@ -51,6 +51,7 @@ class Consumption:
         self._in_flight = in_flight
         self._clock = clock
         self._put_aside = put_aside
+        self._bound = bound
         self._handling: dict[_Key, asyncio.Task[None]] = {}
         self._replies: dict[_Key, str] = {}  # where to settle it; a redelivery brings a new one
         self._closing = False
@@ -77,6 +78,7 @@ class Consumption:
                 connection = await self._link.connection()
                 await consumer_info(connection, self._durable.name)
                 attempt, self.problem = 0, ""
+                self._bound()
                 self._pull = Pull(
                     connection,
                     self._durable.name,

@@ -56,6 +56,7 @@ class Link:
         self._up = asyncio.Event()
         self._reason = "not connected yet"
         self._violation = ("", float("-inf"))
+        self._closed = False
 
     async def run(self) -> None:
         """Supervise until cancelled."""
@@ -70,9 +71,8 @@ class Link:
             except BusError as error:
                 reason = str(error)
             self._set_reason(reason)
-            attempt = (
-                1 if self._now() - started > self.timing.retry_cap + self.timing.connect else attempt + 1
-            )
+            held = self._now() - started > self.timing.retry_cap + self.timing.connect
+            attempt = 1 if held else attempt + 1
             await asyncio.sleep(self.backoff(attempt, self.timing.retry_cap))
 
     def backoff(self, attempt: int, cap: float) -> float:
@@ -83,10 +83,12 @@ class Link:
         """The present connection, waiting at most so long for one. Raises BusError with why there is none."""
         try:
             async with asyncio.timeout(seconds):
-                while self._connection is None:
+                while self._connection is None and not self._closed:
                     await self._up.wait()
         except TimeoutError as error:
             raise BusError(self._reason) from error
+        if self._connection is None:
+            raise BusError(f"{self.access}: the bus is closed")
         return self._connection
 
     @property
@@ -99,6 +101,11 @@ class Link:
         if self._connection is None:
             raise BusError(self._reason)
         await self._connection.send(subject, payload)
+
+    def close(self) -> None:
+        """Nobody waits for a connection any more; `run` is to be cancelled."""
+        self._closed = True
+        self._up.set()
 
     def problems(self) -> tuple[str, ...]:
         """Why there is no connection, and what the server has refused within the last minute."""
@@ -120,7 +127,8 @@ class Link:
             reason = await self._probe(connection)
         finally:
             self._connection = None
-            self._up.clear()
+            if not self._closed:
+                self._up.clear()
             self.hooks.disconnected(reason)
             await connection.end(reason)
         return f"{self.access}: {reason}"

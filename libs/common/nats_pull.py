@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from nats.aio.msg import Msg
@@ -53,9 +53,8 @@ class Pull:
         requests = asyncio.create_task(self._keep_asking(self._inbox.subject))
         watch = asyncio.create_task(self._watch_silence())
         try:
-            await asyncio.wait(
-                {self._ended, self._connection.lost, requests}, return_when=asyncio.FIRST_COMPLETED
-            )
+            ends: set[asyncio.Future[Any]] = {self._ended, self._connection.lost, requests}
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         finally:
             watch.cancel()
             requests.cancel()

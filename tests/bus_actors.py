@@ -1,0 +1,112 @@
+"""Who takes part in a bus test: a follower that records, a worker that consumes; and waiting with a deadline."""
+
+import asyncio
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any
+
+from libs.common.bus import Bus, Durable, Message, Opened
+from libs.common.delivery import Ack, Verdict
+from libs.common.events import EnrichedNodeGone
+from libs.common.subjects import ENRICHED_NODE
+
+NODES = Durable(name="labeler-nodes", filter=f"{ENRICHED_NODE}.>")
+MAX_BYTES = 64 * 1024 * 1024
+
+
+def a_word(
+    name: str = "web-1", *, order: int = 1, incarnation: str = "", uid: str = "uid-1"
+) -> EnrichedNodeGone:
+    """The smallest event that has a name and a place in an order."""
+    return EnrichedNodeGone(incarnation=incarnation, observed_sequence=order, name=name, uid=uid)
+
+
+async def eventually(
+    condition: Callable[[], bool | Awaitable[bool]], what: str = "", seconds: float = 15.0
+) -> None:
+    """Poll until the condition holds; AssertionError at the deadline."""
+    deadline = asyncio.get_running_loop().time() + seconds
+    while True:
+        answer = condition()
+        if await answer if inspect.isawaitable(answer) else answer:
+            return
+        assert asyncio.get_running_loop().time() < deadline, f"not within {seconds:g} s: {what or condition}"
+        await asyncio.sleep(0.01)
+
+
+@asynccontextmanager
+async def doing(work: Coroutine[Any, Any, None]) -> AsyncIterator["asyncio.Task[None]"]:
+    """Run it beside the block; cancelled and awaited at its end, an error of its own comes out."""
+    task = asyncio.create_task(work)
+    try:
+        yield task
+    finally:
+        task.cancel()
+        (result,) = await asyncio.gather(task, return_exceptions=True)
+    if isinstance(result, Exception):
+        raise result
+
+
+class Recorder:
+    """A follower that remembers all it is told."""
+
+    def __init__(self) -> None:
+        self.opened: list[Opened] = []
+        self.messages: list[Message] = []  # since the last begin
+        self.times_caught_up = 0
+        self.is_caught_up = False
+        self.losses: list[str] = []
+
+    def begin(self, opened: Opened) -> None:
+        self.opened.append(opened)
+        self.messages.clear()
+        self.is_caught_up = False
+
+    def apply(self, message: Message) -> None:
+        self.messages.append(message)
+
+    def caught_up(self) -> None:
+        self.times_caught_up += 1
+        self.is_caught_up = True
+
+    def lost(self, reason: str) -> None:
+        self.losses.append(reason)
+        self.is_caught_up = False
+
+    @property
+    def subjects(self) -> set[str]:
+        return {message.subject for message in self.messages}
+
+
+class Worker:
+    """A handler that records; `judge` decides, `gate` (set at first) holds handlers in flight."""
+
+    def __init__(self, judge: Callable[[Message], Verdict] = lambda message: Ack()) -> None:
+        self.judge = judge
+        self.seen: list[Message] = []
+        self.finished: list[Message] = []
+        self.in_flight = 0
+        self.most_in_flight = 0
+        self.gate = asyncio.Event()
+        self.gate.set()
+
+    async def handle(self, message: Message) -> Verdict:
+        self.seen.append(message)
+        self.in_flight += 1
+        self.most_in_flight = max(self.most_in_flight, self.in_flight)
+        try:
+            await self.gate.wait()
+            verdict = self.judge(message)
+        finally:
+            self.in_flight -= 1
+        self.finished.append(message)
+        return verdict
+
+    def names(self) -> list[str]:
+        """Names of the seen objects, in order."""
+        return [message.subject.removeprefix(ENRICHED_NODE + ".") for message in self.seen]
+
+    def consuming(self, bus: Bus, *, durable: Durable = NODES, in_flight: int = 16) -> Any:
+        """A context in which this worker consumes."""
+        return doing(bus.consume(durable, self.handle, in_flight=in_flight))

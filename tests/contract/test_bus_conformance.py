@@ -1,0 +1,423 @@
+"""What every bus must do. A new one joins by a fixture parameter, and by nothing else."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+import pytest
+
+from libs.common.bus import Bus, BusError, Message, NoStream, WrongLastSequence
+from libs.common.delivery import Ack, Nak, PutAside, Verdict
+from libs.common.events import MAX_EVENT_BYTES, DeadLetter, EventError
+from libs.common.nats_bus import NatsBus
+from libs.common.subjects import ALL, ENRICHED_NODE, FLOW, SNAPSHOT
+from libs.testbed.nats_server import NatsServer
+from tests.builders import a_snapshot
+from tests.bus_actors import MAX_BYTES, NODES, Recorder, Worker, a_word, doing, eventually
+
+BusFactory = Callable[..., Awaitable[Bus]]
+
+
+@pytest.fixture(params=["nats"])
+async def bus_factory(nats_server: NatsServer) -> AsyncIterator[BusFactory]:
+    """`await bus_factory("labeler")`: one more bus of that service in the same world; closed at the end."""
+    async with AsyncExitStack() as stack:
+
+        async def connect(service: str = "watcher") -> Bus:
+            bus = await NatsBus.connect((nats_server.url,), service=service)
+            stack.push_async_callback(bus.close)
+            return bus
+
+        yield connect
+
+
+@pytest.fixture
+async def bus(bus_factory: BusFactory) -> Bus:
+    """A provisioned bus of the watcher."""
+    bus = await bus_factory("watcher")
+    await bus.provision((NODES,), max_bytes=MAX_BYTES)
+    return bus
+
+
+def subject(name: str) -> str:
+    return f"{ENRICHED_NODE}.{name}"
+
+
+# ---- provision
+
+
+async def test_provisioning_gives_the_incarnation_and_leaves_no_problem(bus_factory: BusFactory):
+    bus = await bus_factory()
+    incarnation = await bus.provision((NODES,), max_bytes=MAX_BYTES)
+    assert incarnation
+    assert bus.incarnation == incarnation
+    assert bus.problems() == ()
+
+
+async def test_provisioning_again_keeps_incarnation_and_messages(bus: Bus):
+    sequence = await bus.publish(a_word())
+    assert await bus.provision((NODES,), max_bytes=2 * MAX_BYTES) == bus.incarnation
+    kept = await bus.last(subject("web-1"))
+    assert kept is not None
+    assert kept.sequence == sequence
+
+
+async def test_those_who_do_not_provision_learn_the_incarnation_too(bus: Bus, bus_factory: BusFactory):
+    other = await bus_factory("metadata")
+    await eventually(lambda: other.incarnation == bus.incarnation, "incarnation seen")
+    assert other.problems() == ()
+
+
+async def test_before_the_stream_exists_publish_and_last_say_so(bus_factory: BusFactory):
+    bus = await bus_factory("metadata")
+    with pytest.raises(NoStream):
+        await bus.publish(a_word())
+    with pytest.raises(NoStream):
+        await bus.last(subject("web-1"))
+    assert any("does not exist" in problem for problem in bus.problems())
+    assert bus.incarnation == ""
+
+
+# ---- publish and last
+
+
+async def test_the_last_message_of_a_subject_is_what_was_published_last(bus: Bus):
+    first = await bus.publish(a_word(order=1))
+    second = await bus.publish(a_word(order=2), headers={"traceparent": "00-1-2-01"})
+    assert second > first
+    message = await bus.last(subject("web-1"))
+    assert message is not None
+    assert (message.subject, message.event) == (subject("web-1"), a_word(order=2))
+    assert (message.sequence, dict(message.headers)) == (second, {"traceparent": "00-1-2-01"})
+    assert abs(message.published_at - datetime.now(UTC)) < timedelta(minutes=1)
+
+
+async def test_a_subject_that_nobody_published_to_has_no_last_message(bus: Bus):
+    assert await bus.last(subject("nobody")) is None
+
+
+async def test_a_publisher_that_does_not_know_the_last_sequence_is_refused(bus: Bus):
+    sequence = await bus.publish(a_word(order=1), expected_sequence=0)
+    for stale in (0, sequence + 1):
+        with pytest.raises(WrongLastSequence):
+            await bus.publish(a_word(order=2), expected_sequence=stale)
+    await bus.publish(a_word(order=2), expected_sequence=sequence)
+    await bus.publish(a_word(order=3))
+
+
+async def test_the_expected_sequence_is_that_of_the_subject_not_of_the_stream(bus: Bus):
+    await bus.publish(a_word("web-1"), expected_sequence=0)
+    await bus.publish(a_word("web-2"), expected_sequence=0)
+
+
+async def test_of_many_publishers_that_expect_the_same_exactly_one_gets_through(bus: Bus):
+    results = await asyncio.gather(
+        *(bus.publish(a_word(order=order), expected_sequence=0) for order in range(20)),
+        return_exceptions=True,
+    )
+    assert sum(isinstance(result, int) for result in results) == 1
+    assert sum(isinstance(result, WrongLastSequence) for result in results) == 19
+
+
+async def test_concurrent_publishes_to_many_subjects_all_arrive(bus: Bus):
+    sequences = await asyncio.gather(
+        *(bus.publish(a_word(f"web-{n}"), expected_sequence=0) for n in range(600))
+    )
+    assert len(set(sequences)) == 600
+
+
+async def test_the_callers_headers_stay_the_callers(bus: Bus):
+    headers = {"traceparent": "00-1-2-01"}
+    await bus.publish(a_word(), expected_sequence=0, ttl_seconds=60, headers=headers)
+    assert headers == {"traceparent": "00-1-2-01"}
+
+
+async def test_a_message_with_a_ttl_goes_and_leaves_nothing_to_expect(bus: Bus):
+    await bus.publish(a_word(), ttl_seconds=1)
+
+    async def gone() -> bool:
+        return await bus.last(subject("web-1")) is None
+
+    await eventually(gone, "expired")
+    await bus.publish(a_word(), expected_sequence=0)
+
+
+async def test_an_event_beyond_the_limit_is_refused_before_it_is_sent(bus: Bus):
+    with pytest.raises(EventError):
+        await bus.publish(a_word(uid="u" * MAX_EVENT_BYTES))
+
+
+# ---- consume
+
+
+async def test_a_message_is_handled_once_and_not_again(bus: Bus):
+    worker = Worker()
+    async with worker.consuming(bus):
+        await bus.publish(a_word("web-1"))
+        await eventually(lambda: worker.names() == ["web-1"])
+    later = Worker()
+    async with later.consuming(bus):
+        await bus.publish(a_word("web-2"))
+        await eventually(lambda: later.names() == ["web-2"])
+    assert worker.names() == ["web-1"]
+    assert not worker.seen[0].redelivered
+
+
+async def test_many_versions_of_an_object_are_one_piece_of_work(bus: Bus):
+    for order in range(5):
+        await bus.publish(a_word(order=order))
+    worker = Worker()
+    async with worker.consuming(bus):
+        await bus.publish(a_word("web-2"))
+        await eventually(lambda: "web-2" in worker.names())
+    assert [message.event for message in worker.seen if "web-1" in message.subject] == [a_word(order=4)]
+
+
+async def test_names_with_dots_are_names(bus: Bus):
+    worker = Worker()
+    async with worker.consuming(bus):
+        await bus.publish(a_word("web-1.eu.example.org"))
+        await eventually(lambda: worker.names() == ["web-1.eu.example.org"])
+
+
+async def test_only_what_the_filter_names_is_delivered(bus: Bus):
+    worker = Worker()
+    async with worker.consuming(bus):
+        await bus.publish(a_snapshot())
+        await bus.publish(a_word())
+        await eventually(lambda: len(worker.seen) == 1)
+    assert worker.names() == ["web-1"]
+
+
+async def test_a_nak_brings_the_message_back_after_its_delay(bus: Bus):
+    worker = Worker(lambda message: Ack() if message.redelivered else Nak(0.3, "not yet"))
+    async with worker.consuming(bus):
+        started = asyncio.get_running_loop().time()
+        await bus.publish(a_word())
+        await eventually(lambda: len(worker.finished) == 2)
+    assert asyncio.get_running_loop().time() - started >= 0.3
+    assert [message.redelivered for message in worker.seen] == [False, True]
+
+
+async def test_what_is_put_aside_becomes_a_dead_letter_and_does_not_come_back(
+    bus: Bus, bus_factory: BusFactory
+):
+    labeler = await bus_factory("labeler")
+    worker = Worker(lambda message: PutAside("no such rule") if "bad" in message.subject else Ack())
+    async with worker.consuming(labeler):
+        sequence = await bus.publish(a_word("bad.node"))
+        await eventually(lambda: len(worker.finished) == 1)
+        dead = f"{ALL.removesuffix('>')}dead.labeler.node.bad.node"
+
+        async def written() -> bool:
+            return await bus.last(dead) is not None
+
+        await eventually(written, "dead letter")
+    message = await bus.last(dead)
+    assert message is not None
+    letter = message.event
+    assert isinstance(letter, DeadLetter)
+    assert (letter.service, letter.kind, letter.name) == ("labeler", "node", "bad.node")
+    assert (letter.subject, letter.sequence, letter.reason) == (
+        subject("bad.node"),
+        sequence,
+        "no such rule",
+    )
+    assert msgspec.json.decode(letter.payload)["name"] == "bad.node"
+    later = Worker()
+    async with later.consuming(labeler):
+        await bus.publish(a_word("web-2"))
+        await eventually(lambda: later.names() == ["web-2"])
+
+
+async def test_no_more_than_in_flight_are_handled_at_once_and_all_in_the_end(bus: Bus):
+    worker = Worker()
+    worker.gate.clear()
+    await asyncio.gather(*(bus.publish(a_word(f"web-{n}")) for n in range(40)))
+    async with worker.consuming(bus, in_flight=4):
+        await eventually(lambda: worker.in_flight == 4)
+        await bus.publish(a_word("web-40"))
+        worker.gate.set()
+        await eventually(lambda: len(worker.finished) == 41)
+    assert worker.most_in_flight == 4
+
+
+async def test_long_handling_is_not_delivered_again(bus: Bus):
+    short = msgspec.structs.replace(NODES, name="labeler-short", ack_wait_seconds=0.6)
+    await bus.provision((NODES, short), max_bytes=MAX_BYTES)
+    worker = Worker()
+    worker.gate.clear()
+    async with worker.consuming(bus, durable=short):
+        await bus.publish(a_word("slow"))
+        await eventually(lambda: worker.in_flight == 1)
+        await asyncio.sleep(1.5)  # the fact under test is what does not happen in two and a half ack_waits
+        worker.gate.set()
+        await eventually(lambda: len(worker.finished) == 1)
+        await bus.publish(a_word("next"))
+        await eventually(lambda: worker.names() == ["slow", "next"])
+
+
+async def test_two_replicas_share_the_work(bus: Bus, bus_factory: BusFactory):
+    replicas = [await bus_factory("labeler") for _ in range(2)]
+    workers = [Worker(), Worker()]
+    for worker in workers:
+        worker.gate.clear()
+    async with (
+        workers[0].consuming(replicas[0], in_flight=5),
+        workers[1].consuming(replicas[1], in_flight=5),
+    ):
+        names = [f"web-{n}" for n in range(30)]
+        await asyncio.gather(*(bus.publish(a_word(name)) for name in names))
+        await eventually(lambda: all(worker.in_flight == 5 for worker in workers))
+        for worker in workers:
+            worker.gate.set()
+        await eventually(lambda: sum(len(worker.finished) for worker in workers) == 30)
+    assert sorted(workers[0].names() + workers[1].names()) == sorted(names)
+
+
+async def test_a_newer_version_is_delivered_while_the_older_one_is_in_hand(bus: Bus):
+    worker = Worker()
+    worker.gate.clear()
+    async with worker.consuming(bus):
+        await bus.publish(a_word(order=1))
+        await eventually(lambda: len(worker.seen) == 1)
+        await bus.publish(a_word(order=2))
+        await eventually(lambda: len(worker.seen) == 2)
+        worker.gate.set()
+        await eventually(lambda: len(worker.finished) == 2)
+        await bus.publish(a_word("web-2"))
+        await eventually(lambda: len(worker.seen) == 3)
+    assert [message.event for message in worker.seen[:2]] == [a_word(order=1), a_word(order=2)]
+    assert not worker.seen[1].redelivered
+
+
+async def test_a_handler_that_raises_ends_nobody_elses_work(bus: Bus):
+    def judge(message: Message) -> Verdict:
+        if "bad" in message.subject:
+            raise ZeroDivisionError("a defect")
+        return Ack()
+
+    worker = Worker(judge)
+    async with worker.consuming(bus, in_flight=1):
+        await bus.publish(a_word("bad"))
+        await bus.publish(a_word("good"))
+        await eventually(lambda: [m.subject for m in worker.finished] == [subject("good")])
+
+
+async def test_at_the_end_handlers_finish_and_the_rest_goes_to_others_at_once(
+    bus: Bus, bus_factory: BusFactory
+):
+    leaving, staying = await bus_factory("labeler"), await bus_factory("labeler")
+    worker, other = Worker(), Worker()
+    worker.gate.clear()
+    async with worker.consuming(leaving, in_flight=2) as task:
+        await asyncio.gather(*(bus.publish(a_word(f"web-{n}")) for n in range(6)))
+        await eventually(lambda: worker.in_flight == 2)
+        task.cancel()
+        async with other.consuming(staying):
+            await eventually(lambda: len(other.finished) == 4)
+            assert not task.done()
+            worker.gate.set()
+            await eventually(task.done)
+            await bus.publish(a_word("last"))
+            await eventually(lambda: "last" in other.names())
+    assert len(worker.finished) == 2
+    assert not set(worker.names()) & set(other.names())
+
+
+async def test_whoever_consumes_before_the_stream_exists_begins_when_it_does(bus_factory: BusFactory):
+    early, watcher = await bus_factory("labeler"), await bus_factory("watcher")
+    worker = Worker()
+    async with worker.consuming(early):
+        await eventually(lambda: any("labeler-nodes" in problem for problem in early.problems()))
+        await watcher.provision((NODES,), max_bytes=MAX_BYTES)
+        await watcher.publish(a_word())
+        await eventually(lambda: worker.names() == ["web-1"])
+        await eventually(lambda: early.problems() == (), "no problem left")
+
+
+# ---- follow
+
+
+async def test_a_follower_hears_the_last_of_each_subject_in_order_and_then_what_happens(bus: Bus):
+    for name, order in (("a", 1), ("b", 1), ("a", 2), ("c.d", 1)):
+        await bus.publish(a_word(name, order=order))
+    last = await bus.publish(a_snapshot())
+    recorder = Recorder()
+    async with doing(bus.follow("test", f"{FLOW}.>", recorder)):
+        await eventually(lambda: recorder.is_caught_up)
+        assert [(opened.incarnation, opened.last_sequence) for opened in recorder.opened] == [
+            (bus.incarnation, last)
+        ]
+        assert [message.subject for message in recorder.messages] == [
+            subject("b"),
+            subject("a"),
+            subject("c.d"),
+            SNAPSHOT,
+        ]
+        await bus.publish(a_word("b", order=2))
+        await eventually(lambda: len(recorder.messages) == 5)
+        assert recorder.messages[-1].event == a_word("b", order=2)
+    assert (recorder.times_caught_up, recorder.losses) == (1, [])
+
+
+async def test_a_follower_of_nothing_is_caught_up_at_once(bus: Bus):
+    recorder = Recorder()
+    async with doing(bus.follow("test", f"{FLOW}.>", recorder)):
+        await eventually(lambda: recorder.is_caught_up)
+    assert recorder.messages == []
+
+
+async def test_a_follower_hears_only_what_its_filter_names(bus: Bus):
+    await bus.publish(a_word())
+    await bus.publish(a_snapshot())
+    recorder = Recorder()
+    async with doing(bus.follow("test", f"{ENRICHED_NODE}.>", recorder)):
+        await eventually(lambda: recorder.is_caught_up)
+    assert recorder.subjects == {subject("web-1")}
+
+
+async def test_every_follower_hears_everything(bus: Bus, bus_factory: BusFactory):
+    other = await bus_factory("labeler")
+    recorders = [Recorder(), Recorder(), Recorder()]
+    async with (
+        doing(bus.follow("test", f"{FLOW}.>", recorders[0])),
+        doing(other.follow("test", f"{FLOW}.>", recorders[1])),
+        doing(other.follow("test", f"{FLOW}.>", recorders[2])),
+    ):
+        await bus.publish(a_word())
+        await eventually(lambda: all(recorder.subjects == {subject("web-1")} for recorder in recorders))
+
+
+async def test_whoever_follows_before_the_stream_exists_begins_when_it_does(bus_factory: BusFactory):
+    early, watcher = await bus_factory("labeler"), await bus_factory("watcher")
+    recorder = Recorder()
+    async with doing(early.follow("test", f"{FLOW}.>", recorder)):
+        await eventually(lambda: bool(recorder.losses))
+        assert recorder.opened == []
+        incarnation = await watcher.provision((NODES,), max_bytes=MAX_BYTES)
+        await eventually(lambda: recorder.is_caught_up)
+        assert recorder.opened[0].incarnation == incarnation
+        assert early.incarnation == incarnation
+
+
+async def test_a_defect_in_a_follower_ends_its_following_loudly(bus: Bus):
+    class Broken(Recorder):
+        def apply(self, message: Message) -> None:
+            raise ZeroDivisionError("a defect")
+
+    await bus.publish(a_word())
+    with pytest.raises(ZeroDivisionError):
+        async with asyncio.timeout(10):
+            await bus.follow("test", f"{FLOW}.>", Broken())
+
+
+# ---- close
+
+
+async def test_after_close_nothing_is_published(bus: Bus):
+    await bus.close()
+    with pytest.raises(BusError):
+        await bus.publish(a_word())
