@@ -1,0 +1,84 @@
+"""`talos-ccm demo`: its words and its exit status."""
+
+import asyncio
+import sys
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from cli.demo.cast import MOST
+
+
+@click.command()
+@click.option(
+    "--nodes", type=click.IntRange(1, MOST), default=20, show_default=True, help="How many nodes join."
+)
+@click.option(
+    "--all-in-one/--separate",
+    default=False,
+    help="Run the services in one process, or as separate processes over NATS (the default).",
+)
+@click.option(
+    "--real",
+    is_flag=True,
+    help="Use the real control plane; in this version there is no other, so this changes nothing.",
+)
+@click.option(
+    "--bus",
+    type=click.Choice(["nats", "memory"]),
+    default="nats",
+    show_default=True,
+    help="What carries the messages; in this version: nats.",
+)
+@click.option(
+    "--exit-when-ready",
+    is_flag=True,
+    help="End when every node is ready (status 0) or patience is over (status 1), instead of at Ctrl-C.",
+)
+@click.option(
+    "--patience",
+    type=click.FloatRange(min=1),
+    default=120,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long to wait for the nodes.",
+)
+@click.option(
+    "--keep-logs",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Keep the logs, configurations and audit log of all parts in this directory.",
+)
+def demo(
+    *,
+    nodes: int,
+    all_in_one: bool,
+    real: bool,
+    bus: str,
+    exit_when_ready: bool,
+    patience: float,
+    keep_logs: Path | None,
+) -> None:
+    """Let simulated Talos nodes join a real Kubernetes control plane, and watch them become usable.
+
+    Everything runs on this machine, on loopback addresses, and is gone when the demo ends. The first run
+    builds kube-apiserver, etcd and kube-controller-manager from source, which takes some minutes.
+    """
+    if bus == "memory":
+        raise click.UsageError("--bus memory: the in-memory bus is not in this version; use --bus nats")
+    from cli.demo.run import Wanted  # noqa: PLC0415 - `--help` need not load all of it
+    from cli.demo.run import demo as run_demo
+
+    wanted = Wanted(
+        nodes=nodes,
+        all_in_one=all_in_one,
+        exit_when_ready=exit_when_ready,
+        patience_seconds=patience,
+        keep_logs=keep_logs,
+    )
+    try:
+        all_ready = asyncio.run(run_demo(wanted, Console()))
+    except KeyboardInterrupt:
+        click.echo("\nEnded: every process stopped, every file removed.", err=True)
+        sys.exit(130)
+    sys.exit(0 if all_ready else 1)

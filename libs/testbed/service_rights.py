@@ -6,12 +6,12 @@ from typing import Any
 from libs.common.wiring import Right, Wiring
 
 RBAC = "rbac.authorization.k8s.io"
-USER_PREFIX = "talos-ccm-"
+ALL_IN_ONE = "talos-ccm"  # the user of the process that runs every service
 
 
 def user_of(wiring: Wiring) -> str:
     """The user name in the service's client certificate."""
-    return USER_PREFIX + wiring.service
+    return f"{ALL_IN_ONE}-{wiring.service}"
 
 
 def role_objects(wiring: Wiring) -> Iterable[dict[str, Any]]:
@@ -61,5 +61,7 @@ def _binding(wiring: Wiring, namespace: str) -> dict[str, Any]:
             "kind": "Role" if namespace else "ClusterRole",
             "name": user_of(wiring),
         },
-        "subjects": [{"apiGroup": RBAC, "kind": "User", "name": user_of(wiring)}],
+        "subjects": [
+            {"apiGroup": RBAC, "kind": "User", "name": name} for name in (user_of(wiring), ALL_IN_ONE)
+        ],
     }

@@ -1,0 +1,136 @@
+"""Our services as an operator runs them: real processes, each with the rights of its wiring and no other."""
+
+import asyncio
+import contextlib
+import os
+import sys
+from collections.abc import AsyncIterator, Mapping, Sequence
+from http import HTTPStatus
+from pathlib import Path
+from typing import Final, Self
+
+import aiohttp
+import msgspec
+
+from libs.common.wiring import SERVICES
+from libs.testbed.children import Child, free_port, until
+from libs.testbed.control_plane.cluster import ControlPlane
+from libs.testbed.kubelets import Kubelets, Refused
+from libs.testbed.service_rights import ALL_IN_ONE, path_of, role_objects, user_of
+
+ROOT: Final = Path(__file__).parents[2]
+_ONE_SECOND = aiohttp.ClientTimeout(total=1)
+_START_SECONDS = 60
+_STOP_SECONDS = 30  # what a service may take to finish its work and release its Lease
+
+
+class Usage(msgspec.Struct, frozen=True, kw_only=True):
+    """What a process has cost so far."""
+
+    cpu_seconds: float
+    peak_rss_bytes: int
+    threads: int
+
+
+class RunningServices:
+    """The processes by name: "watcher", "metadata", "labeler", or "all-in-one" alone."""
+
+    def __init__(self) -> None:
+        self.children: dict[str, Child] = {}
+        self.ports: dict[str, int] = {}
+
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def start(
+        cls,
+        run_dir: Path,
+        control_plane: ControlPlane,
+        kubelets: Kubelets,
+        *,
+        nats_url: str,
+        talosconfig: Path,
+        all_in_one: bool = False,
+        flags: Sequence[str] = (),
+        env: Mapping[str, str] | None = None,
+    ) -> AsyncIterator[Self]:
+        """Grant the rights, start the processes, end them orderly at the end. `ready` waits for them."""
+        await grant_rights(kubelets)
+        services = cls()
+        _make(run_dir)
+        users = {"all-in-one": ALL_IN_ONE} if all_in_one else {w.service: user_of(w) for w in SERVICES}
+        common = [f"--nats-url={nats_url}", "--bind-address=127.0.0.1", "--secure-serving=false", *flags]
+        try:
+            for name, user in users.items():
+                services.ports[name] = free_port()
+                module = "services" if all_in_one else f"services.{name}"
+                own = [
+                    f"--kubeconfig={control_plane.kubeconfig(user)}",
+                    f"--secure-port={services.ports[name]}",
+                ]
+                if name in ("all-in-one", "metadata"):
+                    own.append(f"--talosconfig={talosconfig}")
+                if name == "metadata":  # it has no Kubernetes right, and takes no kubeconfig
+                    del own[0]
+                services.children[name] = Child.start(
+                    name,
+                    [sys.executable, "-m", module, *own, *common],
+                    run_dir,
+                    env={"PYTHONPATH": str(ROOT), **(env or {})},
+                )
+            yield services
+        finally:
+            await asyncio.gather(*(child.stop(_STOP_SECONDS) for child in services.children.values()))
+
+    async def ready(self, seconds: float = _START_SECONDS) -> None:
+        """Wait until every process says so. Raises ChildDied or TimeoutError, with the last log lines."""
+        async with aiohttp.ClientSession(timeout=_ONE_SECOND) as session:
+            for name, child in self.children.items():
+
+                async def says_ready(port: int = self.ports[name]) -> bool:
+                    return (await _get(session, port, "/readyz"))[0] == HTTPStatus.OK
+
+                await until(says_ready, child, what="ready", seconds=seconds)
+
+    async def page(self, name: str, path: str) -> str:
+        """What a process serves, such as "/metrics" or "/readyz?verbose"; "" when it does not answer."""
+        async with aiohttp.ClientSession(timeout=_ONE_SECOND) as session:
+            return (await _get(session, self.ports[name], path))[1]
+
+    def usage(self) -> dict[str, Usage]:
+        """Cost of each process that still runs (Linux)."""
+        return {name: usage_of(child.pid) for name, child in self.children.items() if child.running}
+
+
+def _make(run_dir: Path) -> None:
+    run_dir.mkdir(parents=True, exist_ok=True)
+
+
+async def grant_rights(kubelets: Kubelets) -> None:
+    """Create the RBAC objects of every service. Raises Refused; what exists already stays."""
+    for wiring in SERVICES:
+        for manifest in role_objects(wiring):
+            answer = await kubelets.request("POST", path_of(manifest), body=manifest)
+            if answer.status not in (HTTPStatus.CREATED, HTTPStatus.CONFLICT):
+                raise Refused(f"{manifest['kind']} {manifest['metadata']['name']}", answer)
+
+
+def usage_of(pid: int) -> Usage:
+    """CPU seconds and peak resident memory of a running process, from /proc."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    ticks = int(fields[11]) + int(fields[12])
+    status = dict(
+        row.split(":", 1) for row in Path(f"/proc/{pid}/status").read_text().splitlines() if ":" in row
+    )
+    return Usage(
+        cpu_seconds=ticks / os.sysconf("SC_CLK_TCK"),
+        peak_rss_bytes=int(status["VmHWM"].split()[0]) * 1024,
+        threads=int(fields[17]),
+    )
+
+
+async def _get(session: aiohttp.ClientSession, port: int, path: str) -> tuple[int, str]:
+    try:
+        async with session.get(f"http://127.0.0.1:{port}{path}") as response:
+            return response.status, await response.text()
+    except (aiohttp.ClientError, TimeoutError):
+        return 0, ""
