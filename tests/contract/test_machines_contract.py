@@ -1,0 +1,453 @@
+"""What every set of simulated Talos machines must do: the wire contract of COSI and the routing of apid.
+
+The suite knows the machines only through their client and their sockets, so that another implementation is
+one more entry in `IMPLEMENTATIONS`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from grpclib.const import Status
+from grpclib.exceptions import GRPCError, StreamTerminatedError
+
+from libs.testbed.machines import Address, Call, Machine, Machines, Platform, a_machine
+from libs.testbed.talos_pki import TalosPki
+from tests.contract.cosi_wire import (
+    BOOTSTRAPPED,
+    CREATED,
+    DESTROYED,
+    UPDATED,
+    Cosi,
+    connected,
+    context_for,
+    decode,
+    encode,
+    resource_id,
+    spec,
+    text,
+    version,
+)
+
+IMPLEMENTATIONS: dict[str, Callable[..., AbstractAsyncContextManager[Machines]]] = {"go": Machines.start}
+
+PLATFORM = ("runtime", "PlatformMetadatas.talos.dev", "platformmetadata")
+ADDRESSES = ("network", "AddressStatuses.net.talos.dev")
+SYSTEM = ("hardware", "SystemInformations.hardware.talos.dev", "systeminformation")
+NODENAME = ("k8s", "Nodenames.kubernetes.talos.dev", "nodename")
+CONTROLLER_MANAGER = (
+    "controlplane",
+    "ControllerManagerConfigs.kubernetes.talos.dev",
+    "kube-controller-manager",
+)
+NODE = "10.20.0.1"
+
+Start = Callable[..., AbstractAsyncContextManager[Machines]]
+
+
+@pytest.fixture(scope="module", params=sorted(IMPLEMENTATIONS))
+def start(request: pytest.FixtureRequest) -> Start:
+    return IMPLEMENTATIONS[request.param]
+
+
+@pytest.fixture(scope="module")
+async def talos(start: Start, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Machines]:
+    async with start(tmp_path_factory.mktemp("machines")) as machines:
+        await machines.put(a_machine("control-1", "10.20.255.1", control_plane=True))
+        yield machines
+
+
+@pytest.fixture(scope="module")
+async def cosi(talos: Machines) -> AsyncIterator[Cosi]:
+    async with connected(talos.endpoints[0], talos.pki) as client:
+        yield client
+
+
+@pytest.fixture
+async def machine(talos: Machines) -> AsyncIterator[Machine]:
+    """web-1 at NODE: gone afterwards, with its faults."""
+    made = a_machine("web-1", NODE, ip6="fd00:20::1", platform="hcloud", external_ips=("203.0.113.7",))
+    await talos.put(made)
+    yield made
+    await talos.delete("web-1")
+
+
+class TestWhatAMachineSays:
+    async def test_platform_metadata_have_the_bytes_of_the_published_proto(
+        self, talos: Machines, machine: Machine, cosi: Cosi
+    ):
+        platform = Platform(platform="aws", instance_id="i-1", provider_id="aws:///us-east-1a/i-1", spot=True)
+        await talos.change(machine.id, platform=platform)
+        resource = await cosi.get(NODE, *PLATFORM)
+        assert spec(resource).hex() == (
+            "0a036177733203692d313a156177733a2f2f2f75732d656173742d31612f692d314001"
+        )
+
+    async def test_addresses_have_the_bytes_of_the_published_proto(
+        self, talos: Machines, machine: Machine, cosi: Cosi
+    ):
+        addresses = (
+            Address(address="10.0.0.5/24", local="10.0.0.5"),
+            Address(address="2001:db8::5/64", flags=0x280),
+            Address(address="203.0.113.7/32", link="external", link_index=0, flags=0),
+        )
+        await talos.change(machine.id, addresses=addresses)
+        listed = {resource_id(each): spec(each).hex() for each in await cosi.list(NODE, *ADDRESSES)}
+        assert listed == {
+            "eth0/10.0.0.5/24": "0a080a040a000005101812060a040a00000530023a04657468304002508001",
+            "eth0/2001:db8::5/64": "0a140a1020010db8000000000000000000000005104030023a0465746830400a508005",
+            "external/203.0.113.7/32": "0a080a04cb00710710203a0865787465726e616c4002",
+        }
+
+    async def test_the_address_that_discovery_saw_is_in_the_cluster_namespace(
+        self, talos: Machines, machine: Machine, cosi: Cosi
+    ):
+        await talos.change(machine.id, addresses=(Address(address="198.51.100.9/32", namespace="cluster"),))
+        (seen,) = await cosi.list(NODE, "cluster", ADDRESSES[1])
+        assert resource_id(seen) == "service"
+        assert await cosi.list(NODE, *ADDRESSES) == []
+
+    async def test_a_list_is_sorted_by_id(self, machine: Machine, cosi: Cosi):
+        ids = [resource_id(each) for each in await cosi.list(NODE, *ADDRESSES)]
+        assert ids == sorted(ids)
+        assert len(ids) == len(machine.addresses)
+
+    async def test_a_known_type_without_resources_is_an_empty_list(self, machine: Machine, cosi: Cosi):
+        assert await cosi.list(NODE, "cluster", "Members.cluster.talos.dev") == []
+
+    async def test_it_tells_its_node_name_host_name_type_cluster_and_version(
+        self, talos: Machines, machine: Machine, cosi: Cosi
+    ):
+        await talos.change(machine.id, domainname="example.org", cluster_name="blue")
+        nodename = decode(spec(await cosi.get(NODE, *NODENAME)))
+        hostname = decode(spec(await cosi.get(NODE, "network", "HostnameStatuses.net.talos.dev", "hostname")))
+        kind = decode(spec(await cosi.get(NODE, "config", "MachineTypes.config.talos.dev", "machine-type")))
+        cluster = decode(spec(await cosi.get(NODE, "cluster", "Infos.cluster.talos.dev", "current")))
+        talos_version = decode(spec(await cosi.get(NODE, "runtime", "Versions.runtime.talos.dev", "version")))
+        assert text(nodename, 1) == "web-1"
+        assert (text(hostname, 1), text(hostname, 2)) == ("web-1", "example.org")
+        assert kind[1] == [3]  # worker
+        assert text(cluster, 2) == "blue"
+        assert text(talos_version, 1) == machine.talos_version
+
+    async def test_only_a_control_plane_has_the_cluster_cidrs(self, machine: Machine, cosi: Cosi):
+        config = decode(spec(await cosi.get("10.20.255.1", *CONTROLLER_MANAGER)))
+        assert config[4] == [b"10.244.0.0/16", b"fd00:10:244::/56"]
+        with pytest.raises(GRPCError) as refused:
+            await cosi.get(NODE, *CONTROLLER_MANAGER)
+        assert refused.value.status is Status.NOT_FOUND
+
+    async def test_a_container_has_no_system_information(self, talos: Machines, cosi: Cosi):
+        await talos.put(a_machine("box-1", "10.20.0.9", platform="container"))
+        assert text(decode(spec(await cosi.get("10.20.0.9", *PLATFORM))), 1) == "container"
+        with pytest.raises(GRPCError, match="doesn't exist") as refused:
+            await cosi.get("10.20.0.9", *SYSTEM)
+        assert refused.value.status is Status.NOT_FOUND
+        await talos.delete("box-1")
+
+    async def test_version_answers_for_the_machine_that_was_asked(self, machine: Machine, cosi: Cosi):
+        answer = decode(await cosi.call("/machine.MachineService/Version", b"", NODE))
+        (one,) = answer[1]
+        assert text(decode(decode(one)[2][0]), 1) == machine.talos_version
+        assert text(decode(decode(one)[3][0]), 1) == "hcloud"
+
+
+class TestRouting:
+    async def test_without_a_node_header_the_first_control_plane_answers(self, machine: Machine, cosi: Cosi):
+        assert text(decode(spec(await cosi.get(None, *NODENAME))), 1) == "control-1"
+
+    async def test_every_address_of_a_machine_leads_to_it(self, machine: Machine, cosi: Cosi):
+        assert text(decode(spec(await cosi.get("fd00:20::1", *NODENAME))), 1) == "web-1"
+
+    async def test_what_a_machine_claims_does_not_change_where_the_network_finds_it(
+        self, talos: Machines, machine: Machine, cosi: Cosi
+    ):
+        liar = a_machine("liar", "10.20.0.66", addresses=(Address(address=f"{NODE}/24", local=NODE),))
+        await talos.put(liar)
+        assert text(decode(spec(await cosi.get(NODE, *NODENAME))), 1) == "web-1"
+        assert text(decode(spec(await cosi.get("10.20.0.66", *NODENAME))), 1) == "liar"
+        await talos.delete("liar")
+
+    @pytest.mark.parametrize(
+        ("node", "status", "words"),
+        [
+            ("10.99.0.1", Status.UNAVAILABLE, "dial tcp 10.99.0.1:50000: connect: connection refused"),
+            ("fd00:99::1", Status.UNAVAILABLE, r"dial tcp \[fd00:99::1\]:50000"),
+            ("10.20.0.1:50000", Status.INTERNAL, 'invalid target "10.20.0.1:50000"'),
+        ],
+    )
+    async def test_a_target_that_leads_nowhere_is_told_apart(
+        self, machine: Machine, cosi: Cosi, node: str, status: Status, words: str
+    ):
+        with pytest.raises(GRPCError, match=words) as refused:
+            await cosi.get(node, *PLATFORM)
+        assert refused.value.status is status
+
+    async def test_the_plural_header_is_refused_even_with_one_node(self, machine: Machine, cosi: Cosi):
+        request = encode({1: PLATFORM[0], 2: PLATFORM[1], 3: PLATFORM[2], 4: b""})
+        with pytest.raises(GRPCError, match="one-2-many proxying is not supported") as refused:
+            await cosi.call("/cosi.resource.State/Get", request, nodes=NODE)
+        assert refused.value.status is Status.INVALID_ARGUMENT
+
+    async def test_a_deleted_machine_refuses_the_dial(self, talos: Machines, cosi: Cosi):
+        await talos.put(a_machine("short", "10.20.0.3"))
+        await talos.delete("short")
+        with pytest.raises(GRPCError, match="connection refused"):
+            await cosi.get("10.20.0.3", *PLATFORM)
+
+
+class TestAccess:
+    @pytest.mark.parametrize(
+        ("namespace", "kind", "words"),
+        [
+            (
+                "runtime",
+                "BootIDs.runtime.talos.dev",
+                'resource type "BootIDs.runtime.talos.dev" is not supported',
+            ),
+            ("no-such", PLATFORM[1], 'namespace "no-such" is not supported'),
+            ("", PLATFORM[1], 'namespace "" is not supported'),
+            ("config", "MachineConfigs.config.talos.dev", "not authorized"),
+            ("k8s", "KubeletSpecs.kubernetes.talos.dev", "not authorized"),
+        ],
+    )
+    async def test_what_a_reader_may_not_see(
+        self, machine: Machine, cosi: Cosi, namespace: str, kind: str, words: str
+    ):
+        with pytest.raises(GRPCError, match=words) as got:
+            await cosi.get(NODE, namespace, kind, "any")
+        with pytest.raises(GRPCError, match=words) as listed:
+            await cosi.list(NODE, namespace, kind)
+        with pytest.raises(GRPCError, match=words) as watched:
+            async with cosi.watch(NODE, namespace, kind):
+                pass
+        assert {e.value.status for e in (got, listed, watched)} == {Status.PERMISSION_DENIED}
+
+    async def test_a_reader_cannot_write(self, machine: Machine, cosi: Cosi):
+        with pytest.raises(GRPCError, match="not authorized"):
+            await cosi.call(
+                "/cosi.resource.State/Destroy", encode({1: "k8s", 2: NODENAME[1], 3: "nodename"}), NODE
+            )
+
+    async def test_a_role_that_may_not_read_is_not_authorized(self, talos: Machines, machine: Machine):
+        async with connected(talos.endpoints[0], talos.pki, roles=("os:etcd:backup",)) as backup:
+            with pytest.raises(GRPCError, match="not authorized") as refused:
+                await backup.get(NODE, *PLATFORM)
+        assert refused.value.status is Status.PERMISSION_DENIED
+
+
+class TestWatching:
+    async def test_a_kind_watch_begins_with_what_is_there_and_says_when_that_was_all(
+        self, machine: Machine, cosi: Cosi
+    ):
+        async with cosi.watch(NODE, *ADDRESSES) as watch:
+            events = [await watch.event() for _ in range(len(machine.addresses) + 1)]
+        assert [kind for kind, _, _ in events] == [CREATED] * len(machine.addresses) + [BOOTSTRAPPED]
+
+    async def test_an_old_client_is_not_told_when_that_was_all(
+        self, talos: Machines, machine: Machine, cosi: Cosi
+    ):
+        await talos.change(machine.id, addresses=())
+        async with cosi.watch(NODE, *ADDRESSES, api_version=0) as watch:
+            await talos.change(machine.id, addresses=(Address(address="10.0.0.6/24"),))
+            kind, resource, _ = await watch.event()
+        assert (kind, resource_id(resource)) == (CREATED, "eth0/10.0.0.6/24")
+
+    async def test_a_change_comes_with_what_was_before_and_only_for_what_differs(
+        self, talos: Machines, machine: Machine, cosi: Cosi
+    ):
+        async with cosi.watch(NODE, *PLATFORM[:2]) as platforms, cosi.watch(NODE, *NODENAME[:2]) as names:
+            assert [(await platforms.event())[0] for _ in range(2)] == [CREATED, BOOTSTRAPPED]
+            assert [(await names.event())[0] for _ in range(2)] == [CREATED, BOOTSTRAPPED]
+            await talos.put(machine)  # the same once more
+            await talos.change(machine.id, platform=Platform(platform="hcloud", zone="nbg1-dc3"))
+            await talos.change(machine.id, name="web-one")
+            kind, new, old = await platforms.event()
+            assert kind == UPDATED
+            assert (text(decode(spec(new)), 4), text(decode(spec(old)), 4)) == ("nbg1-dc3", "fsn1-dc14")
+            assert int(version(new)) == int(version(old)) + 1
+            assert text(decode(spec((await names.event())[1])), 1) == "web-one"
+
+    async def test_what_vanishes_is_destroyed_with_its_last_content(
+        self, talos: Machines, machine: Machine, cosi: Cosi
+    ):
+        async with cosi.watch(NODE, *SYSTEM[:2]) as watch:
+            assert [(await watch.event())[0] for _ in range(2)] == [CREATED, BOOTSTRAPPED]
+            await talos.change(machine.id, system_information=None)
+            kind, resource, _ = await watch.event()
+        assert machine.system_information is not None
+        assert (kind, text(decode(spec(resource)), 5)) == (DESTROYED, machine.system_information.uuid)
+
+    async def test_a_resource_watch_of_what_does_not_exist_begins_with_a_tombstone(
+        self, talos: Machines, machine: Machine, cosi: Cosi
+    ):
+        await talos.change(machine.id, system_information=None)
+        async with cosi.watch(NODE, *SYSTEM[:2], name=SYSTEM[2]) as watch:
+            kind, tombstone, _ = await watch.event()
+            assert (kind, resource_id(tombstone), spec(tombstone)) == (DESTROYED, SYSTEM[2], b"")
+            await talos.put(machine)
+            assert (await watch.event())[0] == CREATED
+
+    async def test_a_foreign_bookmark_is_a_failed_precondition(self, machine: Machine, cosi: Cosi):
+        with pytest.raises(GRPCError) as refused:
+            async with cosi.watch(NODE, *ADDRESSES, options=encode({6: bytes(16)})):
+                pass
+        assert refused.value.status is Status.FAILED_PRECONDITION
+
+    async def test_a_malformed_query_is_the_callers_error_and_the_server_lives_on(
+        self, machine: Machine, cosi: Cosi
+    ):
+        term_without_value = encode({1: encode({1: encode({1: "key", 2: 1})})})
+        with pytest.raises(GRPCError) as refused:
+            await cosi.list(NODE, *ADDRESSES, options=term_without_value)
+        assert refused.value.status is Status.INTERNAL
+        assert await cosi.list(NODE, *ADDRESSES)
+
+
+class TestFaults:
+    async def test_an_unavailable_machine_refuses_and_its_open_watches_break(
+        self, talos: Machines, machine: Machine, cosi: Cosi
+    ):
+        async with cosi.watch(NODE, *NODENAME[:2]) as watch:
+            assert [(await watch.event())[0] for _ in range(2)] == [CREATED, BOOTSTRAPPED]
+            await talos.fault(machine.id, unavailable=True)
+            with pytest.raises(GRPCError) as broken:
+                await watch.message()
+        with pytest.raises(GRPCError, match="connection refused") as refused:
+            await cosi.get(NODE, *PLATFORM)
+        assert (broken.value.status, refused.value.status) == (Status.UNAVAILABLE, Status.UNAVAILABLE)
+        await talos.fault(machine.id)
+        assert await cosi.get(NODE, *PLATFORM)
+
+    async def test_a_hanging_machine_answers_when_it_is_healed_and_hinders_no_other(
+        self, talos: Machines, machine: Machine, cosi: Cosi
+    ):
+        await talos.fault(machine.id, hang=True)
+        with pytest.raises(TimeoutError):
+            await cosi.get(NODE, *PLATFORM, seconds=0.2)
+        late = asyncio.create_task(cosi.get(NODE, *PLATFORM))
+        assert await cosi.get("10.20.255.1", *PLATFORM)
+        assert not late.done()
+        await talos.fault(machine.id)
+        assert await late
+
+    async def test_events_of_a_hanging_machine_come_late(self, talos: Machines, machine: Machine, cosi: Cosi):
+        async with cosi.watch(NODE, *NODENAME[:2]) as watch:
+            assert [(await watch.event())[0] for _ in range(2)] == [CREATED, BOOTSTRAPPED]
+            await talos.fault(machine.id, hang=True)
+            await talos.change(machine.id, name="web-late")
+            with pytest.raises(TimeoutError):
+                await watch.message(seconds=0.2)
+            await talos.fault(machine.id)
+            assert text(decode(spec((await watch.event())[1])), 1) == "web-late"
+
+    async def test_a_muted_watch_stays_open_and_deaf_while_a_new_one_hears(
+        self, talos: Machines, machine: Machine, cosi: Cosi
+    ):
+        async with cosi.watch(NODE, *NODENAME[:2]) as old:
+            assert [(await old.event())[0] for _ in range(2)] == [CREATED, BOOTSTRAPPED]
+            await talos.mute_watches(machine.id)
+            async with cosi.watch(NODE, *NODENAME[:2]) as new:
+                assert [(await new.event())[0] for _ in range(2)] == [CREATED, BOOTSTRAPPED]
+                await talos.change(machine.id, name="web-two")
+                assert (await new.event())[0] == UPDATED
+            with pytest.raises(TimeoutError):
+                await old.message(seconds=0.2)
+
+    async def test_a_slow_machine_answers_late(self, talos: Machines, machine: Machine, cosi: Cosi):
+        await talos.fault(machine.id, delay_ms=300)
+        began = asyncio.get_running_loop().time()
+        assert await cosi.get(NODE, *PLATFORM)
+        assert asyncio.get_running_loop().time() - began >= 0.3
+
+    async def test_permission_can_be_denied(self, talos: Machines, machine: Machine, cosi: Cosi):
+        await talos.fault(machine.id, permission_denied=True)
+        with pytest.raises(GRPCError, match="not authorized") as refused:
+            await cosi.get(NODE, *PLATFORM)
+        assert refused.value.status is Status.PERMISSION_DENIED
+
+    async def test_a_type_can_be_missing_for_a_while(self, talos: Machines, machine: Machine, cosi: Cosi):
+        async with cosi.watch(NODE, *PLATFORM[:2]) as watch:
+            assert [(await watch.event())[0] for _ in range(2)] == [CREATED, BOOTSTRAPPED]
+            await talos.fault(machine.id, not_found=[PLATFORM[1]])
+            assert (await watch.event())[0] == DESTROYED
+            with pytest.raises(GRPCError, match="doesn't exist"):
+                await cosi.get(NODE, *PLATFORM)
+            await talos.fault(machine.id)
+            assert (await watch.event())[0] == CREATED
+
+
+class TestConnections:
+    async def test_calls_are_counted_by_node_method_and_type(
+        self, talos: Machines, machine: Machine, cosi: Cosi
+    ):
+        await talos.reset_calls()
+        await cosi.get(NODE, *PLATFORM)
+        await cosi.get(NODE, *PLATFORM)
+        await cosi.list(NODE, *ADDRESSES)
+        await cosi.call("/machine.MachineService/Version", b"", NODE)
+        assert await talos.calls() == {
+            Call(NODE, "Get", PLATFORM[1]): 2,
+            Call(NODE, "List", ADDRESSES[1]): 1,
+            Call(NODE, "Version", ""): 1,
+        }
+
+    async def test_a_cut_endpoint_resets_its_connections_and_the_other_one_serves(
+        self, start: Start, tmp_path: Path
+    ):
+        async with start(tmp_path, endpoints=2) as talos:
+            await talos.put(a_machine("web-1", NODE))
+            async with (
+                connected(talos.endpoints[0], talos.pki) as first,
+                connected(talos.endpoints[1], talos.pki) as second,
+            ):
+                async with first.watch(NODE, *NODENAME[:2]) as watch:
+                    assert [(await watch.event())[0] for _ in range(2)] == [CREATED, BOOTSTRAPPED]
+                    await talos.cut(0)
+                    with pytest.raises((StreamTerminatedError, ConnectionError)):
+                        await watch.message()
+                with pytest.raises(ConnectionRefusedError):
+                    await first.get(NODE, *PLATFORM)
+                assert await second.get(NODE, *PLATFORM)
+                await talos.restore(0)
+                assert await first.get(NODE, *PLATFORM)
+
+    async def test_a_client_without_a_good_certificate_gets_no_answer(
+        self, talos: Machines, machine: Machine
+    ):
+        hour = timedelta(hours=1)
+        expired = talos.pki.client(["os:reader"], lifetime=hour, issued_at=datetime.now(UTC) - 2 * hour)
+        for_servers = talos.pki.authority.server(["10.0.0.1"])
+        for pair in (expired, for_servers):
+            async with connected(talos.endpoints[0], talos.pki, pair) as client:
+                with pytest.raises((StreamTerminatedError, ConnectionError)):
+                    await client.get(NODE, *PLATFORM)
+
+    async def test_a_rotated_authority_is_believed_from_the_next_connection_on(
+        self, start: Start, tmp_path: Path
+    ):
+        async with start(tmp_path) as talos:
+            await talos.put(a_machine("web-1", NODE))
+            async with connected(talos.endpoints[0], talos.pki) as before:
+                assert await before.get(NODE, *PLATFORM)
+                old = TalosPki(tmp_path / "other", ["127.0.0.1"])
+                talos.pki.rotate()
+                assert await before.get(NODE, *PLATFORM), "an established connection lives on"
+                async with connected(talos.endpoints[0], talos.pki) as after:
+                    assert await after.get(NODE, *PLATFORM)
+                stranger = old.client(["os:reader"], lifetime=timedelta(hours=1))
+                async with connected(talos.endpoints[0], talos.pki, stranger) as foreign:
+                    with pytest.raises((StreamTerminatedError, ConnectionError)):
+                        await foreign.get(NODE, *PLATFORM)
+
+    async def test_the_server_speaks_tls_only_to_who_verifies_it(self, talos: Machines, tmp_path: Path):
+        other = TalosPki(tmp_path, ["127.0.0.1"])
+        host, _, port = talos.endpoints[0].rpartition(":")
+        with pytest.raises(ssl.SSLCertVerificationError):
+            await asyncio.open_connection(host, int(port), ssl=context_for(other, None))
