@@ -17,6 +17,10 @@ if TYPE_CHECKING:  # metadata has no Kubernetes rights and never loads the Kuber
 SettingsT = TypeVar("SettingsT", bound=msgspec.Struct)
 
 
+class ServiceEnded(Exception):
+    """Raised by `Service.run`: the process must end, and that is no defect (a lost Lease). Exit status 1."""
+
+
 class Service(Protocol):
     """One service: built without I/O, run until cancelled."""
 

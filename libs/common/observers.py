@@ -1,0 +1,51 @@
+"""What the adapters tell their observers, turned into metrics."""
+
+from collections.abc import Sequence
+
+from libs.common import metrics
+from libs.common.bus import BusError, Hooks, StreamFull, WrongLastSequence
+from libs.common.subjects import ROOT
+
+
+def bus_hooks(services: Sequence[str]) -> Hooks:
+    """Hooks for a bus that these services share."""
+    connected = [metrics.NATS_CONNECTED.labels(service) for service in services]
+
+    def usable(value: int) -> None:
+        for gauge in connected:
+            gauge.set(value)
+
+    usable(0)
+    return Hooks(
+        published=lambda subject, seconds: _published(subject, "published"),
+        publish_failed=lambda subject, error: _published(subject, _outcome(error)),
+        connected=lambda: usable(1),
+        disconnected=lambda reason: usable(0),
+        permission_violation=lambda text: metrics.NATS_PERMISSION_VIOLATIONS.inc(),
+    )
+
+
+def observe_kubernetes(verb: str, resource: str, status: int, seconds: float) -> None:
+    """Count a request to the Kubernetes API; status 0 = no answer."""
+    metrics.KUBE_REQUESTS.labels(verb, resource, str(status or "none")).inc()
+    if verb != "watch":
+        metrics.KUBE_REQUEST_DURATION.labels(verb, resource).observe(seconds)
+
+
+def subject_class(subject: str) -> str:
+    """What a subject is about, without the name in it: "flow.observed.node", "decided.labeler.node"."""
+    return ".".join(subject.removeprefix(ROOT + ".").split(".")[:3])
+
+
+def _published(subject: str, outcome: str) -> None:
+    metrics.PUBLISHED.labels(subject_class(subject), outcome).inc()
+
+
+def _outcome(error: BusError) -> str:
+    match error:
+        case WrongLastSequence():
+            return "superseded"
+        case StreamFull():
+            return "stream_full"
+        case _:
+            return "failed"

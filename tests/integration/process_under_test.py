@@ -1,0 +1,73 @@
+"""A process with a service of our own choice, to be started by test_process: `python -m tests.integration.process_under_test`."""
+
+import asyncio
+import sys
+import time
+from typing import Annotated, Literal
+
+import msgspec
+
+from libs.common.flags import Flag
+from libs.common.process import run_process
+from libs.common.service import Parts, Run, ServiceEnded
+from libs.common.settings import SettingsError
+from libs.common.wiring import LABELER, METADATA, Wiring
+
+
+class ProbeSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How the service behaves."""
+
+    how: Annotated[
+        Literal["waits", "fails", "ends", "returns", "misconfigured", "clings", "blocks", "blocks_for_ever"],
+        Flag("how", "What run() does.", "Probe"),
+    ] = "waits"
+    unready: Annotated[str, Flag("unready", "What problems() says.", "Probe")] = ""
+
+
+class Probe:
+    """Does what its settings say."""
+
+    def __init__(self, parts: Parts, settings: ProbeSettings, wiring: Wiring) -> None:
+        self.wiring = wiring
+        self._settings = settings
+        self._has_kubernetes = parts.kube is not None
+
+    async def run(self) -> None:
+        assert self._has_kubernetes is bool(self.wiring.rights)
+        match self._settings.how:
+            case "fails":
+                raise RuntimeError("the flux is not compensated")
+            case "ends":
+                raise ServiceEnded("the Lease was lost to node-2")
+            case "returns":
+                return
+            case "misconfigured":
+                raise SettingsError("--how=misconfigured cannot work")
+            case "clings":
+                await _cling()
+            case "blocks" | "blocks_for_ever":
+                time.sleep(2.0 if self._settings.how == "blocks" else 3600)  # noqa: ASYNC251 - on purpose
+        await asyncio.Event().wait()
+
+    def problems(self) -> tuple[str, ...]:
+        return (self._settings.unready,) if self._settings.unready else ()
+
+
+async def _cling() -> None:
+    while True:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            print("clinging", flush=True)  # noqa: T201 - the test waits for it
+
+
+METADATA_RUN = Run(
+    wiring=METADATA, settings=ProbeSettings, build=lambda parts, settings: Probe(parts, settings, METADATA)
+)
+LABELER_RUN = Run(
+    wiring=LABELER, settings=ProbeSettings, build=lambda parts, settings: Probe(parts, settings, LABELER)
+)
+
+if __name__ == "__main__":
+    chosen = {"metadata": [METADATA_RUN], "labeler": [LABELER_RUN], "both": [METADATA_RUN, LABELER_RUN]}
+    sys.exit(run_process(*chosen[sys.argv.pop(1)], program="probe"))
