@@ -1,4 +1,4 @@
-"""The client certificate of a talosconfig: does it fit its key, until when is it valid, is the clock to blame?"""
+"""The client certificate of a talosconfig: does its key fit, how long is it valid, is the clock to blame?"""
 
 from datetime import datetime, timedelta
 from typing import Final

@@ -70,7 +70,7 @@ class CredentialStore:
         self.problem = ""
 
     def current(self, now: datetime) -> Credentials:
-        """The credentials to use now; the file is looked at every `recheck_seconds`. Raises CredentialsError."""
+        """The credentials to use now; looks at the file every `recheck_seconds`. Raises CredentialsError."""
         if self._loaded is not None and self._checked_at is not None:
             age = (now - self._checked_at).total_seconds()
             if 0 <= age < self._recheck_seconds:  # a clock that was set back makes a check due
@@ -79,11 +79,9 @@ class CredentialStore:
             now, always_read=self._loaded is not None and now > self._renewal_due(self._loaded)
         )
 
-    def suspect(self, now: datetime) -> bool:
-        """Read the file whatever its stamp says, because Talos refused us; True if it holds others by now."""
-        before = self._loaded
-        after = self._checked(now, always_read=True)
-        return before is None or after.digest != before.digest
+    def suspect(self, now: datetime) -> Credentials:
+        """Those to use now, once the file was read whatever its stamp says: Talos has refused us."""
+        return self._checked(now, always_read=True)
 
     @staticmethod
     def _renewal_due(credentials: Credentials) -> datetime:

@@ -5,7 +5,6 @@ import re
 from collections.abc import Sequence
 from typing import Final, TypeVar
 
-import betterproto2
 import msgspec
 
 from libs.common.machine import AddressStatus, PlatformMetadata, SystemInformation
@@ -25,7 +24,7 @@ from services.metadata.proto.generated.talos.resource.definitions.k8s import (
 )
 from services.metadata.proto.generated.talos.resource.definitions.network import AddressStatusSpec
 from services.metadata.proto.generated.talos.resource.definitions.runtime import PlatformMetadataSpec
-from services.metadata.proto.strict import Malformed, parse
+from services.metadata.proto.strict import Malformed, Message, parse
 from services.metadata.talos_resources import (
     ADDRESSES,
     CLUSTER_INFO,
@@ -36,7 +35,7 @@ from services.metadata.talos_resources import (
     Asked,
 )
 
-M = TypeVar("M", bound=betterproto2.Message)
+M = TypeVar("M", bound=Message)
 
 LONGEST_TEXT: Final = 1024
 MOST_TAGS: Final = 512

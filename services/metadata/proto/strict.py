@@ -1,10 +1,17 @@
 """Decoding that refuses what betterproto2 lets pass: truncated fields and foreign wire types."""
 
-from typing import TypeVar
+from typing import Protocol, Self, TypeVar
 
-import betterproto2
 
-M = TypeVar("M", bound=betterproto2.Message)
+class Message(Protocol):
+    """A generated message."""
+
+    @classmethod
+    def parse(cls, data: bytes) -> Self:
+        """Decode, leniently."""
+
+
+M = TypeVar("M", bound=Message)
 
 
 class Malformed(Exception):
