@@ -107,6 +107,8 @@ def observe(
         return first_seen(
             message, observed, known.said, heard_again_in=pace.repeat, now=now, prefer_ipv6=prefer_ipv6
         )
+    if message.sequence <= known.sequence and not known.void:
+        return known  # read again from the beginning, after the connection was lost
     before = known.node
     known = msgspec.structs.replace(
         known,

@@ -1,0 +1,268 @@
+"""Follows observed nodes, asks their machines, and says what the machines say."""
+
+import asyncio
+import logging
+import os
+from collections.abc import Iterable
+from datetime import datetime
+from pathlib import Path
+from typing import Final, Protocol
+
+from libs.common import metrics
+from libs.common.bus import Message
+from libs.common.delivery import backoff_seconds
+from libs.common.events import (
+    EnrichedNode,
+    EnrichedNodeGone,
+    NodeEnriched,
+    NodeGone,
+    NodeObserved,
+    NodeUnreachable,
+    SnapshotComplete,
+)
+from libs.common.flow_table import FlowTable
+from libs.common.machine import MachineFault
+from libs.common.node import Node
+from libs.common.publisher import OrderedPublisher
+from libs.common.service import Parts
+from libs.common.subjects import ENRICHED_NODE, FLOW, OBSERVED_NODE, name_in
+from libs.common.wiring import METADATA, Wiring
+from services.metadata.credentials import CredentialStore
+from services.metadata.known import first_seen
+from services.metadata.on_node_observed import NodeReconciler, Slots, Surroundings, Talos
+from services.metadata.outage import Outage
+from services.metadata.schedule import Pace
+from services.metadata.settings import MetadataSettings
+from services.metadata.talos_api import TalosApi
+from services.metadata.talosconfig import file_candidates
+from services.metadata.watch_machines import MachineWatches, Told
+
+log = logging.getLogger(__name__)
+
+_HUNG_LOOKS_PER_SLOT: Final = 8  # a look gives its place back after a second and may hang on to its deadline
+
+
+class TalosConnections(Talos, Protocol):
+    """Talos with its connections: `talos_api.TalosApi`, or a scripted one."""
+
+    def problem(self) -> str:
+        """Why no machine can be asked, or soon not any more; "" if all is well."""
+
+    def certificate_expires_at(self) -> datetime | None:
+        """When our certificate expires; None without one."""
+
+    async def close(self) -> None:
+        """Close every connection."""
+
+
+class MetadataService:
+    """One replica; a second one for a while does no harm, the order of messages sees to that."""
+
+    wiring: Wiring = METADATA
+
+    def __init__(
+        self, parts: Parts, settings: MetadataSettings, *, talos: TalosConnections | None = None
+    ) -> None:
+        self._parts = parts
+        self._settings = settings
+        self._talos = talos or _talos_api(parts, settings)
+        self._table = FlowTable(
+            clock=parts.monotonic,
+            on_message=self._hear,
+            on_void=self._stream_is_another,
+            on_caught_up=self._caught_up,
+        )
+        self._publisher = OrderedPublisher(parts.bus)
+        self._outage = Outage()
+        self._slots = Slots(settings.concurrent_looks)
+        self._nodes: dict[str, NodeReconciler] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._pace = Pace(
+            look=settings.node_status_update_frequency_seconds,
+            watched_look=settings.watched_look_seconds,
+            repeat=settings.repeat_seconds,
+        )
+        self._watches = MachineWatches(
+            self._talos,
+            Told(changed=self._machine_changed, ended=self._watch_ended),
+            limit=settings.watched_machines,
+            opened_per_second=settings.watches_opened_per_second,
+            read_deadline_seconds=settings.watched_look_seconds,
+            slots=self._slots,
+            random=parts.random,
+        )
+        self._surroundings = self._surround()
+
+    async def run(self) -> None:
+        """Until cancelled. NATS or Talos may be down meanwhile, or at the start: both are waited for."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._watches.open_in_turn())
+                group.create_task(self._probe())
+                group.create_task(self._parts.bus.follow("metadata", f"{FLOW}.>", self._table))
+        finally:
+            for task in self._tasks.values():
+                task.cancel()
+            await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+            await self._talos.close()
+
+    def problems(self) -> tuple[str, ...]:
+        """Why not ready: the flow is not followed, or no machine can be asked."""
+        talos = self._talos.problem()
+        return (*self._table.problems(), *([f"Talos cannot be asked: {talos}"] if talos else []))
+
+    def _surround(self) -> Surroundings:
+        return Surroundings(
+            talos=self._talos,
+            publisher=self._publisher,
+            slots=self._slots,
+            pace=self._pace,
+            prefer_ipv6=self._settings.prefer_ipv6,
+            look_deadline_seconds=self._settings.look_deadline_seconds,
+            monotonic=self._parts.monotonic,
+            now=self._parts.now,
+            random=self._parts.random,
+            others=self._all_nodes,
+            heard=self._heard,
+            looked=self._looked,
+            watch=self._watches.want,
+            finished=self._forget,
+        )
+
+    # ---- what the flow says
+
+    def _hear(self, message: Message) -> None:
+        match message.event:
+            case NodeObserved() | NodeGone() if not self._table.replaying:
+                self._observe(message)
+            case NodeEnriched() | NodeUnreachable() | EnrichedNodeGone():
+                self._publisher.learned(message.subject, message.sequence)
+            case SnapshotComplete() if not self._table.replaying:
+                self._forget_unnamed()
+
+    def _caught_up(self) -> None:
+        for message in self._table.under(OBSERVED_NODE):
+            self._observe(message)
+        self._forget_unnamed()
+        for node in self._nodes.values():
+            node.bus_is_back()
+
+    def _stream_is_another(self) -> None:
+        self._publisher.forget()
+        for node in self._nodes.values():
+            node.stream_is_another()
+
+    def _observe(self, message: Message) -> None:
+        event = message.event
+        assert isinstance(event, NodeObserved | NodeGone)
+        try:
+            name = name_in(message.subject, OBSERVED_NODE)
+            known = self._nodes.get(name)
+            if known is not None:
+                known.observe(message, event)
+            else:
+                self._begin(name, message, event)
+        except Exception:
+            # Nodes are written by others: one that breaks us must not keep us from all the rest.
+            log.exception("an observation was not understood", extra={"subject": message.subject})
+
+    def _begin(self, name: str, message: Message, event: NodeObserved | NodeGone) -> None:
+        said = self._table.last(f"{ENRICHED_NODE}.{name}")
+        age = (self._parts.now() - said.published_at).total_seconds() if said else 0.0
+        known = first_seen(
+            message,
+            event,
+            _enriched(said),
+            heard_again_in=max(0.0, self._pace.repeat - max(0.0, age)),
+            now=self._parts.monotonic(),
+            prefer_ipv6=self._settings.prefer_ipv6,
+        )
+        node = self._nodes[name] = NodeReconciler(name, known, self._surroundings)
+        self._tasks[name] = asyncio.create_task(self._kept_running(name, node), name=f"node {name}")
+
+    async def _kept_running(self, name: str, node: NodeReconciler) -> None:
+        failures = 0
+        while True:
+            try:
+                return await node.run()
+            except Exception:
+                # A defect that one Node's data bring to light must not take the others with it.
+                log.exception("a node's task failed", extra={"node": name})
+                failures += 1
+            await asyncio.sleep(backoff_seconds(failures, self._parts.random.random()))
+
+    def _forget_unnamed(self) -> None:
+        """Once the present stream names every Node, what it does not name has gone unseen."""
+        if not self._table.complete:
+            return
+        for name in [n for n in self._nodes if self._table.last(f"{OBSERVED_NODE}.{n}") is None]:
+            self._tasks[name].cancel()
+            self._forget(name)
+
+    def _forget(self, name: str) -> None:
+        self._nodes.pop(name, None)
+        self._tasks.pop(name, None)
+        self._outage.forget(name)
+        self._watches.want(name, "")
+
+    # ---- what a Node's task asks and tells
+
+    def _all_nodes(self) -> Iterable[Node] | None:
+        if not self._table.complete:
+            return None
+        return (node for one in self._nodes.values() if (node := one.known.node) is not None)
+
+    def _heard(self, name: str) -> EnrichedNode | None:
+        subject = f"{ENRICHED_NODE}.{name}"
+        message = self._table.last(subject)
+        if message is None or message.sequence < self._publisher.sequence_of(subject):
+            return None  # the echo of what we said last is still on its way
+        return _enriched(message)
+
+    def _looked(self, name: str, fault: MachineFault | None, began: float) -> None:
+        now = self._parts.monotonic()
+        for other in self._outage.looked(name, fault, began=began, now=now):
+            if other in self._nodes:
+                self._nodes[other].hurry(self._parts.random.random())
+
+    # ---- what watches and probes tell
+
+    def _machine_changed(self, name: str) -> None:
+        if name in self._nodes:
+            self._nodes[name].machine_changed()
+
+    def _watch_ended(self, name: str, within_seconds: float) -> None:
+        if name in self._nodes:
+            self._nodes[name].watch_ended(within_seconds)
+
+    async def _probe(self) -> None:
+        """Notice the end of an outage within seconds, whatever the back-off of the Nodes."""
+        while True:
+            name = self._outage.probe()
+            if name in self._nodes:
+                self._nodes[name].hurry(0.0)
+            expires = self._talos.certificate_expires_at()
+            metrics.TALOS_CERTIFICATE_EXPIRY.set(expires.timestamp() if expires else 0)
+            await asyncio.sleep(self._settings.probe_seconds)
+
+
+def _enriched(message: Message | None) -> EnrichedNode | None:
+    event = message.event if message else None
+    return event if isinstance(event, NodeEnriched | NodeUnreachable | EnrichedNodeGone) else None
+
+
+def _talos_api(parts: Parts, settings: MetadataSettings) -> TalosApi:
+    home = Path(os.path.expanduser("~"))  # noqa: PTH111 - Path.home() raises where there is none
+    paths = (settings.talosconfig,) if settings.talosconfig else file_candidates({}, home)
+    return TalosApi(
+        CredentialStore(paths, endpoints=settings.talos_endpoints),
+        clock=parts.now,
+        observe=_count_request,
+        concurrent_looks=settings.concurrent_looks * _HUNG_LOOKS_PER_SLOT,
+    )
+
+
+def _count_request(request: str, seconds: float, failed: bool) -> None:
+    metrics.TALOS_REQUEST_DURATION.labels(request).observe(seconds)
+    if failed:
+        metrics.TALOS_REQUEST_ERRORS.labels(request).inc()

@@ -1,0 +1,85 @@
+"""What the metadata service can be told."""
+
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+
+from libs.common.flags import (
+    NODE_STATUS_UPDATE_FREQUENCY,
+    PREFER_IPV6,
+    TALOS,
+    TALOS_ENDPOINTS,
+    TALOSCONFIG,
+    Flag,
+)
+
+
+class MetadataSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Whom to ask, how often, and how many at once."""
+
+    talosconfig: Annotated[Path | None, TALOSCONFIG] = None
+    talos_endpoints: Annotated[str, TALOS_ENDPOINTS] = ""
+    prefer_ipv6: Annotated[bool, PREFER_IPV6] = False
+    node_status_update_frequency_seconds: Annotated[float, NODE_STATUS_UPDATE_FREQUENCY] = 300.0
+    look_deadline_seconds: Annotated[
+        float,
+        Flag("talos-look-deadline", "How long a machine has for all its answers.", TALOS, at_least=0.1),
+    ] = 5.0
+    concurrent_looks: Annotated[
+        int,
+        Flag(
+            "talos-concurrent-looks",
+            "How many machines are asked at once. One that takes more than a second does not count.",
+            TALOS,
+            at_least=1,
+        ),
+    ] = 64
+    watched_machines: Annotated[
+        int,
+        Flag(
+            "talos-watched-machines",
+            "How many machines are watched, so that their changes are known at once; the rest is looked at "
+            "as often as --node-status-update-frequency says. Three streams each.",
+            TALOS,
+            at_least=0,
+        ),
+    ] = 1000
+    watches_opened_per_second: Annotated[
+        float,
+        Flag(
+            "talos-watches-opened-per-second",
+            "Pace at which watches are opened: joining nodes come first.",
+            TALOS,
+            at_least=0.1,
+        ),
+    ] = 20.0
+    watched_look_seconds: Annotated[
+        float,
+        Flag(
+            "talos-watched-look-period",
+            "How often a watched machine is looked at nevertheless: a watch whose connection is half open is "
+            "silent. A watch that says nothing for that long is opened anew.",
+            TALOS,
+            at_least=1.0,
+        ),
+    ] = 1800.0
+    repeat_seconds: Annotated[
+        float,
+        Flag(
+            "metadata-repeat-period",
+            "How often what has not changed is published again: the stream forgets after an hour.",
+            TALOS,
+            at_least=1.0,
+            at_most=1800.0,
+        ),
+    ] = 300.0
+    probe_seconds: Annotated[
+        float,
+        Flag(
+            "talos-probe-period",
+            "While most machines are out of reach, one of them is tried this often.",
+            TALOS,
+            at_least=0.1,
+        ),
+    ] = 2.0

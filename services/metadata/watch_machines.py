@@ -1,0 +1,135 @@
+"""Watches machines, so that a change of one is known at once; up to a number of them, opened at a pace."""
+
+import asyncio
+import logging
+import random
+from collections import deque
+from collections.abc import Callable
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Final
+
+from libs.common import metrics
+from libs.common.delivery import backoff_seconds
+from services.metadata.on_node_observed import Slots, Talos
+from services.metadata.talos_api import MachineUnavailable
+
+log = logging.getLogger(__name__)
+
+_LOOK_AFTER_END_SECONDS: Final = 5.0  # spread: a restarted endpoint ends hundreds of watches at once
+
+
+@dataclass(frozen=True, kw_only=True)
+class Told:
+    """Whom a watch tells, by the Node's name."""
+
+    changed: Callable[[str], None]  # also once when the watch opens: what happened just before went unseen
+    ended: Callable[[str, float], None]  # look within so many seconds
+
+
+class MachineWatches:
+    """At most `limit` machines, in the order in which they were wanted; opening yields to looks that wait."""
+
+    def __init__(
+        self,
+        talos: Talos,
+        told: Told,
+        *,
+        limit: int,
+        opened_per_second: float,
+        read_deadline_seconds: float,
+        slots: Slots,
+        random: random.Random,
+    ) -> None:
+        self._talos = talos
+        self._told = told
+        self._limit = limit
+        self._pause = 1.0 / opened_per_second
+        self._read_deadline = read_deadline_seconds
+        self._slots = slots
+        self._random = random
+        self._wanted: dict[str, str] = {}  # node name -> address
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._ending: set[asyncio.Task[None]] = set()
+        self._queue: deque[asyncio.Future[None]] = deque()
+        self._queued = asyncio.Event()
+
+    def want(self, name: str, node_ip: str) -> None:
+        """Watch the machine at that address for that Node from now on; "" = no more."""
+        if self._wanted.pop(name, None) is not None:
+            self._stop(name)
+        if not node_ip:
+            return
+        self._wanted[name] = node_ip
+        if len(self._tasks) < self._limit:
+            self._start(name, node_ip)
+
+    async def open_in_turn(self) -> None:
+        """Let watches open one by one, at their pace, while no look is waiting. Ends by cancellation."""
+        try:
+            while True:
+                await self._queued.wait()
+                while self._queue and (self._queue[0].done() or not self._slots.all_taken):
+                    turn = self._queue.popleft()
+                    if not turn.done():
+                        turn.set_result(None)
+                        break
+                if not self._queue:
+                    self._queued.clear()
+                await asyncio.sleep(self._pause)
+        finally:
+            await self._close()
+
+    def _start(self, name: str, node_ip: str) -> None:
+        self._tasks[name] = asyncio.create_task(self._watch(name, node_ip), name=f"watch {name}")
+        metrics.TALOS_MACHINE_WATCHES.set(len(self._tasks))
+
+    def _stop(self, name: str) -> None:
+        task = self._tasks.pop(name, None)
+        if task is None:
+            return
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+        task.cancel()
+        if len(self._wanted) > len(self._tasks):
+            waiting = next(other for other in self._wanted if other not in self._tasks)
+            self._start(waiting, self._wanted[waiting])
+        metrics.TALOS_MACHINE_WATCHES.set(len(self._tasks))
+
+    async def _watch(self, name: str, node_ip: str) -> None:
+        failures = 0
+        while True:
+            await self._turn()
+            opened = False
+            try:
+                watch = self._talos.watch(node_ip, read_deadline_seconds=self._read_deadline)
+                async with aclosing(watch):
+                    async for _ in watch:
+                        opened = True
+                        self._told.changed(name)
+                reason = "it ended"
+            except MachineUnavailable as unavailable:
+                reason = unavailable.fault.message
+            except Exception as error:
+                # Events are hostile input: what breaks our reading of one must not end the watching for ever.
+                log.exception("a watch ended in a way nobody foresaw", extra={"node": name})
+                reason = f"{type(error).__name__}: {error}"
+            failures = 1 if opened else failures + 1
+            log.debug("a machine is not watched", extra={"node": name, "reason": reason})
+            self._told.ended(name, _LOOK_AFTER_END_SECONDS * self._random.random())
+            await asyncio.sleep(backoff_seconds(failures, self._random.random()))
+
+    async def _turn(self) -> None:
+        turn = asyncio.get_running_loop().create_future()
+        self._queue.append(turn)
+        self._queued.set()
+        await turn
+
+    async def _close(self) -> None:
+        tasks = [*self._tasks.values(), *self._ending]
+        self._tasks.clear()
+        self._wanted.clear()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        metrics.TALOS_MACHINE_WATCHES.set(0)
