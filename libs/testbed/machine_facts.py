@@ -1,4 +1,4 @@
-"""What a Talos machine says about itself, and what each platform fills in."""
+"""What a Talos machine says about itself."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
+
+from libs.testbed.platforms import PLATFORMS
 
 
 class Platform(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,80 +78,6 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     cluster_id: str = "q5vZ0Vh0Qb8vYyq1nS0cKJrW2dTn3m1xXgqP6yLh8a0="
     cluster_name: str = "testbed"
     talos_version: str = "v1.13.5"
-
-
-class _Fills(msgspec.Struct, frozen=True):
-    """What a platform tells Talos. Formats see zone, region, id and name; an empty one stays empty."""
-
-    provider_id: str = ""
-    instance_id: str = ""
-    region: str = ""
-    zone: str = ""
-    instance_type: str = ""
-    dns: bool = False
-    publishes_external_ips: bool = False
-
-
-_NUMBER, _UUID = "{number}", "{uuid}"
-
-# Talos 1.13, internal/app/machined/pkg/runtime/v1alpha1/platform/*
-PLATFORMS: Mapping[str, _Fills] = {
-    "akamai": _Fills("linode://{id}", _NUMBER, "de-fra-2", "", "g6-standard-2", publishes_external_ips=True),
-    "aws": _Fills(
-        "aws:///{zone}/{id}",
-        "i-{hex}",
-        "us-east-1",
-        "us-east-1a",
-        "m5.large",
-        dns=True,
-        publishes_external_ips=True,
-    ),
-    "azure": _Fills(
-        "azure:///subscriptions/{uuid}/resourceGroups/testbed/providers/Microsoft.Compute/virtualMachines/{name}",
-        "/subscriptions/{uuid}/resourceGroups/testbed/providers/Microsoft.Compute/virtualMachines/{name}",
-        "westeurope",
-        "1",
-        "Standard_D2s_v3",
-        publishes_external_ips=True,
-    ),
-    "cloudstack": _Fills(
-        "cloudstack://{id}", _UUID, "region1", "zone1", "small", publishes_external_ips=True
-    ),
-    "container": _Fills(instance_type="2CPU-4RAM"),
-    "digital-ocean": _Fills("digitalocean://{id}", _NUMBER, "fra1", publishes_external_ips=True),
-    "equinixMetal": _Fills(
-        "equinixmetal://{id}", _UUID, "fr", "fr2", "c3.small", publishes_external_ips=True
-    ),
-    "exoscale": _Fills(
-        "exoscale://{id}", _UUID, "de-fra-1", "de-fra-1", "medium", publishes_external_ips=True
-    ),
-    "gcp": _Fills(
-        "gce://testbed/{zone}/{name}",
-        _NUMBER,
-        "europe-west3",
-        "europe-west3-a",
-        "e2-medium",
-        publishes_external_ips=True,
-    ),
-    "hcloud": _Fills("hcloud://{id}", _NUMBER, "eu-central", "fsn1-dc14", publishes_external_ips=True),
-    "metal": _Fills(instance_id=_UUID),
-    "nocloud": _Fills("proxmox://region-1/{id}", _NUMBER, "region-1", "pve-1", "2VCPU-4GB"),
-    "opennebula": _Fills(instance_id=_NUMBER),
-    "openstack": _Fills("openstack:///{id}", _UUID, "", "nova", "m1.medium", publishes_external_ips=True),
-    "oracle": _Fills(
-        "oci://{id}",
-        "ocid1.instance.oc1.eu-frankfurt-1.{hex}",
-        "eu-frankfurt-1",
-        "FAD-1",
-        "VM.Standard.E4.Flex",
-    ),
-    "scaleway": _Fills(
-        "scaleway://instance/{zone}/{id}", _UUID, "fr-par", "fr-par-1", "DEV1-M", publishes_external_ips=True
-    ),
-    "upcloud": _Fills("upcloud://{id}", _UUID, "", "de-fra1", publishes_external_ips=True),
-    "vmware": _Fills(instance_id=_UUID),
-    "vultr": _Fills("vultr://{id}", _UUID, "fra", publishes_external_ips=True),
-}
 
 
 def a_machine(

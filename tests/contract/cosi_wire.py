@@ -90,11 +90,11 @@ class Cosi:
         method = UnaryUnaryMethod[bytes, bytes](self.channel, path, bytes, bytes)
         return await method(request, metadata=metadata, timeout=10)
 
-    async def get(self, node: str | None, namespace: str, kind: str, name: str, seconds: float = 10) -> bytes:
+    async def get(self, node: str | None, namespace: str, kind: str, name: str) -> bytes:
         method = UnaryUnaryMethod[bytes, bytes](self.channel, "/cosi.resource.State/Get", bytes, bytes)
         metadata = {} if node is None else {"node": node}
         request = encode({1: namespace, 2: kind, 3: name, 4: b""})
-        answer = await method(request, metadata=metadata, timeout=seconds)
+        answer = await method(request, metadata=metadata, timeout=10)
         return bytes(decode(answer)[1][0])
 
     async def list(self, node: str, namespace: str, kind: str, options: bytes = b"") -> Sequence[bytes]:

