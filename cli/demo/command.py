@@ -66,10 +66,9 @@ def demo(
     """
     if bus == "memory":
         raise click.UsageError("--bus memory: the in-memory bus is not in this version; use --bus nats")
-    from cli.demo.run import Wanted  # noqa: PLC0415 - `--help` need not load all of it
-    from cli.demo.run import demo as run_demo
+    import cli.demo.run as running  # noqa: PLC0415 - `--help` need not load all of it
 
-    wanted = Wanted(
+    wanted = running.Wanted(
         nodes=nodes,
         all_in_one=all_in_one,
         exit_when_ready=exit_when_ready,
@@ -77,7 +76,7 @@ def demo(
         keep_logs=keep_logs,
     )
     try:
-        all_ready = asyncio.run(run_demo(wanted, Console()))
+        all_ready = asyncio.run(running.demo(wanted, Console()))
     except KeyboardInterrupt:
         click.echo("\nEnded: every process stopped, every file removed.", err=True)
         sys.exit(130)
