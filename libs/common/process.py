@@ -107,7 +107,7 @@ class _Process:
             self._hear_signals()
             log.info("starting", extra={"version": version("talos-ccm"), "identity": self._identity})
             for warning in self._reading.warnings:
-                log.warning("a setting has no effect", extra={"why": warning})
+                log.warning("about the settings", extra={"why": warning})
             kube = self._open_kubernetes()
             async with AsyncExitStack() as endings:
                 return await self._run_between(endings, kube)

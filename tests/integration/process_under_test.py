@@ -1,4 +1,4 @@
-"""A process with a service of our own choice, to be started by test_process: `python -m tests.integration.process_under_test`."""
+"""A process with a service that behaves as its flags say; test_process starts it with `python -m`."""
 
 import asyncio
 import sys

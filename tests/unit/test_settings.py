@@ -1,0 +1,337 @@
+"""Settings: every mistake at once, precedence, and what the reference's flags come to."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+import pytest
+
+from libs.common.flags import (
+    CLUSTER_NAME,
+    LEADER_ELECT,
+    LEASE_DURATION,
+    NODE_STATUS_UPDATE_FREQUENCY,
+    OBSERVE_ONLY,
+    PREFER_IPV6,
+    RENEW_DEADLINE,
+    TALOS_ENDPOINTS,
+    TALOSCONFIG,
+    Flag,
+)
+from libs.common.help_text import help_text
+from libs.common.process_settings import ProcessSettings
+from libs.common.reference_flags import ACCEPTED
+from libs.common.settings import Reading, SettingsError, options_of, read_settings
+
+
+class GardenerSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """One field of every kind."""
+
+    observe_only: Annotated[bool, OBSERVE_ONLY] = False
+    leader_elect: Annotated[bool, LEADER_ELECT] = True
+    lease_duration_seconds: Annotated[float, LEASE_DURATION] = 15.0
+    renew_deadline_seconds: Annotated[float, RENEW_DEADLINE] = 10.0
+    resync_seconds: Annotated[float, NODE_STATUS_UPDATE_FREQUENCY] = 300.0
+    cluster_name: Annotated[str, CLUSTER_NAME] = ""
+    prefer_ipv6: Annotated[bool, PREFER_IPV6] = False
+    talosconfig: Annotated[Path | None, TALOSCONFIG] = None
+    endpoints: Annotated[tuple[str, ...], TALOS_ENDPOINTS] = ()
+    in_flight: Annotated[int, Flag("in-flight", "At once.", "Garden", at_least=1, at_most=512)] = 64
+    share: Annotated[float, Flag("share", "Part.", "Garden", aliases=("portion",))] = 0.5
+    shape: Annotated[Literal["round", "square"], Flag("shape", "Form.", "Garden")] = "round"
+    computed: int = 7
+
+    def problems(self) -> tuple[str, ...]:
+        if self.renew_deadline_seconds >= self.lease_duration_seconds:
+            return ("--leader-elect-renew-deadline must be shorter than --leader-elect-lease-duration",)
+        return ()
+
+
+def read(*arguments: str, **environment: str) -> Reading:
+    return read_settings([GardenerSettings, ProcessSettings], arguments, environment)
+
+
+def garden(*arguments: str, **environment: str) -> GardenerSettings:
+    return read(*arguments, **environment).of(GardenerSettings)
+
+
+def mistakes(*arguments: str, **environment: str) -> list[str]:
+    with pytest.raises(SettingsError) as caught:
+        read(*arguments, **environment)
+    return str(caught.value).splitlines()
+
+
+def test_nothing_said_gives_the_defaults_without_a_warning():
+    assert garden() == GardenerSettings()
+    assert read().warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "field", "value"),
+    [
+        (["--observe-only"], "observe_only", True),
+        (["--observe-only=true"], "observe_only", True),
+        (["--leader-elect=false"], "leader_elect", False),
+        (["--leader-elect=F"], "leader_elect", False),
+        (["--leader_elect=false"], "leader_elect", False),  # Kubernetes' flags take either sign
+        (["--node-status-update-frequency=5m0s"], "resync_seconds", 300.0),
+        (["--node-status-update-frequency", "10s"], "resync_seconds", 10.0),
+        (["--node-status-update-frequency", "1h2m3.5s"], "resync_seconds", 3723.5),
+        (["--talos-endpoints=10.0.0.1, 10.0.0.2:50000,"], "endpoints", ("10.0.0.1", "10.0.0.2:50000")),
+        (["--talos-endpoints=a", "--talos-endpoints=b,c"], "endpoints", ("a", "b", "c")),
+        (["--talosconfig=/x/config"], "talosconfig", Path("/x/config")),
+        (["--talosconfig="], "talosconfig", None),
+        (["--in-flight", "1", "--in-flight=2"], "in_flight", 2),
+        (["--portion=.25"], "share", 0.25),
+        (["--shape=square"], "shape", "square"),
+        (["--cluster-name", "prod"], "cluster_name", "prod"),
+    ],
+)
+def test_a_flag_is_read_as_pflag_reads_it(arguments: list[str], field: str, value: object):
+    assert getattr(garden(*arguments), field) == value
+
+
+def test_the_command_line_wins_over_the_environment():
+    assert garden(TALOS_ENDPOINTS="e").endpoints == ("e",)
+    assert garden("--talos-endpoints=c", TALOS_ENDPOINTS="e").endpoints == ("c",)
+    assert garden(TALOSCONFIG="").talosconfig is None
+
+
+def test_klog_verbosity_in_both_spellings():
+    for arguments in (["--v=4"], ["-v=4"], ["-v4"], ["-v", "4"], ["--v", "4"]):
+        assert read(*arguments).of(ProcessSettings).verbosity == 4
+
+
+def test_every_mistake_is_told_at_once_and_by_name():
+    told = mistakes(
+        "--talosconfg=/x",
+        "--bananas",
+        "--in-flight=many",
+        "--share",
+        "half",
+        "--shape=blue",
+        "--node-status-update-frequency=300",
+        "--leader-elect=perhaps",
+        "--in-flght",
+        "3",
+        "--leader-elect-renew-deadline=20s",
+        "--kubeconfig",
+        NATS_URL="http://nats:4222",
+    )
+    assert told == [
+        "unknown flag --talosconfg, did you mean --talosconfig?",
+        "unknown flag --bananas",
+        "unknown flag --in-flght, did you mean --in-flight?",
+        "--kubeconfig needs a value",
+        '--leader-elect: "perhaps" is not true or false',
+        '--node-status-update-frequency: "300" is not a duration such as 5m0s, 10s or 500ms',
+        '--in-flight: "many" is not a whole number',
+        '--share: "half" is not a number',
+        '--shape: "blue" is not one of round, square',
+        "--leader-elect-renew-deadline must be shorter than --leader-elect-lease-duration",
+        '--nats-url: "http://nats:4222" is not an address such as nats://host:4222 or tls://host:4222',
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--in-flight=0"], '--in-flight: "0" is not at least 1'),
+        (["--in-flight=513"], '--in-flight: "513" is not at most 512'),
+        (["--in-flight=1e3"], '--in-flight: "1e3" is not a whole number'),
+        (["--in-flight=٣"], '--in-flight: "٣" is not a whole number'),
+        (["--share=nan"], '--share: "nan" is not a number'),
+        (
+            ["--node-status-update-frequency=500ms"],
+            '--node-status-update-frequency: "500ms" is not at least 1s',
+        ),
+        (
+            ["--leader-elect", "false"],
+            '"false" stands alone: a boolean takes its value with =, --leader-elect=false',
+        ),
+        (["now"], '"now" is not a flag: flags begin with --'),
+        (["--tls-cert-file=/x"], "--tls-cert-file and --tls-private-key-file go together"),
+        (
+            ["--bus=memory"],
+            "--bus=memory: NOT IN THIS VERSION, the in-memory bus does not exist yet; use --bus=nats "
+            + "--nats-url=nats://host:4222",
+        ),
+        (["--secure-port=70000"], '--secure-port: "70000" is not at most 65535'),
+    ],
+)
+def test_a_bad_value_says_what_was_expected(arguments: list[str], told: str):
+    assert mistakes(*arguments) == [told]
+
+
+def test_a_mistake_in_the_environment_names_the_variable():
+    class Patient(msgspec.Struct, frozen=True):
+        tries: Annotated[int, Flag("tries", "How often.", "Garden", env="TRIES")] = 3
+
+    with pytest.raises(SettingsError, match='TRIES: "x" is not a whole number'):
+        read_settings([Patient], [], {"TRIES": "x"})
+
+
+# ---- the reference's flags
+
+REFERENCE_CHART = (
+    "--v=2 --cloud-provider=talos --cloud-config={config} --controllers=cloud-node,node-csr-approval "
+    "--leader-elect-resource-name=cloud-controller-manager-talos --use-service-account-credentials "
+    "--secure-port=10458 --authorization-always-allow-paths=/healthz,/livez,/readyz,/metrics"
+)
+
+
+def test_the_arguments_of_the_reference_s_chart_start_us(tmp_path: Path):
+    config = tmp_path / "ccm-config.yaml"
+    config.write_text("global:\n  clusterName: prod\n")
+    reading = read(*REFERENCE_CHART.format(config=config).split())
+    assert reading.of(GardenerSettings).cluster_name == "prod"
+    assert reading.of(ProcessSettings).secure_port == 10458
+    assert [warning.split(":")[0] for warning in reading.warnings] == [
+        "--leader-elect-resource-name has no effect here",
+        "--use-service-account-credentials=true has no effect",
+        "--controllers names node-csr-approval",
+    ]
+
+
+# What `cloud-controller-manager --help` of k8s.io/cloud-provider 0.36 lists, with the reference's additions.
+REFERENCE_FLAGS = """
+allocate-node-cidrs allow-metric-labels allow-metric-labels-manifest allow-untagged-cloud
+authentication-kubeconfig authentication-skip-lookup authentication-token-webhook-cache-ttl
+authentication-tolerate-lookup-failure authorization-always-allow-paths authorization-kubeconfig
+authorization-webhook-cache-authorized-ttl authorization-webhook-cache-unauthorized-ttl bind-address cert-dir
+cidr-allocator-type client-ca-file cloud-config cloud-provider cluster-cidr cluster-name
+concurrent-node-status-updates concurrent-node-syncs concurrent-service-syncs configure-cloud-routes
+contention-profiling controller-start-interval controllers disable-http2-serving disabled-metrics
+emulated-version enable-leader-migration external-cloud-volume-plugin feature-gates
+http2-max-streams-per-connection kube-api-burst kube-api-content-type kube-api-qps kubeconfig leader-elect
+leader-elect-lease-duration leader-elect-renew-deadline leader-elect-resource-lock leader-elect-resource-name
+leader-elect-resource-namespace leader-elect-retry-period leader-migration-config log-flush-frequency
+log-json-info-buffer-size log-json-split-stream log-text-info-buffer-size log-text-split-stream
+logging-format master min-compatibility-version min-resync-period node-cidr-mask-size
+node-cidr-mask-size-ipv4 node-cidr-mask-size-ipv6 node-monitor-period node-status-update-frequency
+node-sync-period permit-address-sharing permit-port-sharing profiling requestheader-allowed-names
+requestheader-client-ca-file requestheader-extra-headers-prefix requestheader-group-headers
+requestheader-uid-headers requestheader-username-headers route-reconciliation-period secure-port
+service-cluster-ip-range show-hidden-metrics-for-version tls-cert-file tls-cipher-suites tls-curve-preferences
+tls-min-version tls-private-key-file tls-sni-cert-key use-service-account-credentials v vmodule
+webhook-bind-address webhook-cert-dir webhook-disable-http2-serving webhook-secure-port webhook-tls-cert-file
+webhook-tls-cipher-suites webhook-tls-curve-preferences webhook-tls-min-version webhook-tls-private-key-file
+webhook-tls-sni-cert-key webhooks
+""".split()  # noqa: SIM905 - a list of 80 words reads better as text
+BOOLEANS = {name for name, flag in ACCEPTED.items() if flag.boolean} | {"leader-elect"}
+SENSIBLE = {
+    "controllers": "cloud-node",
+    "leader-elect-lease-duration": "30s",
+    "leader-elect-renew-deadline": "10s",
+    "leader-elect-retry-period": "2s",
+    "logging-format": "json",
+    "node-status-update-frequency": "5m0s",
+    "secure-port": "0",
+    "v": "2",
+}
+
+
+@pytest.mark.parametrize("name", REFERENCE_FLAGS)
+def test_every_flag_of_the_reference_is_obeyed_or_its_uselessness_explained(name: str, tmp_path: Path):
+    empty = tmp_path / "empty"
+    empty.write_text("")
+    text = str(empty) if name == "cloud-config" else SENSIBLE.get(name, "7")
+    arguments = [f"--{name}"] if name in BOOLEANS else [f"--{name}", text]
+    if name in ("tls-cert-file", "tls-private-key-file"):
+        arguments = ["--tls-cert-file=/c", "--tls-private-key-file=/k"]
+    warnings = read(*arguments).warnings
+    obeyed = {option.flag.name for option in options_of(GardenerSettings, ProcessSettings)}
+    shared = {"leader-elect-retry-period", "leader-elect-resource-name", "leader-elect-resource-namespace"}
+    assert len(warnings) == (0 if name in obeyed else 1), warnings
+    assert name in obeyed | shared or warnings[0].startswith(f"--{name}=")
+
+
+def test_the_booleans_among_the_accepted_do_not_swallow_the_next_flag():
+    for name in BOOLEANS:
+        assert read(f"--{name}", "--in-flight=3").of(GardenerSettings).in_flight == 3
+
+
+def test_old_throttling_values_change_nothing_and_say_why():
+    reading = read("--kube-api-qps", "20", "--kube-api-burst=30", "--concurrent-node-syncs=1")
+    assert reading.of(GardenerSettings) == GardenerSettings()
+    assert [warning.split(" ")[0] for warning in reading.warnings] == [
+        "--kube-api-qps=20",
+        "--kube-api-burst=30",
+        "--concurrent-node-syncs=1",
+    ]
+
+
+def test_a_value_that_asks_for_what_we_do_anyway_is_not_warned_of():
+    assert (
+        read(
+            "--cloud-provider=external", "--configure-cloud-routes=false", "--allocate-node-cidrs=false"
+        ).warnings
+        == ()
+    )
+
+
+def test_pod_cidrs_are_loudly_missing():
+    (warning,) = read("--allocate-node-cidrs=true").warnings
+    assert "not obeyed: NOT IN THIS VERSION" in warning
+
+
+def test_a_flag_of_another_service_is_accepted_and_told():
+    reading = read_settings([ProcessSettings], ["--leader-elect", "--observe-only=true"], {})
+    assert reading.warnings == (
+        "--leader-elect has no effect here: another service takes it",
+        "--observe-only has no effect here: another service takes it",
+    )
+
+
+@pytest.mark.parametrize(
+    ("items", "warned_of"),
+    [
+        ("*", []),
+        ("cloud-node,node-csr-approval", ["node-csr-approval"]),
+        ("cloud-node-controller", []),
+        ("*,-cloud-node-lifecycle", []),
+        (
+            "cloud-node,cloud-node-lifecycle,node-ipam-controller",
+            ["cloud-node-lifecycle", "node-ipam-controller"],
+        ),
+        ("cloud-node,service,route", ["service-lb-controller", "node-route-controller"]),
+    ],
+)
+def test_controllers_that_do_not_exist_yet_are_warned_of_and_do_not_stop_us(items: str, warned_of: list[str]):
+    warnings = read(f"--controllers={items}").warnings
+    assert [warning.split(" ")[2].rstrip(":") for warning in warnings] == warned_of
+
+
+@pytest.mark.parametrize("items", ["node-csr-approval", "-cloud-node,*", "-*"])
+def test_without_any_controller_of_this_version_there_is_nothing_to_run(items: str):
+    (told,) = mistakes(f"--controllers={items}")
+    assert "leaves nothing to run" in told
+
+
+def test_a_misspelt_controller_is_a_mistake():
+    (told,) = mistakes("--controllers=cloud-node,cloud-nod")
+    assert told.startswith("--controllers: there is no controller 'cloud-nod'")
+
+
+# ---- --help
+
+
+def test_help_names_every_flag_once_within_80_columns():
+    text = help_text("probe", "Waits.", options_of(GardenerSettings, ProcessSettings, GardenerSettings))
+    assert all(len(line) <= 80 for line in text.splitlines())
+    assert text.count("--in-flight") == 1
+    assert "Default: 5m0s." in text
+    assert "Environment: TALOS_ENDPOINTS." in text
+    for option in options_of(ProcessSettings):
+        assert f"--{option.flag.name}" in text
+
+
+def test_help_and_version_win_over_mistakes():
+    assert read("--bananas", "--help").wants_help
+    assert read("-h").wants_help
+    assert read("--version").wants_version
+
+
+def test_settings_are_frozen():
+    with pytest.raises(AttributeError):
+        garden().in_flight = 3  # type: ignore[misc]

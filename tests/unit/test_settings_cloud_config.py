@@ -1,0 +1,128 @@
+"""The --cloud-config file: what acts, what does not yet, and mistakes with file and line."""
+
+import contextlib
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from libs.common.cloud_config import CloudConfig, CloudConfigError, parse_cloud_config
+from libs.common.flags import CLUSTER_NAME, PREFER_IPV6
+from libs.common.settings import Reading, SettingsError, read_settings
+
+
+class NamedSettings(msgspec.Struct, frozen=True):
+    cluster_name: Annotated[str, CLUSTER_NAME] = ""
+    prefer_ipv6: Annotated[bool, PREFER_IPV6] = False
+
+
+def read(file: Path, *arguments: str) -> Reading:
+    from libs.common.process_settings import ProcessSettings
+
+    return read_settings([NamedSettings, ProcessSettings], [f"--cloud-config={file}", *arguments], {})
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("", {}),
+        ("# nothing\n", {}),
+        ("global:\n", {}),
+        ("global: {}\ntransformations:\n", {}),
+        (
+            "global:\n  clusterName: prod\n  preferIPv6: true\n",
+            {"global.clusterName": "prod", "global.preferIPv6": True},
+        ),
+        (
+            "global:\n  PreferIPv6: true\n",
+            {"global.preferIPv6": True},
+        ),  # as the reference's own docs write it
+        ("Global:\n  CLUSTERNAME: 7\n", {"global.clusterName": "7"}),
+        ("global: {clusterName: null, preferIPv6: no}", {"global.preferIPv6": False}),
+    ],
+)
+def test_the_global_part_acts_in_any_letter_case(text: str, values: dict[str, object]):
+    assert parse_cloud_config(text, "f").values == values
+
+
+def test_every_mistake_comes_with_file_line_and_path():
+    text = (
+        "globl: {}\n"
+        "global:\n"
+        "  clusterName: [a]\n"
+        "  preferIPv6: perhaps\n"
+        "  clustername: x\n"
+        "  speed: 1\n"
+        "transformations: yes\n"
+    )
+    with pytest.raises(CloudConfigError) as caught:
+        parse_cloud_config(text, "ccm.yaml")
+    assert caught.value.mistakes == [
+        "ccm.yaml, line 1: the file has no key 'globl'; it may have global, transformations",
+        "ccm.yaml, line 5: global has clusterName twice",
+        "ccm.yaml, line 6: global has no key 'speed'; it may have clusterName, preferIPv6",
+        "ccm.yaml, line 3: global.clusterName is not a text",
+        "ccm.yaml, line 4: global.preferIPv6 is not true or false",
+        "ccm.yaml, line 7: transformations is not a list",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("global:\n\tclusterName: x\n", "f, line 2: not valid YAML: "),
+        ("a: [1\n", "f, line 2: not valid YAML: "),
+        ("global: 5\n", "f, line 1: global is not a mapping of keys to values"),
+        ("- a\n", "f, line 1: the file is not a mapping of keys to values"),
+        ("global:\n  ? [a]\n  : 1\n", "f, line 2: global has no key"),
+        ("a: 1\n---\nb: 2\n", "f, line 2: not valid YAML: "),
+        ("x: \x00", "f: not valid YAML: "),
+    ],
+)
+def test_a_broken_file_says_where(text: str, told: str):
+    with pytest.raises(CloudConfigError) as caught:
+        parse_cloud_config(text, "f")
+    assert str(caught.value).startswith(told)
+
+
+@given(st.text(max_size=60))
+def test_no_text_breaks_the_reader(text: str):
+    with contextlib.suppress(CloudConfigError):
+        assert isinstance(parse_cloud_config(text, "f"), CloudConfig)
+
+
+def test_the_file_wins_over_the_command_line(tmp_path: Path):
+    file = tmp_path / "ccm.yaml"
+    file.write_text("global:\n  clusterName: prod\n  preferipv6: true\n")
+    settings = read(file, "--cluster-name=kubernetes").of(NamedSettings)
+    assert (settings.cluster_name, settings.prefer_ipv6) == ("prod", True)
+
+
+def test_rules_are_loudly_missing(tmp_path: Path):
+    file = tmp_path / "ccm.yaml"
+    file.write_text("transformations:\n  - name: web\n    labels: {a: b}\n  - name: db\n")
+    (warning,) = read(file).warnings
+    assert warning.startswith("--cloud-config holds 2 transformations: NOT IN THIS VERSION")
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path):
+    binary = tmp_path / "binary"
+    binary.write_bytes(b"\xff\xfe\x00")
+    for file, why in (
+        (tmp_path / "absent", "No such file"),
+        (tmp_path, "Is a directory"),
+        (binary, "not UTF-8"),
+    ):
+        with pytest.raises(SettingsError, match=f"--cloud-config: cannot read {file}: .*{why}"):
+            read(file)
+
+
+def test_a_mistake_in_the_file_comes_with_all_others(tmp_path: Path):
+    file = tmp_path / "ccm.yaml"
+    file.write_text("globl: {}\n")
+    with pytest.raises(SettingsError) as caught:
+        read(file, "--bananas", "--v=x")
+    assert len(str(caught.value).splitlines()) == 3
