@@ -8,9 +8,9 @@ from urllib.parse import quote
 
 import msgspec
 
-from libs.common.kube_config import KubeConfig
 from libs.common.kube_errors import AlreadyExists, Invalid, ServerError
 from libs.common.kube_events import ObjectEvent, event_body, event_namespace
+from libs.common.kube_identity import KubeConfig
 from libs.common.kube_lease import Lease, read_lease
 from libs.common.kube_objects import Item, Page, Resource, UnreadableObject, decoded, read_page
 from libs.common.kube_transport import DEADLINE_SECONDS, Observe, Request, Transport

@@ -35,6 +35,8 @@ class Exec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     args: tuple[str, ...] | None = None
     env: tuple[ExecVariable, ...] | None = None
     install_hint: str = ""
+    interactive_mode: str = ""
+    provide_cluster_info: bool = False
 
 
 class User(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):

@@ -21,12 +21,16 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ObjectEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing to be told on an object: `reason` in CamelCase, `message` in words for an operator."""
+    """One thing to be told on an object: `reason` in CamelCase, `message` in words for an operator.
+
+    `component` is who says it, as `kubectl describe` shows it; "" = whoever the KubeApi was made for.
+    """
 
     about: About
     reason: str
     message: str
     type: Literal["Normal", "Warning"] = "Normal"
+    component: str = ""
 
 
 def about_node(name: str, uid: str) -> About:
@@ -47,9 +51,10 @@ def event_name(event: ObjectEvent, now: datetime) -> str:
 
 
 def event_body(event: ObjectEvent, *, component: str, instance: str, now: datetime) -> dict[str, Any]:
-    """The Event as JSON; `now` in UTC, `component` and `instance` name the writer."""
+    """The Event as JSON; `now` in UTC, `component` and `instance` sign it unless it says who says it."""
     stamp = now.strftime("%Y-%m-%dT%H:%M:%SZ")
     about = event.about
+    component = event.component or component
     involved = {"apiVersion": about.api_version, "kind": about.kind, "name": about.name, "uid": about.uid}
     if about.namespace:
         involved["namespace"] = about.namespace

@@ -30,8 +30,7 @@ STALE_SECONDS: Final = 60.0  # without a word: not ready
 _SETTLED_SECONDS: Final = 5.0  # a watch that lasted this long was no failure, whatever ended it
 _PAUSE_FIRST_SECONDS: Final = 1.0
 _PAUSE_CAP_SECONDS: Final = 15.0
-# After these the watch goes on where it stopped. Everything else lists again, as client-go does: 410, but
-# also a version that the server has never seen, which is what a restored etcd makes of ours (504).
+# After these the watch goes on where it stopped. Everything else lists again, as client-go does.
 _SAME_VERSION: Final = (Unreachable, TooManyRequests, Unauthorized, Forbidden)
 
 
@@ -131,6 +130,7 @@ class Reflector(Generic[Item]):
         self._heard_at: float | None = None
         self._listed = False
         self._trouble = ""
+        self._doubted = False
         self._event = msgspec.json.Decoder(_WatchEvent)
 
     def freshness(self) -> float | None:
@@ -156,7 +156,7 @@ class Reflector(Generic[Item]):
             watching_since: float | None = None
             asked = 0.0
             try:
-                if not self._version:
+                if not self._version or (self._doubted and await self._is_from_the_future()):
                     await self._list(handle)
                 watching_since = self._clock()
                 await self._watch(handle)
@@ -186,9 +186,11 @@ class Reflector(Generic[Item]):
                 break
         await handle(Listed(tuple(items), page.resource_version, tuple(unreadable)))
         self._listed = True
+        self._doubted = False
         self._version = page.resource_version
 
     async def _watch(self, handle: Callable[[Happening[Item]], Awaitable[None]]) -> None:
+        self._doubted = True  # until it says something
         shortest, longest = self._watch_seconds
         seconds = shortest + int((longest - shortest + 1) * self._jitter())
         request = Request(
@@ -206,7 +208,21 @@ class Reflector(Generic[Item]):
             self._heard()
             while line := await read_line():
                 self._heard()
+                self._doubted = False
                 await self._tell(line, request, handle)
+
+    async def _is_from_the_future(self) -> bool:
+        """Whether the server has not come as far as our version, as after etcd was restored from a backup.
+
+        It opens a watch from such a version all the same, and says nothing until it has caught up.
+        """
+        page = await self._api.list_page(self._resource, limit=1, on_unreadable=lambda _: None)
+        self._heard()
+        self._doubted = False
+        try:
+            return int(page.resource_version) < int(self._version)
+        except ValueError:
+            return True  # not comparable: an aggregated API; a list is always right
 
     async def _tell(
         self, line: bytes, request: Request, handle: Callable[[Happening[Item]], Awaitable[None]]
@@ -239,6 +255,7 @@ class Reflector(Generic[Item]):
         """Remember it; return the seconds that the server asked us to wait."""
         self._trouble = str(error)
         self._on_trouble(error)
+        self._doubted = True
         if not isinstance(error, _SAME_VERSION):
             self._version = ""
         return getattr(error, "retry_after_seconds", None) or 0.0

@@ -9,9 +9,7 @@ from typing import Final
 
 import aiohttp
 import msgspec
-from yarl import URL
 
-from libs.common.kube_config import KubeConfig
 from libs.common.kube_connection import socket_that_notices, what_to_check
 from libs.common.kube_credentials import Credentials
 from libs.common.kube_errors import (
@@ -22,6 +20,7 @@ from libs.common.kube_errors import (
     Unreachable,
     error_from,
 )
+from libs.common.kube_identity import KubeConfig, KubeConfigError
 
 DEADLINE_SECONDS: Final = 15.0
 _LINE_LIMIT: Final = 2**21  # bytes of one watch event: etcd's 1.5 MiB for an object, and its envelope
@@ -150,13 +149,19 @@ class Transport:
                 if asked is None or not await self._paused(asked, until):
                     raise
             except Unauthorized:
-                if not again_at_once or not self._credentials.reload():
+                if not again_at_once or not await self._renewed():
                     raise
                 again_at_once = False
             except _ConnectionBroke as broke:
                 if not again_at_once:
                     raise self._unreachable(request, what_to_check(broke.cause), broke.cause) from broke.cause
                 again_at_once = False
+
+    async def _renewed(self) -> bool:
+        try:
+            return await self._credentials.renew()
+        except KubeConfigError:
+            return False  # the refusal says more; a plugin that fails is told by the next request
 
     async def _paused(self, asked_seconds: float, until: float) -> bool:
         # Spread, so that all who were refused together do not come back together.
@@ -186,13 +191,17 @@ class Transport:
             self._observe(request.verb, request.resource, status, time.monotonic() - started)
 
     async def _send(self, request: Request, timeout: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
-        self._credentials.refresh(time.monotonic())
+        try:
+            await self._credentials.refresh(time.monotonic())
+        except KubeConfigError as error:
+            raise Unauthorized(str(error), request=str(request)) from error
         headers = {"Accept": "application/json", **self._credentials.headers}
         if request.body is not None:
             headers["Content-Type"] = request.content_type
         return await self._open_session().request(
             request.method,
-            URL(self._config.server + request.path, encoded=True).with_query(request.query),
+            self._config.server + request.path,
+            params=request.query,
             data=request.body,
             headers=headers,
             timeout=timeout,
