@@ -1,0 +1,89 @@
+"""status.addresses as the reference makes them: from the kubelet's own IPs and what the machine says."""
+
+from collections.abc import Iterable
+from typing import Final
+
+from libs.common.machine import AddressStatus, MachineFacts
+from libs.common.node import NodeAddress
+from services.labeler.node_ips import IP, first_of_each_family, is_global_unicast, is_private, parse_ip
+
+_EXTERNAL_LINK: Final = "external"  # Talos' pseudo link: public addresses that the cloud's metadata name
+_FLAG_PERMANENT: Final = 128  # IFA_F_PERMANENT: not a temporary (privacy) address, not autoconfigured
+_NAME_LIMIT: Final = 253  # of a DNS name
+
+# Platforms whose public addresses are on the machine's own links, not in the cloud's metadata.
+_DISCOVERED: Final = frozenset({"nocloud", "metal", "openstack", "oracle"})
+_INSIDE_LINKS: Final = frozenset({"kubespan", "siderolink", "lo", "cilium_host"})
+
+
+def wanted_addresses(
+    node_name: str, ips: tuple[IP, ...], facts: MachineFacts, *, prefer_ipv6: bool
+) -> tuple[NodeAddress, ...]:
+    """All of the Node's addresses in their final order; `ips` are those of the annotation, in its order."""
+    inside = first_of_each_family(ips, prefer_ipv6=prefer_ipv6)
+    outside = first_of_each_family(_external_candidates(facts, ips), prefer_ipv6=prefer_ipv6)
+    hostname = facts.platform.hostname
+    found = [
+        *(NodeAddress(type="InternalIP", address=str(ip)) for ip in inside),
+        *(NodeAddress(type="ExternalIP", address=str(ip)) for ip in outside),
+        NodeAddress(type="Hostname", address=node_name),
+    ]
+    if "." in hostname[1:] and _could_be_a_name(hostname):
+        found.append(NodeAddress(type="InternalDNS", address=hostname))
+    return _with_node_ips_first(found, ips)
+
+
+def misses_node_ips(ips: tuple[IP, ...], facts: MachineFacts) -> bool:
+    """Whether the machine's own links lack an address that its kubelet uses: then the list is a partial one.
+
+    A link that is down, or an address that is still being acquired, must not take addresses from a Node
+    that has them: each change makes the kubelet ask for another serving certificate.
+    """
+    listed = {parse_ip(_bare(status)) for status in facts.addresses if status.link != _EXTERNAL_LINK}
+    return any(ip not in listed for ip in ips)
+
+
+def _external_candidates(facts: MachineFacts, ips: tuple[IP, ...]) -> tuple[IP, ...]:
+    if facts.platform.platform in _DISCOVERED:
+        return _discovered(facts.addresses, ips)
+    published = (parse_ip(_bare(status)) for status in facts.addresses if status.link == _EXTERNAL_LINK)
+    return tuple(ip for ip in published if ip is not None)
+
+
+def _discovered(statuses: Iterable[AddressStatus], ips: tuple[IP, ...]) -> tuple[IP, ...]:
+    """Public addresses on the machine's links: the first IPv4, and the *last* permanent IPv6, come first."""
+    ipv4: list[IP] = []
+    ipv6: list[IP] = []
+    for status in statuses:
+        ip = parse_ip(_bare(status))
+        if ip is None or _is_inside(status.link) or not is_global_unicast(ip) or is_private(ip) or ip in ips:
+            continue
+        if ip.version == 4:
+            ipv4.append(ip)
+        elif status.flags & _FLAG_PERMANENT:
+            ipv6.insert(0, ip)  # the reference prepends each, so the last one that Talos lists is chosen
+        else:
+            ipv6.append(ip)
+    return (*ipv4, *ipv6)
+
+
+def _with_node_ips_first(found: list[NodeAddress], ips: tuple[IP, ...]) -> tuple[NodeAddress, ...]:
+    """Kubernetes' GetNodeAddressesFromNodeIP: what matches a provided IP goes first, others of its type go.
+
+    Dictionary keys keep the order and drop the second of two equal ones.
+    """
+    enforced = dict.fromkeys(address for ip in ips for address in found if address.address == str(ip))
+    types = {address.type for address in enforced}
+    return tuple(enforced | dict.fromkeys(address for address in found if address.type not in types))
+
+
+def _is_inside(link: str) -> bool:
+    return link in _INSIDE_LINKS or link.startswith("dummy")
+
+
+def _could_be_a_name(hostname: str) -> bool:
+    return len(hostname) <= _NAME_LIMIT and hostname.isprintable() and " " not in hostname
+
+
+def _bare(status: AddressStatus) -> str:
+    return status.address.partition("/")[0]

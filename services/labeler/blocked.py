@@ -1,0 +1,95 @@
+"""Why a Node cannot be initialised for now: one word for machines, one sentence for operators."""
+
+from typing import Final
+
+import msgspec
+
+from libs.common.delivery import RETRY_CAP_SECONDS
+from libs.common.machine import FaultKind, MachineFault
+from libs.common.node import CONDITION_BLOCKED, Node, NodeCondition
+
+_MESSAGE_LIMIT: Final = 1024  # characters; the text comes from machines and servers
+
+# The condition is written again only when this word changes, so it must not name what changes at each try.
+REASON_OF_FAULT: Final[dict[FaultKind, str]] = {
+    "not_found": "TalosResourceMissing",
+    "refused": "TalosUnreachable",
+    "timeout": "TalosTimeout",
+    "certificate": "TalosCertificateRejected",
+    "permission": "TalosPermissionDenied",
+    "wrong_machine": "WrongMachineAnswers",
+    "invalid": "TalosAnswerInvalid",
+    "no_endpoint": "NoTalosEndpoint",
+    "bad_node_ip": "ProvidedNodeIPInvalid",
+    "internal": "TalosInternalError",
+}
+
+_AGAIN: Final = f"retried for ever, with back-off up to {RETRY_CAP_SECONDS:.0f} s"
+
+
+class Blocked(msgspec.Struct, frozen=True):
+    """`reason` is a CamelCase word for conditions and Events; `message` names step, endpoint and retries."""
+
+    reason: str
+    message: str
+
+
+def by_fault(fault: MachineFault) -> Blocked:
+    """The machine gave no facts."""
+    where = f" at {fault.endpoint}" if fault.endpoint else ""
+    return _blocked(REASON_OF_FAULT[fault.kind], f"{fault.step}{where}: {fault.message}; {_AGAIN}")
+
+
+def by_bad_node_ip(annotation: str, why: str) -> Blocked:
+    """The kubelet's annotation is none that any honest node has."""
+    text = f"annotation alpha.kubernetes.io/provided-node-ip is {annotation[:100]!r}: {why}"
+    return _blocked(REASON_OF_FAULT["bad_node_ip"], f"{text}; looked at again when the kubelet changes it")
+
+
+def by_waiting_for_metadata(why: str) -> Blocked:
+    """The machine answers, but its cloud has not told it everything yet."""
+    return _blocked(
+        "WaitingForPlatformMetadata",
+        f"PlatformMetadata: {why}; a providerID is written once and for ever, so nothing is guessed. "
+        "Looked at again as soon as Talos reports more, and every 30 s at the latest",
+    )
+
+
+def by_taint_of_talos() -> Blocked:
+    """Talos itself would put the taint back."""
+    return _blocked(
+        "TaintSetByMachineConfig",
+        "machine.nodeTaints sets node.cloudprovider.kubernetes.io/uninitialized: Talos would put it back "
+        "whenever it is removed. Remove it from the machine config",
+    )
+
+
+def by_silence(seconds: float) -> Blocked:
+    """Nobody has said anything about the Node's machine: the metadata service is down, or far behind."""
+    return _blocked(
+        "NoFactsYet",
+        f"the metadata service has said nothing about this Node's machine for {seconds:.0f} s "
+        "(is it running, does it reach NATS and the Talos API?); initialised as soon as it does",
+    )
+
+
+def by_failed_write(error: str) -> Blocked:
+    """All is known, but Kubernetes does not take it."""
+    return _blocked("NodeWriteFailed", f"writing the Node: {error}; {_AGAIN}")
+
+
+def condition(blocked: Blocked) -> NodeCondition:
+    """The Node condition that says it; negative polarity, removed when the Node is initialised."""
+    return NodeCondition(
+        type=CONDITION_BLOCKED, status="True", reason=blocked.reason, message=blocked.message
+    )
+
+
+def says_so_already(node: Node, blocked: Blocked) -> bool:
+    """Whether the Node bears that reason."""
+    present = node.condition(CONDITION_BLOCKED)
+    return present is not None and (present.status, present.reason) == ("True", blocked.reason)
+
+
+def _blocked(reason: str, message: str) -> Blocked:
+    return Blocked(reason, message if len(message) <= _MESSAGE_LIMIT else message[: _MESSAGE_LIMIT - 1] + "…")

@@ -1,0 +1,52 @@
+"""Publishes what was decided about a Node, after it was carried out, and only when it is news."""
+
+import logging
+from collections.abc import Callable
+from datetime import datetime
+from typing import Final
+
+from libs.common import telemetry
+from libs.common.bus import Bus, BusError
+from libs.common.events import Decided
+from libs.common.node import Node
+from services.labeler.plan import Plan
+from services.labeler.told import Told
+
+log = logging.getLogger(__name__)
+
+_OBSERVED_ONLY: Final = {"initialized": "would-initialize", "updated": "would-update"}
+
+
+class Decisions:
+    """The labeler's decisions on the bus: for the operator's eyes, never input to another service."""
+
+    def __init__(self, bus: Bus, told: Told, *, now: Callable[[], datetime], observe_only: bool) -> None:
+        self._bus = bus
+        self._told = told
+        self._now = now
+        self._observe_only = observe_only
+
+    async def publish(self, node: Node, plan: Plan, *, next_look_at: datetime | None = None) -> None:
+        """Say what became of the plan, unless that has been said; what cannot be said now is said later."""
+        outcome = _OBSERVED_ONLY.get(plan.outcome, plan.outcome) if self._observe_only else plan.outcome
+        decided = Decided(
+            service="labeler",
+            kind="node",
+            name=node.name,
+            uid=node.uid,
+            outcome=outcome,
+            reason="; ".join((plan.reason, *(notice.message for notice in plan.notices))),
+            decided_at=self._now(),
+            next_look_at=next_look_at,
+            changes=plan.writes,
+        )
+        telemetry.annotate(outcome=outcome, reason=decided.reason)
+        if not self._told.is_news(decided):
+            return
+        try:
+            await self._bus.publish(decided, headers=telemetry.outgoing_headers())
+        except BusError as error:
+            # The Node is as decided: failing the message for its report would only write nothing once more.
+            log.warning("a decision could not be published", extra={"node": node.name, "error": str(error)})
+        else:
+            self._told.decided(decided)

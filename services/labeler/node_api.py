@@ -1,0 +1,114 @@
+"""The labeler's writes: a Node's status, the Node, and Events on it; none of them in observe-only mode."""
+
+import logging
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Any, Final, Protocol
+
+from libs.common import metrics
+from libs.common.delivery import PermanentError, TemporaryError
+from libs.common.kube_events import ObjectEvent, about_node
+from libs.common.node import CONDITION_BLOCKED, Node
+from libs.common.patch import node_patch, status_patch
+from services.labeler.blocked import Blocked, condition
+from services.labeler.plan import Notice, Plan, continued
+from services.labeler.told import Told
+
+log = logging.getLogger(__name__)
+
+COMPONENT: Final = "cloud-node-controller"  # the reference's: dashboards and people look for it
+SYNCED: Final = Notice(reason="Synced", message="Node synced successfully", warning=False)
+
+
+class Kubernetes(Protocol):
+    """What the labeler may do there; `kube_api.KubeApi` does it."""
+
+    async def get_node(self, name: str) -> Node: ...
+    async def patch_node(self, name: str, json_patch: Sequence[dict[str, Any]], /) -> Node: ...
+    async def patch_node_status(self, name: str, strategic_merge: dict[str, Any], /) -> Node: ...
+    async def create_event(self, event: ObjectEvent, *, now: datetime) -> bool: ...
+
+
+class NodeApi:
+    """Carries out plans, at most one patch for the status and one for the Node each."""
+
+    def __init__(
+        self, kube: Kubernetes, told: Told, *, now: Callable[[], datetime], observe_only: bool
+    ) -> None:
+        self._kube = kube
+        self._told = told
+        self._now = now
+        self._observe_only = observe_only
+
+    async def get(self, name: str) -> Node:
+        """The Node as it is now. Raises NotFound."""
+        return await self._kube.get_node(name)
+
+    async def apply(self, node: Node, plan_for: Callable[[Node], Plan]) -> Plan:
+        """Make the Node what the plan says: addresses first, so that nothing lands on it before it has them.
+
+        Raises KubeError; FenceFailed means that the Node is not what it was planned for.
+        """
+        plan = plan_for(node)
+        if self._observe_only:
+            return plan
+        unblocked = CONDITION_BLOCKED if plan.unblock else ""
+        status = status_patch(node, addresses=plan.addresses, remove_condition=unblocked, now=self._now())
+        if status:
+            node = await self._kube.patch_node_status(node.name, status)
+            plan = continued(plan, plan_for(node))
+        operations = node_patch(node, plan.changes)
+        if operations:
+            await self._kube.patch_node(node.name, operations)
+        return plan
+
+    async def tell(self, node: Node, plan: Plan) -> None:
+        """Events and measures of what has been written; each notice once in a Node's lifetime."""
+        if self._observe_only:
+            return
+        if plan.outcome == "initialized":
+            self._measure(node)
+            await self._say(node, SYNCED)
+        for notice in self._told.unsaid(node.name, node.uid, plan.notices):
+            if await self._say(node, notice):
+                self._told.said(node.name, node.uid, notice)
+
+    async def block(self, node: Node, blocked: Blocked, *, with_event: bool) -> None:
+        """Let the Node itself say why it waits. Raises KubeError."""
+        if self._observe_only:
+            return
+        status = status_patch(node, set_condition=condition(blocked), now=self._now())
+        if status:
+            await self._kube.patch_node_status(node.name, status)
+        if with_event:
+            await self._say(node, Notice(reason=blocked.reason, message=blocked.message))
+
+    async def say(self, node: Node, notice: Notice) -> bool:
+        """One Event on the Node; whether it was told (by us or, in the same minute, by another replica)."""
+        return not self._observe_only and await self._say(node, notice)
+
+    async def _say(self, node: Node, notice: Notice) -> bool:
+        event = ObjectEvent(
+            about=about_node(node.name, node.uid),
+            reason=notice.reason,
+            message=notice.message,
+            type="Warning" if notice.warning else "Normal",
+            component=COMPONENT,
+        )
+        try:
+            await self._kube.create_event(event, now=self._now())
+        except (TemporaryError, PermanentError) as error:
+            # What it speaks of has been done: an Event must not make a finished message fail.
+            log.warning(
+                "an Event could not be written",
+                extra={"node": node.name, "reason": notice.reason, "error": str(error)},
+            )
+            return False
+        return True
+
+    def _measure(self, node: Node) -> None:
+        created = node.metadata.creation_timestamp
+        if created is not None:
+            seconds = (self._now() - created).total_seconds()
+            metrics.TAINT_REMOVAL_DELAY.observe(seconds)
+            metrics.INITIAL_SYNC_DELAY.observe(seconds)

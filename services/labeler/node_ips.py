@@ -1,0 +1,74 @@
+"""The IP addresses in the kubelet's provided-node-ip annotation; it is written by the node, hence hostile.
+
+The kinds of address are those of Go's net/netip, because the reference's choices were made with it.
+"""
+
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
+from typing import Final
+
+import msgspec
+
+IP = IPv4Address | IPv6Address
+
+_TEXT_LIMIT: Final = 128  # two IPv6 addresses and a comma need 79
+_PRIVATE_V4: Final = tuple(IPv4Network(n) for n in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16"))
+_PRIVATE_V6: Final = IPv6Network("fc00::/7")
+_BROADCAST: Final = IPv4Address("255.255.255.255")
+
+
+class BadNodeIP(msgspec.Struct, frozen=True):
+    """An annotation that no kubelet of an honest node writes, and what is wrong with it."""
+
+    reason: str
+
+
+def node_ips(annotation: str) -> tuple[IP, ...] | BadNodeIP:
+    """One address, or one of each family, in the annotation's own order.
+
+    Names, zones, loopback, link-local, multicast and unspecified addresses are refused: they would become
+    InternalIPs, and the API server dials those.
+    """
+    if len(annotation) > _TEXT_LIMIT:
+        return BadNodeIP(f"it is longer than {_TEXT_LIMIT} characters")
+    ips: list[IP] = []
+    for text in annotation.split(","):
+        ip = parse_ip(text.strip())
+        if ip is None or "%" in text:
+            return BadNodeIP(f"{text.strip()!r} is not an IP address")
+        if not is_global_unicast(ip):
+            return BadNodeIP(f"{ip} is not a unicast address that other machines can reach")
+        ips.append(ip)
+    if len(ips) > 2 or len({ip.version for ip in ips}) != len(ips):
+        return BadNodeIP(f"{annotation!r} is neither one address nor one of each family")
+    return tuple(ips)
+
+
+def parse_ip(text: str) -> IP | None:
+    """The address in a text, None if there is none: without its zone, and IPv4 where it is IPv4-mapped."""
+    try:
+        ip = ip_address(text)
+    except ValueError:
+        return None
+    if isinstance(ip, IPv4Address):
+        return ip
+    return ip.ipv4_mapped or IPv6Address(int(ip))
+
+
+def is_global_unicast(ip: IP) -> bool:
+    """Go's Addr.IsGlobalUnicast: private and shared (100.64.0.0/10) addresses are, the broadcast is not."""
+    special = ip.is_unspecified or ip.is_loopback or ip.is_multicast or ip.is_link_local
+    return not special and ip != _BROADCAST
+
+
+def is_private(ip: IP) -> bool:
+    """Go's Addr.IsPrivate: RFC 1918 and fc00::/7, and nothing else."""
+    if isinstance(ip, IPv4Address):
+        return any(ip in network for network in _PRIVATE_V4)
+    return ip in _PRIVATE_V6
+
+
+def first_of_each_family(ips: tuple[IP, ...], *, prefer_ipv6: bool) -> tuple[IP, ...]:
+    """At most one IPv4 and one IPv6 address: the first of each, the preferred family first."""
+    families = (6, 4) if prefer_ipv6 else (4, 6)
+    firsts = (next((ip for ip in ips if ip.version == family), None) for family in families)
+    return tuple(ip for ip in firsts if ip is not None)

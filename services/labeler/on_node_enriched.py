@@ -1,0 +1,121 @@
+"""A Node and what its machine says of itself, or why it says nothing: make the Node say the same."""
+
+from collections.abc import Callable
+from functools import partial
+
+from libs.common import telemetry
+from libs.common.bus import Bus, BusError, Message
+from libs.common.delivery import PermanentError, TemporaryError
+from libs.common.events import EnrichedNodeGone, NodeEnriched, NodeUnreachable
+from libs.common.flow_table import FlowTable
+from libs.common.kube_errors import FenceFailed, KubeError, NotFound
+from libs.common.node import Node
+from libs.common.subjects import OBSERVED_NODE
+from services.labeler.decisions import Decisions
+from services.labeler.freshest import freshest
+from services.labeler.node_api import NodeApi
+from services.labeler.plan import Global, Plan, plan_node, plan_unreachable
+from services.labeler.told import Told
+from services.labeler.waiting import WaitingNodes
+
+
+class OnNodeEnriched:
+    """Gather the newest view, decide, apply, tell. A message about a Node that is gone does nothing."""
+
+    def __init__(
+        self,
+        *,
+        bus: Bus,
+        table: FlowTable,
+        nodes: NodeApi,
+        decisions: Decisions,
+        told: Told,
+        waiting: WaitingNodes,
+        config: Global,
+        paused: Callable[[], str],
+    ) -> None:
+        """`paused` says why nothing may be written for now, "" if it may."""
+        self._bus = bus
+        self._table = table
+        self._nodes = nodes
+        self._decisions = decisions
+        self._told = told
+        self._waiting = waiting
+        self._config = config
+        self._paused = paused
+
+    async def __call__(self, message: Message) -> None:
+        """Raises TemporaryError for what the world may cure, PermanentError for what is no enriched Node."""
+        event = message.event
+        if not isinstance(event, NodeEnriched | NodeUnreachable | EnrichedNodeGone):
+            raise PermanentError(f"{type(event).__name__} is no event about an enriched Node")
+        outdated = self._why_outdated(message, event.incarnation)
+        if outdated:
+            telemetry.annotate(outcome="superseded", reason=outdated)
+            return
+        if isinstance(event, EnrichedNodeGone):
+            self._told.forget(event.name)
+            telemetry.annotate(outcome="gone")
+            return
+        reason = self._paused()
+        if reason:
+            raise TemporaryError(reason)
+        node = freshest(event, self._table.last(f"{OBSERVED_NODE}.{event.node.name}"))
+        if node is None:
+            telemetry.annotate(outcome="superseded", reason="the Node is gone, or another one by now")
+        elif isinstance(event, NodeEnriched):
+            await self._initialize(message, event, node)
+        else:
+            await self._leave(event, node)
+
+    def _why_outdated(self, message: Message, incarnation: str) -> str:
+        if incarnation != self._table.incarnation:
+            if self._table.problems():
+                raise TemporaryError("the flow is not followed yet", "; ".join(self._table.problems()))
+            return "it was written for another incarnation of the stream"
+        newest = self._table.last(message.subject)
+        if newest is not None and newest.sequence > message.sequence:
+            return "newer word of this Node is on its way"
+        return ""
+
+    async def _initialize(self, message: Message, event: NodeEnriched, node: Node) -> None:
+        plan_for = partial(
+            plan_node, facts=event.facts, recognized_by=event.recognized_by, config=self._config
+        )
+        try:
+            plan = await self._apply(message, node, plan_for)
+        except NotFound:
+            plan = None
+        except KubeError as error:
+            self._waiting.write_failed(node.name, node.uid, str(error))
+            raise
+        if plan is None:
+            telemetry.annotate(
+                outcome="superseded", reason="the Node is gone, or newer word of it on its way"
+            )
+            return
+        self._waiting.written(node.name)
+        await self._nodes.tell(node, plan)
+        await self._decisions.publish(node, plan)
+
+    async def _apply(self, message: Message, node: Node, plan_for: Callable[[Node], Plan]) -> Plan | None:
+        """Write; once more on the newest Node if it had changed. None if there is newer word to follow."""
+        try:
+            return await self._nodes.apply(node, plan_for)
+        except FenceFailed:
+            fresh = await self._nodes.get(node.name)
+            if fresh.uid != node.uid or not await self._is_last(message):
+                return None
+            return await self._nodes.apply(fresh, plan_for)
+
+    async def _is_last(self, message: Message) -> bool:
+        try:
+            last = await self._bus.last(message.subject)
+        except BusError as error:
+            raise TemporaryError("the bus did not say what its last message is", str(error)) from error
+        return last is not None and last.sequence == message.sequence
+
+    async def _leave(self, event: NodeUnreachable, node: Node) -> None:
+        plan = plan_unreachable(node, event)
+        next_look_at = event.retry_at if plan.outcome == "blocked" else None
+        await self._decisions.publish(node, plan, next_look_at=next_look_at)

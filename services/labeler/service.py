@@ -1,0 +1,98 @@
+"""The labeler: consumes enriched nodes, follows the flow, and writes what Nodes should say."""
+
+import asyncio
+from typing import Final
+
+from libs.common.bus import Message
+from libs.common.events import Leading
+from libs.common.flow_table import FlowTable
+from libs.common.handling import Handling
+from libs.common.service import Parts, Run
+from libs.common.subjects import FLOW
+from libs.common.wiring import LABELER
+from services.labeler.decisions import Decisions
+from services.labeler.node_api import NodeApi
+from services.labeler.on_node_enriched import OnNodeEnriched
+from services.labeler.settings import LabelerSettings
+from services.labeler.told import Told
+from services.labeler.waiting import WaitingNodes
+from services.labeler.watch_waiting import WatchWaiting
+
+_NO_LEADER: Final = "no leader is heard of (is the watcher running?): nothing is written meanwhile"
+
+
+class LabelerService:
+    """Any number of replicas share the work; each follows the flow for itself."""
+
+    wiring = LABELER
+
+    def __init__(self, parts: Parts, settings: LabelerSettings) -> None:
+        self._parts = parts
+        self._settings = settings
+        self._led = asyncio.Event()
+        self._waiting = WaitingNodes()
+        self._table = FlowTable(clock=parts.monotonic, on_message=self._heard, on_void=self._waiting.clear)
+        told = Told()
+        dry = settings.observe_only
+        nodes = NodeApi(parts.kubernetes(), told, now=parts.now, observe_only=dry)
+        decisions = Decisions(parts.bus, told, now=parts.now, observe_only=dry)
+        self._on_node_enriched = OnNodeEnriched(
+            bus=parts.bus,
+            table=self._table,
+            nodes=nodes,
+            decisions=decisions,
+            told=told,
+            waiting=self._waiting,
+            config=settings.config,
+            paused=self._paused,
+        )
+        self._watch_waiting = WatchWaiting(
+            table=self._table,
+            waiting=self._waiting,
+            nodes=nodes,
+            decisions=decisions,
+            config=settings.config,
+            paused=self._paused,
+            clock=parts.monotonic,
+            random=parts.random,
+        )
+
+    async def run(self) -> None:
+        """Work until cancelled; what is in flight is finished."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._parts.bus.follow(LABELER.service, f"{FLOW}.>", self._table))
+            tasks.create_task(self._watch_waiting.run())
+            tasks.create_task(self._consume())
+
+    def problems(self) -> tuple[str, ...]:
+        """Why nothing, or not everything, is written now."""
+        paused = self._paused()
+        return (
+            *self._table.problems(),
+            *((paused,) if paused else ()),
+            *self._watch_waiting.problems(),
+        )
+
+    async def _consume(self) -> None:
+        await self._led.wait()  # before that every message would only be handed back
+        parts = self._parts
+        handling = Handling(LABELER.service, "node", clock=parts.monotonic, random=parts.random)
+        [durable] = LABELER.durables
+        handle = handling.around(self._on_node_enriched)
+        await parts.bus.consume(durable, handle, in_flight=self._settings.in_flight)
+
+    def _heard(self, message: Message) -> None:
+        self._waiting.heard(message.event, self._parts.monotonic())
+        if isinstance(message.event, Leading) or self._settings.observe_only:
+            self._led.set()
+
+    def _paused(self) -> str:
+        """Why nothing may be written: a leader that is not heard may have been replaced out of our sight."""
+        if self._settings.observe_only:
+            return ""
+        silence = self._table.seconds_since_leading()
+        heard = silence is not None and silence <= self._settings.leader_silence_seconds
+        return "" if heard else _NO_LEADER
+
+
+LABELER_RUN = Run(wiring=LABELER, settings=LabelerSettings, build=LabelerService)

@@ -1,0 +1,55 @@
+"""What has been said already: thousands of resyncs must not say it again. Kept per Node, for its lifetime."""
+
+from typing import Final
+
+import msgspec
+
+from libs.common.events import Decided
+from services.labeler.plan import AS_IT_SHOULD_BE, Notice
+
+_WRITTEN: Final = frozenset({"initialized", "updated"})
+
+
+class _OfNode(msgspec.Struct):
+    uid: str
+    decided: Decided | None = None
+    notices: set[Notice] = msgspec.field(default_factory=set)
+
+
+class Told:
+    """Remembers, by Node, the last decision published and the notices given."""
+
+    def __init__(self) -> None:
+        self._nodes: dict[str, _OfNode] = {}
+
+    def is_news(self, decided: Decided) -> bool:
+        """Whether this decision says anything that the last one about that Node did not."""
+        last = self._of(decided.name, decided.uid).decided
+        if last is None:
+            return True
+        if last.outcome in _WRITTEN and decided.reason.startswith(AS_IT_SHOULD_BE):
+            return False  # our own write came back, nothing more
+        return msgspec.structs.replace(decided, decided_at=last.decided_at) != last
+
+    def decided(self, decided: Decided) -> None:
+        """Keep what has been published."""
+        self._of(decided.name, decided.uid).decided = decided
+
+    def unsaid(self, name: str, uid: str, notices: tuple[Notice, ...]) -> tuple[Notice, ...]:
+        """Those that have not been given yet."""
+        said = self._of(name, uid).notices
+        return tuple(notice for notice in notices if notice not in said)
+
+    def said(self, name: str, uid: str, notice: Notice) -> None:
+        """Keep what has been given."""
+        self._of(name, uid).notices.add(notice)
+
+    def forget(self, name: str) -> None:
+        """The Node is gone."""
+        self._nodes.pop(name, None)
+
+    def _of(self, name: str, uid: str) -> _OfNode:
+        known = self._nodes.get(name)
+        if known is None or known.uid != uid:
+            known = self._nodes[name] = _OfNode(uid)
+        return known

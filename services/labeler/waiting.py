@@ -1,0 +1,103 @@
+"""The Nodes that nobody has initialised yet: since when they wait, and what for."""
+
+from typing import Final
+
+import msgspec
+
+from libs.common.events import Event, NodeEnriched, NodeGone, NodeObserved, NodeUnreachable
+from libs.common.machine import PlatformMetadata
+from libs.common.node import Node
+from services.labeler.blocked import Blocked, by_failed_write, by_silence
+from services.labeler.ownership import why_not_ours
+from services.labeler.plan import Global, plan_node, plan_unreachable
+
+NO_FACTS_AFTER_SECONDS: Final = 20.0  # metadata answers within 10 s, with facts or with a fault
+
+
+class Waiting(msgspec.Struct, kw_only=True):
+    """One Node that has not been initialised."""
+
+    uid: str
+    since: float  # monotonic seconds
+    failed_write: str = ""  # what Kubernetes said to our last try
+    written: str = ""  # the reason that we have written and may not have seen on the Node yet
+    due: float | None = None  # when what blocks it is to be said, None if there is nothing to say
+
+
+class WaitingNodes:
+    """Kept from what the watcher says; a Node of another uid under the same name waits anew."""
+
+    def __init__(self) -> None:
+        self.by_name: dict[str, Waiting] = {}
+        self.unclaimed: set[str] = set()  # Nodes without provided-node-ip that nobody has been told of
+
+    def heard(self, event: object, at: float) -> None:
+        """The flow has said this, at that monotonic time."""
+        match event:
+            case NodeObserved(node=node):
+                self._observed(node, at)
+            case NodeGone(name=name):
+                self.by_name.pop(name, None)
+                self.unclaimed.discard(name)
+
+    def write_failed(self, name: str, uid: str, error: str) -> None:
+        """Kubernetes did not take what this Node needs."""
+        waiting = self.by_name.get(name)
+        if waiting is not None and waiting.uid == uid:
+            waiting.failed_write = error
+
+    def written(self, name: str) -> None:
+        """Kubernetes has taken it."""
+        waiting = self.by_name.get(name)
+        if waiting is not None:
+            waiting.failed_write = ""
+
+    def clear(self) -> None:
+        """Everything known is void."""
+        self.by_name.clear()
+        self.unclaimed.clear()
+
+    def _observed(self, node: Node, at: float) -> None:
+        if node.provided_node_ip:
+            self.unclaimed.discard(node.name)
+        else:
+            self.unclaimed.add(node.name)
+        known = self.by_name.get(node.name)
+        if node.initialized:
+            self.by_name.pop(node.name, None)
+        elif known is None or known.uid != node.uid:
+            self.by_name[node.name] = Waiting(uid=node.uid, since=at)
+
+
+def is_ours(node: Node, enriched: Event | None) -> bool:
+    """Whether the Node is ours to initialise, as far as anybody knows by now."""
+    return not why_not_ours(node, _platform(node, enriched))
+
+
+def why_blocked(
+    node: Node, enriched: Event | None, config: Global, *, waited_seconds: float, failed_write: str = ""
+) -> Blocked | None:
+    """What keeps this Node from being initialised; None while nothing does, or if it is not ours.
+
+    `enriched` is the last that metadata has said of a Node of that name.
+    """
+    match enriched:
+        case NodeEnriched(node=of, facts=facts, recognized_by=recognized_by) if of.uid == node.uid:
+            plan = plan_node(node, facts, recognized_by, config)
+            if plan.outcome == "initialized" and failed_write:
+                return by_failed_write(failed_write)
+            return plan.blocked
+        case NodeUnreachable(node=of) if of.uid == node.uid:
+            return plan_unreachable(node, enriched).blocked
+    waits = not node.initialized and is_ours(node, None)
+    return by_silence(NO_FACTS_AFTER_SECONDS) if waits and waited_seconds >= NO_FACTS_AFTER_SECONDS else None
+
+
+def _platform(node: Node, enriched: Event | None) -> PlatformMetadata | None:
+    match enriched:
+        case NodeEnriched(node=of, facts=facts) if of.uid == node.uid:
+            return facts.platform
+        case NodeUnreachable(node=of, last_known=facts) if of.uid == node.uid and facts is not None:
+            return facts.platform
+        case _:
+            return None

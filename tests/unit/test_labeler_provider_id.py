@@ -1,0 +1,188 @@
+"""providerID: native where there is a native one, never a guess that could not be taken back."""
+
+from datetime import timedelta
+
+import msgspec
+import pytest
+
+from libs.common.machine import NATIVE_PROVIDER_ID, NO_PROVIDER_ID, PlatformMetadata
+from services.labeler.ownership import why_not_ours
+from services.labeler.plan import Global, plan_node
+from services.labeler.provider_id import (
+    SETTLED_AFTER,
+    mismatch,
+    provider_id_of,
+    reported_provider_id,
+    scheme_of,
+    why_not_yet,
+)
+from tests.builders import NOW, a_node, some_facts
+from tests.platform_cases import PLATFORMS, PlatformCase
+
+
+@pytest.mark.parametrize("case", PLATFORMS, ids=lambda case: case.platform)
+def test_every_platform_gives_the_provider_id_that_its_native_controllers_know(case: PlatformCase):
+    plan = plan_node(a_node(), case.facts(), "nodename", Global())
+    assert plan.outcome == "initialized"
+    assert plan.changes.provider_id == case.wanted_provider_id
+
+
+@pytest.mark.parametrize("platform", sorted(NATIVE_PROVIDER_ID))
+def test_a_platform_with_a_native_provider_id_never_gets_a_fallback(platform: str):
+    long_after = NOW + timedelta(days=30)
+    for metadata in ({}, {"instance_id": "i-1", "region": "r", "zone": "z", "hostname": "h"}):
+        plan = plan_node(
+            a_node(), some_facts(platform=platform, looked_at=long_after, **metadata), "nodename", Global()
+        )
+        assert plan.outcome == "blocked"
+        assert plan.blocked is not None
+        assert plan.blocked.reason == "WaitingForPlatformMetadata"
+        assert platform in plan.blocked.message
+        assert not plan.writes
+
+
+@pytest.mark.parametrize("platform", sorted(NO_PROVIDER_ID))
+def test_a_platform_without_one_gets_the_fallback_at_once(platform: str):
+    plan = plan_node(a_node(), some_facts(platform=platform), "nodename", Global())
+    assert plan.changes.provider_id == f"talos://{platform}/10.0.0.5"
+
+
+@pytest.mark.parametrize("platform", ["nocloud", "newer-than-we-are"])
+def test_where_nobody_promises_one_the_fallback_waits_until_the_metadata_have_settled(platform: str):
+    node = a_node()
+    early = some_facts(platform=platform, looked_at=NOW + SETTLED_AFTER - timedelta(seconds=1))
+    late = msgspec.structs.replace(early, looked_at=NOW + SETTLED_AFTER)
+    told_more = some_facts(platform=platform, hostname="web-1")
+    own = some_facts(platform=platform, provider_id="mine://1")
+    assert why_not_yet(node, early)
+    assert not why_not_yet(node, late)
+    assert not why_not_yet(node, told_more)
+    assert provider_id_of(told_more.platform, "10.0.0.5") == f"talos://{platform}/10.0.0.5"
+    assert provider_id_of(own.platform, "10.0.0.5") == "mine://1"
+
+
+def test_a_machine_that_does_not_know_its_platform_is_waited_for_however_long_it_takes():
+    facts = some_facts(platform="", looked_at=NOW + timedelta(days=1))
+    assert why_not_yet(a_node(), facts) == "Talos does not know its platform yet"
+
+
+def test_the_fallback_takes_the_preferred_address_whichever_has_answered():
+    node = a_node(ip="10.0.0.5,2001:db8::5")
+    facts = some_facts(node_ip="2001:db8::5")
+    assert plan_node(node, facts, "nodename", Global()).changes.provider_id == "talos://metal/10.0.0.5"
+    six = plan_node(node, facts, "nodename", Global(prefer_ipv6=True))
+    assert six.changes.provider_id == "talos://metal/2001:db8::5"
+
+
+@pytest.mark.parametrize(
+    ("reported", "written"),
+    [
+        (
+            "azure:///subscriptions/S-1/resourceGroups/My-RG/providers/Microsoft.Compute/virtualMachines/VM-1",
+            "azure:///subscriptions/S-1/resourceGroups/my-rg/providers/Microsoft.Compute/virtualMachines/VM-1",
+        ),
+        (
+            "azure:///subscriptions/RG/resourcegroups/RG/providers/Microsoft.Compute/virtualMachines/RG",
+            "azure:///subscriptions/RG/resourcegroups/rg/providers/Microsoft.Compute/virtualMachines/RG",
+        ),
+        ("azure:///something/Else", "azure:///something/Else"),
+    ],
+)
+def test_the_resource_group_of_azure_alone_is_lower_case(reported: str, written: str):
+    assert reported_provider_id(PlatformMetadata(platform="azure", provider_id=reported)) == written
+
+
+def test_resource_groups_of_other_platforms_are_left_alone():
+    id_ = "nocloud:///subscriptions/S/resourceGroups/RG/providers/x"
+    assert reported_provider_id(PlatformMetadata(platform="nocloud", provider_id=id_)) == id_
+
+
+@pytest.mark.parametrize(
+    ("existing", "platform", "reported", "told"),
+    [
+        ("", "hcloud", "hcloud://1", False),
+        ("hcloud://1", "hcloud", "hcloud://1", False),
+        ("hcloud://2", "hcloud", "hcloud://1", True),
+        ("talos://hcloud/10.0.0.5", "hcloud", "hcloud://1", True),
+        ("talos://metal/10.0.0.4", "metal", "", False),
+        (
+            "azure:///subscriptions/s/resourceGroups/rg/x",
+            "azure",
+            "azure:///Subscriptions/S/resourcegroups/RG/x",
+            False,
+        ),
+    ],
+)
+def test_a_provider_id_that_contradicts_the_machine_is_told_and_stops_nothing(
+    existing: str, platform: str, reported: str, told: bool
+):
+    node = a_node(provider_id=existing)
+    facts = some_facts(platform=platform, provider_id=reported)
+    assert bool(mismatch(node, facts.platform)) is told
+    plan = plan_node(node, facts, "nodename", Global())
+    assert plan.outcome == "initialized"
+    assert plan.changes.provider_id == (None if existing else reported)
+    assert [notice.reason for notice in plan.notices] == (["ProviderIDMismatch"] if told else [])
+
+
+@pytest.mark.parametrize(
+    ("provider_id", "scheme"),
+    [("aws:///z/i-1", "aws"), ("cn-hangzhou.i-1", ""), ("", ""), ("a://b://c", "a")],
+)
+def test_the_scheme_is_what_stands_before_the_slashes(provider_id: str, scheme: str):
+    assert scheme_of(provider_id) == scheme
+
+
+OURS = [
+    ("", "hcloud", "hcloud://1"),
+    ("hcloud://1", "hcloud", "hcloud://1"),
+    ("hcloud://2", "hcloud", "hcloud://1"),
+    ("talos://metal/10.0.0.5", "metal", ""),
+    ("talos://hcloud/10.0.0.5", "hcloud", "hcloud://1"),
+    ("cn-hangzhou.i-1", "alibabacloud", "cn-hangzhou.i-1"),
+]
+FOREIGN = [
+    ("kind://docker/k/w", "metal", ""),
+    ("hrobot://1", "metal", ""),
+    ("hcloud://1", "metal", ""),
+    ("aws:///z/i-1", "hcloud", "hcloud://1"),
+    ("cn-hangzhou.i-1", "metal", ""),
+    ("proxmox://r/1", "nocloud", ""),
+]
+
+
+@pytest.mark.parametrize(("existing", "platform", "reported"), OURS)
+def test_a_node_with_our_scheme_or_that_of_its_machine_is_ours(existing: str, platform: str, reported: str):
+    assert not why_not_ours(
+        a_node(provider_id=existing), PlatformMetadata(platform=platform, provider_id=reported)
+    )
+
+
+@pytest.mark.parametrize(("existing", "platform", "reported"), FOREIGN)
+def test_a_node_with_a_foreign_scheme_is_left_alone_with_the_reason(
+    existing: str, platform: str, reported: str
+):
+    facts = some_facts(platform=platform, provider_id=reported, hostname="h")
+    plan = plan_node(a_node(provider_id=existing), facts, "nodename", Global())
+    assert plan.outcome == "not-ours"
+    assert existing in plan.reason
+    assert not plan.writes
+    assert plan.changes.labels == {}
+
+
+def test_while_nothing_is_known_of_the_machine_a_foreign_looking_node_is_not_touched():
+    assert "aws:///z/i-1" in why_not_ours(a_node(provider_id="aws:///z/i-1"), None)
+    assert not why_not_ours(a_node(provider_id="talos://metal/10.0.0.5"), None)
+    assert not why_not_ours(a_node(), None)
+
+
+def test_a_kubelet_without_the_external_flag_is_named_as_the_reason():
+    assert "--cloud-provider=external" in why_not_ours(a_node(ip=""), PlatformMetadata(platform="metal"))
+
+
+def test_a_node_that_is_being_deleted_is_left_alone():
+    node = a_node()
+    leaving = msgspec.structs.replace(
+        node, metadata=msgspec.structs.replace(node.metadata, deletion_timestamp=NOW)
+    )
+    assert why_not_ours(leaving, PlatformMetadata(platform="metal")) == "the Node is being deleted"
