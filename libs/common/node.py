@@ -12,6 +12,9 @@ TAINT_SHUTDOWN = "node.cloudprovider.kubernetes.io/shutdown"
 CONDITION_BLOCKED = "TalosInitializationBlocked"  # ours, negative polarity: absent on nodes that never failed
 
 _ANNOTATION_VALUE_LIMIT = 1024  # characters; longer ones are other people's state and no rule reads them
+_OWNED_BY_TALOS = (
+    "talos.dev/owned-"  # lists of keys, as long as the machine config is; whoever writes must know them
+)
 _IGNORED_ANNOTATIONS = frozenset({"kubectl.kubernetes.io/last-applied-configuration"})
 _CONDITIONS_READ = frozenset({"Ready", CONDITION_BLOCKED})
 
@@ -125,7 +128,8 @@ def what_we_read(node: Node) -> Node:
     annotations = {
         key: value
         for key, value in metadata.annotations.items()
-        if len(value) <= _ANNOTATION_VALUE_LIMIT and key not in _IGNORED_ANNOTATIONS
+        if (len(value) <= _ANNOTATION_VALUE_LIMIT or key.startswith(_OWNED_BY_TALOS))
+        and key not in _IGNORED_ANNOTATIONS
     }
     conditions = tuple(c for c in node.status.conditions if c.type in _CONDITIONS_READ)
     return msgspec.structs.replace(

@@ -17,6 +17,7 @@ SHELL = (
     r"services\.\w+\.(service|settings|on_\w+|watch_\w+|\w+_api)",
     r"services\.watcher\.leader",
     r"services\.metadata\.credentials",
+    r"services\.labeler\.decisions",
 )
 WORLD = {
     "asyncio",

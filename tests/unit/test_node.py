@@ -61,6 +61,12 @@ def test_other_peoples_large_state_is_not_carried_along():
     assert set(what_we_read(node).annotations) == {"alpha.kubernetes.io/provided-node-ip", "ok"}
 
 
+def test_what_the_machine_config_owns_is_carried_along_however_long_the_list_is():
+    keys = "[" + ",".join(f'"example.com/key-{i}"' for i in range(100)) + "]"
+    node = what_we_read(a_node(annotations={"talos.dev/owned-labels": keys}))
+    assert node.annotations["talos.dev/owned-labels"] == keys
+
+
 def test_a_name_with_dots_is_found_again_in_its_subject():
     assert name_in(f"{OBSERVED_NODE}.cp.example.com", OBSERVED_NODE) == "cp.example.com"
     with pytest.raises(ValueError, match="names nothing"):

@@ -18,6 +18,7 @@ class Decided(
     reason: str  # in words an operator can act on
     decided_at: datetime
     next_look_at: datetime | None = None
+    changes: tuple[str, ...] = ()  # what was written (observe-only: would have been), one line each
 
 
 class DeadLetter(
