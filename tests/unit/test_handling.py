@@ -1,0 +1,228 @@
+"""What surrounds a handler: attempts, turns, verdicts, one log line, metrics."""
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from libs.common import metrics, telemetry
+from libs.common.bus import Message, Unreadable
+from libs.common.delivery import Ack, Nak, PermanentError, PutAside, TemporaryError, Verdict
+from libs.common.handling import Handling
+from libs.common.logs import fields_of
+from tests.builders import a_message, a_node, observed
+
+
+def of_node(name: str = "web-1", sequence: int = 1, *, redelivered: bool = False) -> Message:
+    return a_message(observed(a_node(name)), sequence=sequence, redelivered=redelivered)
+
+
+def a_handling(service: str = "labeler") -> Handling:
+    ticks = iter(range(10_000))
+    return Handling(service, "node", clock=lambda: float(next(ticks)), random=random.Random(7))
+
+
+def that_raises(*errors: Exception | None) -> Callable[[Message], Awaitable[None]]:
+    """A handler that raises these one after the other; None = succeeds."""
+    script = iter(errors)
+
+    async def handle(message: Message) -> None:
+        error = next(script)
+        if error is not None:
+            raise error
+
+    return handle
+
+
+async def outcomes(
+    handle: Callable[[Message], Awaitable[None]], *messages: Message, handling: Handling | None = None
+) -> list[Verdict]:
+    around = (handling or a_handling()).around(handle)
+    return [await around(message) for message in messages]
+
+
+def counted(metric: str, **labels: str) -> float:
+    assert isinstance(metrics.REGISTRY, CollectorRegistry)
+    return metrics.REGISTRY.get_sample_value(metric, labels) or 0.0
+
+
+async def test_a_handler_that_returns_is_acknowledged():
+    assert await outcomes(that_raises(None), of_node()) == [Ack()]
+
+
+async def test_attempts_grow_per_name_and_reason_and_start_again_after_a_success():
+    busy, away = TemporaryError("busy"), TemporaryError("away", "10.0.0.1")
+    handling = a_handling()
+    counts = [
+        handling.attempt("web-1", busy),
+        handling.attempt("web-1", busy),
+        handling.attempt("web-1", away),
+        handling.attempt("web-2", busy),
+        handling.attempt("web-1", TemporaryError("away", "10.0.0.2")),
+    ]
+    handling.succeeded("web-1")
+    assert [*counts, handling.attempt("web-1", busy), handling.attempt("web-2", busy)] == [
+        1,
+        2,
+        1,
+        1,
+        2,
+        1,
+        2,
+    ]
+
+
+async def test_the_delay_grows_with_the_attempts_of_that_node_only():
+    busy = TemporaryError("busy")
+    handle = that_raises(*[busy] * 5)
+    verdicts = await outcomes(handle, *[of_node()] * 4, of_node("web-2"))
+    delays = [verdict.delay_seconds for verdict in verdicts if isinstance(verdict, Nak)]
+    for delay, step in zip(delays, (0.5, 1, 2, 4, 0.5), strict=True):
+        assert step / 2 <= delay <= step
+
+
+async def test_what_the_other_side_asked_for_is_waited():
+    (verdict,) = await outcomes(that_raises(TemporaryError("slow down", retry_after_seconds=33.0)), of_node())
+    assert isinstance(verdict, Nak)
+    assert verdict.delay_seconds == 33.0
+
+
+async def test_a_permanent_error_is_put_aside_with_its_reason():
+    assert await outcomes(that_raises(PermanentError("no such field")), of_node()) == [
+        PutAside("no such field")
+    ]
+
+
+async def test_bytes_that_nobody_can_read_are_put_aside_without_asking_the_handler():
+    async def never(_: Message) -> None:
+        raise AssertionError("was asked")
+
+    message = a_message(Unreadable(reason="not JSON", payload=b"\xff"))
+    assert await outcomes(never, message) == [PutAside("unreadable: not JSON")]
+
+
+async def test_an_unforeseen_exception_becomes_a_dead_letter_after_ten_in_a_row_and_then_counts_anew():
+    verdicts = await outcomes(that_raises(*[KeyError("zone")] * 11), *[of_node()] * 11)
+    kinds = [type(verdict) for verdict in verdicts]
+    assert kinds == [Nak] * 9 + [PutAside, Nak]
+    assert isinstance(verdicts[10], Nak)
+    assert verdicts[10].delay_seconds <= 0.5
+
+
+async def test_two_versions_of_one_node_are_handled_one_after_the_other_in_their_order():
+    seen: list[str] = []
+    go = asyncio.Event()
+
+    async def handle(message: Message) -> None:
+        seen.append(f"{message.sequence} in")
+        await go.wait()
+        seen.append(f"{message.sequence} out")
+
+    around = a_handling().around(handle)
+    running = [asyncio.create_task(_run(around, of_node(sequence=n))) for n in (1, 2, 3)]
+    other = asyncio.create_task(_run(around, of_node("web-2", sequence=9)))
+    await until(lambda: "9 in" in seen)
+    assert seen == ["1 in", "9 in"]
+    go.set()
+    await asyncio.gather(*running, other)
+    assert [entry for entry in seen if not entry.startswith("9")] == [
+        "1 in", "1 out", "2 in", "2 out", "3 in", "3 out",
+    ]  # fmt: skip
+
+
+async def test_a_cancelled_handler_gives_the_turn_to_the_next_and_no_verdict():
+    stuck = asyncio.Event()
+    handled: list[int] = []
+
+    async def handle(message: Message) -> None:
+        if message.sequence == 1:
+            await stuck.wait()
+        handled.append(message.sequence)
+
+    handling = a_handling()
+    around = handling.around(handle)
+    first = asyncio.create_task(_run(around, of_node(sequence=1)))
+    second = asyncio.create_task(_run(around, of_node(sequence=2)))
+    await until(lambda: counted("talosccm_events_in_flight", service="labeler") == 2)
+    first.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await first
+    assert await second == Ack()
+    assert handled == [2]
+    assert handling._turns == {}
+    assert counted("talosccm_events_in_flight", service="labeler") == 0
+
+
+async def test_names_in_trouble_do_not_pile_up_for_ever():
+    handling, busy = a_handling(), TemporaryError("busy")
+    for number in range(20_000):
+        handling.attempt(f"node-{number}", busy)
+    handling.attempt("node-0", busy)  # still in trouble, so it is not the one to be forgotten
+    handling.attempt("one-more", busy)
+    assert handling.attempt("node-0", busy) == 3
+    assert handling.attempt("node-1", busy) == 1
+
+
+async def test_one_line_tells_of_each_event_with_node_event_and_what_the_handler_said(
+    caplog: pytest.LogCaptureFixture,
+):
+    lines: list[dict[str, object]] = []
+
+    class Remember(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            lines.append({"message": record.getMessage(), "level": record.levelname, **fields_of(record)})
+
+    async def handle(message: Message) -> None:
+        # `name` is a LogRecord's own: it must not break the line
+        telemetry.annotate(outcome="unchanged" if message.sequence == 2 else "initialized", name="x")
+        if message.sequence == 3:
+            raise TemporaryError("Talos is away", "10.0.0.1")
+
+    logger, remember = logging.getLogger("libs.common.handling"), Remember()
+    logger.addHandler(remember)
+    caplog.set_level(logging.DEBUG, logger="libs.common.handling")
+    try:
+        await outcomes(handle, *[of_node("web-1.lan", sequence=n) for n in (1, 2, 3)])
+    finally:
+        logger.removeHandler(remember)
+    common = {"service": "labeler", "node": "web-1.lan", "event": "NodeObserved"}
+    assert all(common.items() <= line.items() for line in lines)
+    assert [(line["level"], line["message"]) for line in lines] == [
+        ("INFO", "handled"),
+        ("DEBUG", "handled"),
+        ("WARNING", "not handled, will be tried again"),
+    ]
+    assert lines[0]["outcome"] == "initialized"
+    assert (lines[2]["attempt"], lines[2]["error"]) == (1, "Talos is away: 10.0.0.1")
+
+
+async def test_metrics_count_what_was_decided():
+    def so_far(outcome: str) -> float:
+        return counted(
+            "talosccm_events_handled_total", service="counter", event="NodeObserved", outcome=outcome
+        )
+
+    handling = a_handling("counter")
+    errors = (None, TemporaryError("x"), PermanentError("y"), None)
+    messages = [of_node(), of_node(), of_node(), of_node(redelivered=True)]
+    await outcomes(that_raises(*errors), *messages, handling=handling)
+    assert [so_far(outcome) for outcome in ("handled", "retried", "put_aside")] == [2, 1, 1]
+    assert counted("talosccm_dead_letters_total", service="counter") == 1
+    assert counted("talosccm_redelivered_total", service="counter") == 1
+    assert (
+        counted("talosccm_event_handling_duration_seconds_count", service="counter", event="NodeObserved")
+        == 4
+    )
+
+
+async def _run(around: Callable[[Message], Awaitable[Verdict]], message: Message) -> Verdict:
+    return await around(message)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(5):
+        while not condition():  # noqa: ASYNC110 - what is waited for is a metric
+            await asyncio.sleep(0)
