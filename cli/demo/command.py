@@ -77,7 +77,23 @@ def demo(
     )
     try:
         all_ready = asyncio.run(running.demo(wanted, Console()))
+    except (ExceptionGroup, RuntimeError, OSError) as error:
+        if not (words := _foreseen(error)):
+            raise
+        raise click.ClickException("\n".join(words)) from None
     except KeyboardInterrupt:
         click.echo("\nEnded: every process stopped, every file removed.", err=True)
         sys.exit(130)
     sys.exit(0 if all_ready else 1)
+
+
+def _foreseen(error: Exception) -> list[str]:
+    """What to say of an error that needs no traceback; empty if one of them does."""
+    from libs.testbed.children import ChildDied  # noqa: PLC0415 - as above
+    from libs.testbed.control_plane.build import BuildError  # noqa: PLC0415
+    from libs.testbed.kubelets import Refused  # noqa: PLC0415
+
+    if isinstance(error, ExceptionGroup):
+        parts = [_foreseen(part) for part in error.exceptions]
+        return [words for part in parts for words in part] if all(parts) else []
+    return [str(error)] if isinstance(error, ChildDied | BuildError | Refused | OSError) else []

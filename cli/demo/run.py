@@ -8,7 +8,6 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import msgspec
 from rich.console import Console
@@ -27,6 +26,7 @@ from libs.common.kube_reflector import Changed, Happening, Listed, Reflector
 from libs.common.nats_bus import NatsBus
 from libs.common.node import Node
 from libs.common.subjects import ROOT
+from libs.testbed.kubelet_node import first_node
 from libs.testbed.kubelets import Kubelet
 from libs.testbed.machines import Machine
 
@@ -78,9 +78,9 @@ async def _let_nodes_join(wanted: Wanted, parts: Parts, console: Console) -> boo
         begun = time.monotonic()
         console.print(Text(f"\n{wanted.nodes} nodes join", style="bold"))
         async with asyncio.TaskGroup() as group:
-            joining = group.create_task(_join(machines, parts, journeys))
+            group.create_task(_join(machines, parts, journeys))
             group.create_task(_show(wanted, journeys, console, begun))
-        await _tell(parts, journeys, console, joining.result(), time.monotonic() - begun)
+        await _tell(parts, journeys, console, Kubelet.on(machines[0]), time.monotonic() - begun)
     if not wanted.exit_when_ready:
         await _stay(parts, console)
     return journeys.all_ready
@@ -121,17 +121,17 @@ def _unreadable(unreadable: UnreadableObject) -> None:
     raise RuntimeError(f"the API server sent a Node that cannot be read: {unreadable}")
 
 
-async def _join(machines: list[Machine], parts: Parts, journeys: Journeys) -> Any:
-    """All kubelets register at once; the first one's Node as it was registered is returned."""
+async def _join(machines: list[Machine], parts: Parts, journeys: Journeys) -> None:
+    """All kubelets register at once."""
 
-    async def one(machine: Machine) -> Any:
+    async def one(machine: Machine) -> None:
         platform = machine.platform.platform if machine.platform else ""
         journeys.joined(machine.name, platform, datetime.now(UTC))
-        return await parts.kubelets.join(Kubelet.on(machine))
+        await parts.kubelets.join(Kubelet.on(machine))
 
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(one(machine)) for machine in machines]
-    return tasks[0].result()
+        for machine in machines:
+            group.create_task(one(machine))
 
 
 async def _show(wanted: Wanted, journeys: Journeys, console: Console, begun: float) -> None:
@@ -162,15 +162,15 @@ async def _show(wanted: Wanted, journeys: Journeys, console: Console, begun: flo
             await asyncio.sleep(_TICK_SECONDS)
 
 
-async def _tell(parts: Parts, journeys: Journeys, console: Console, before: Any, took: float) -> None:
+async def _tell(parts: Parts, journeys: Journeys, console: Console, kubelet: Kubelet, took: float) -> None:
     """What it took, and one node before and after; or which nodes are stuck, and why."""
     console.print(view.line(journeys, wanted=len(journeys), seconds=took), highlight=False)
     console.print()
     console.print(view.summary(journeys))
-    name = before["metadata"]["name"]
-    answer = await parts.kubelets.request("GET", f"/api/v1/nodes/{name}")
-    console.print(Text(f"\nNode {name}", style="bold"))
-    console.print(view.before_and_after(readable(before), readable(answer.body), console.width))
+    before = first_node(kubelet, datetime.now(UTC))  # what its kubelet registered
+    after = await parts.kubelets.request("GET", f"/api/v1/nodes/{kubelet.name}")
+    console.print(Text(f"\nNode {kubelet.name}", style="bold"))
+    console.print(view.before_and_after(readable(before), readable(after.body), console.width))
     stuck = [journey for journey in journeys if not journey.ready_at]
     if stuck:
         console.print()

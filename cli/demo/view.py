@@ -77,17 +77,16 @@ def line(journeys: Journeys, *, wanted: int, seconds: float) -> str:
 
 def summary(journeys: Journeys) -> RenderableType:
     """Percentiles of the way from joining to each hop."""
-    table = Table(
-        title="From joining (the kubelet registers) to ...", title_justify="left", box=None, pad_edge=False
-    )
+    heading = "From the kubelet's registration until"
+    table = Table(title=heading, title_justify="left", title_style="bold", box=None, pad_edge=False)
     table.add_column("", no_wrap=True)
     percentiles = hop_percentiles(journeys)
     for name in percentiles["ready"]:
-        table.add_column(name, justify="right")
+        table.add_column(name, justify="right", no_wrap=True, min_width=9)
     meanings = {
-        "observed": "observed   the watcher has published it",
-        "enriched": "enriched   metadata has asked its machine",
-        "ready": "ready      no uninitialized taint is left",
+        "observed": "observed  published by the watcher",
+        "enriched": "enriched  its machine has answered",
+        "ready": "ready     no uninitialized taint",
     }
     for hop in HOPS:
         table.add_row(meanings[hop], *(_milliseconds(value) for value in percentiles[hop].values()))
