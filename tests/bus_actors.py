@@ -1,4 +1,4 @@
-"""Who takes part in a bus test: a follower that records, a worker that consumes; and waiting with a deadline."""
+"""Who takes part in a bus test: a follower that records, a worker that consumes; and patience that ends."""
 
 import asyncio
 import inspect

@@ -19,7 +19,7 @@ from libs.common.bus import (
 )
 from libs.common.delivery import Verdict
 from libs.common.events import Event, encode
-from libs.common.nats_connection import Access
+from libs.common.nats_access import Access
 from libs.common.nats_consume import Consumption
 from libs.common.nats_follow import Following
 from libs.common.nats_jetstream import StreamInfo, direct_get, publish, stream_info
@@ -28,7 +28,6 @@ from libs.common.nats_provision import provision
 from libs.common.subjects import STREAM, subject_of
 
 _OUTSTANDING: Final = 256  # publishes without an acknowledgement; more wait, within their own deadline
-_FIRST_CONNECTION_SECONDS: Final = 2.0
 _EXPECTED: Final = "Nats-Expected-Last-Subject-Sequence"
 _TTL: Final = "Nats-TTL"
 
@@ -60,7 +59,7 @@ class NatsBus:
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
         jitter: Callable[[], float] = random.random,
     ) -> Self:
-        """Start the supervisor and give it a moment. A NATS that is down is a problem, not an error."""
+        """Start the supervisor, await its first attempt. A NATS that is down is a problem, not an error."""
         access = Access(
             servers=servers, service=service, nkey_seed_file=nkey_seed_file, tls_ca_file=tls_ca_file
         )
@@ -68,9 +67,7 @@ class NatsBus:
         bus = cls(link, clock)
         bus._tasks = [asyncio.create_task(link.run()), asyncio.create_task(bus._look_at_stream())]
         try:
-            await link.connection(_FIRST_CONNECTION_SECONDS)
-        except BusError:
-            return bus  # problems() says why, and the supervisor goes on trying
+            await link.first_attempt()
         except asyncio.CancelledError:
             await bus.close()
             raise

@@ -5,33 +5,20 @@ import os
 import ssl
 from collections.abc import Callable, Mapping
 from itertools import count
-from pathlib import Path
 from secrets import token_hex
 from typing import Final, Self
 
-import msgspec
 import nats.errors
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
 from libs.common.bus import BusError
+from libs.common.nats_access import Access
 
 NO_RESPONDERS: Final = "503"
 _PING_SECONDS: Final = 15
 _CLOSE_SECONDS: Final = 2.0
-
-
-class Access(msgspec.Struct, frozen=True, kw_only=True):
-    """Where NATS is and who we are; files are read anew for every connection, so that a rotation is seen."""
-
-    servers: tuple[str, ...]
-    service: str
-    nkey_seed_file: Path | None = None
-    tls_ca_file: Path | None = None
-
-    def __str__(self) -> str:
-        return f"NATS at {', '.join(self.servers)}"
 
 
 class NoResponders(BusError):
@@ -89,8 +76,9 @@ class Inbox:
 class Connection:
     """Bytes to and from one server. Every method ends by its deadline; BusError on whatever goes wrong."""
 
-    def __init__(self, access: Access, on_violation: Callable[[str], None]) -> None:
-        self._access = access
+    def __init__(self, access: Access, server: str, on_violation: Callable[[str], None]) -> None:
+        self._where = f"NATS at {server}"
+        self._server = server
         self._on_violation = on_violation
         self._client = _Client()
         self._waiting: dict[str, tuple[asyncio.Future[Msg], str]] = {}
@@ -100,29 +88,30 @@ class Connection:
         self._lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     @classmethod
-    async def open(cls, access: Access, *, seconds: float, on_violation: Callable[[str], None]) -> Self:
+    async def open(
+        cls, access: Access, server: str, *, seconds: float, on_violation: Callable[[str], None]
+    ) -> Self:
         """Connect once. Raises BusError that says why not."""
-        connection = cls(access, on_violation)
+        connection = cls(access, server, on_violation)
         try:
             async with asyncio.timeout(seconds):
-                await connection._connect(seconds)
+                await connection._connect(access, seconds)
         except Exception as error:
-            # Whatever the library, the resolver, TLS or a key file raises: it is not connected, and says why.
+            # Whatever the library, the resolver or TLS raises: it is not connected, and says why.
             await connection._client.end()
-            told = connection._last_error
+            told = connection._last_error  # nats-py tells its callback, and raises "no servers available"
             silent = isinstance(error, TimeoutError | nats.errors.NoServersError)
             reason = told if silent and told else reason_of(error, seconds)
-            raise BusError(f"{access}: {reason}") from error
+            raise BusError(f"{connection._where}: {reason}") from error
         except asyncio.CancelledError:
             await connection._client.end()
             raise
         return connection
 
-    async def _connect(self, seconds: float) -> None:
-        access = self._access
-        tls = ssl.create_default_context(cafile=str(access.tls_ca_file)) if access.tls_ca_file else None
+    async def _connect(self, access: Access, seconds: float) -> None:
+        tls = access.tls()
         await self._client.connect(
-            list(access.servers),
+            self._server,
             name=access.service,
             error_cb=self._on_error,
             allow_reconnect=False,
@@ -132,7 +121,7 @@ class Connection:
             ping_interval=_PING_SECONDS,
             pending_size=0,  # publish never waits for the socket in there; callers bound what is outstanding
             inbox_prefix=f"_INBOX_{access.service}",
-            nkeys_seed=str(access.nkey_seed_file) if access.nkey_seed_file else None,
+            nkeys_seed_str=access.seed(),
             tls=tls,
         )
         if tls is not None and not self._client.offers_tls():
@@ -147,7 +136,7 @@ class Connection:
         try:
             await self._client.publish(subject, payload, reply, dict(headers) if headers else None)
         except nats.errors.Error as error:
-            raise BusError(f"{self._access}: {subject}: {reason_of(error)}") from error
+            raise BusError(f"{self._where}: {subject}: {reason_of(error)}") from error
 
     async def request(
         self, subject: str, payload: bytes = b"", *, seconds: float, headers: Mapping[str, str] | None = None
@@ -161,11 +150,11 @@ class Connection:
             async with asyncio.timeout(seconds):
                 answer = await future
         except TimeoutError as error:
-            raise BusError(f"{self._access}: {subject}: no answer within {seconds:g} s") from error
+            raise BusError(f"{self._where}: {subject}: no answer within {seconds:g} s") from error
         finally:
             del self._waiting[token]
         if answer.headers and answer.headers.get("Status") == NO_RESPONDERS:
-            raise NoResponders(f"{self._access}: {subject}: nobody answers there")
+            raise NoResponders(f"{self._where}: {subject}: nobody answers there")
         return answer
 
     async def listen(self, heard: Callable[[Msg], None]) -> Inbox:
@@ -178,7 +167,7 @@ class Connection:
         try:
             return Inbox(subject, await self._client.subscribe(subject, cb=callback))
         except nats.errors.Error as error:
-            raise BusError(f"{self._access}: {subject}: {reason_of(error)}") from error
+            raise BusError(f"{self._where}: {subject}: {reason_of(error)}") from error
 
     async def round_trip(self, seconds: float) -> None:
         """Everything sent so far has reached the server. Raises BusError if it does not answer in time."""
@@ -186,7 +175,7 @@ class Connection:
             async with asyncio.timeout(seconds):
                 await self._client.rtt(timeout=_PING_SECONDS)
         except (nats.errors.Error, TimeoutError, OSError) as error:
-            raise BusError(f"{self._access}: no answer to a ping within {seconds:g} s") from error
+            raise BusError(f"{self._where}: no answer to a ping within {seconds:g} s") from error
 
     @property
     def lost(self) -> "asyncio.Future[str]":
@@ -211,17 +200,18 @@ class Connection:
         self._on_violation(text)
         for future, subject in self._waiting.values():  # nats-py hands the text over in lower case
             if f'"{subject.lower()}"' in text and not future.done():
-                future.set_exception(BusError(f"{self._access}: {text}"))
+                future.set_exception(BusError(f"{self._where}: {text}"))
 
     def _on_reading_ended(self, _: "asyncio.Task[None]") -> None:
-        self._lose(self._last_error or "connection closed")
+        error = self._client.last_error
+        self._lose(self._last_error or (reason_of(error) if error else "connection closed"))
 
     def _lose(self, reason: str) -> None:
         if not self._lost.done():
             self._lost.set_result(reason)
         for future, subject in self._waiting.values():
             if not future.done():
-                future.set_exception(BusError(f"{self._access}: {subject}: {reason}"))
+                future.set_exception(BusError(f"{self._where}: {subject}: {reason}"))
 
 
 def reason_of(error: BaseException, seconds: float = 0.0) -> str:
@@ -233,6 +223,5 @@ def reason_of(error: BaseException, seconds: float = 0.0) -> str:
     if isinstance(error, ssl.SSLError):
         return str(error)
     if isinstance(error, OSError) and error.errno and error.errno > 0:
-        text = os.strerror(error.errno).lower()
-        return f"{error.filename}: {text}" if error.filename else text
+        return os.strerror(error.errno).lower()
     return str(error).removeprefix("nats: ").strip("'") or type(error).__name__

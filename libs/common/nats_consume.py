@@ -24,6 +24,7 @@ from libs.common.nats_link import Link
 from libs.common.nats_pull import Pull
 
 _log = logging.getLogger(__name__)
+_CANCEL_SECONDS: Final = 2.0
 _ACK: Final = b"+ACK"
 _NAK: Final = b"-NAK"
 _IN_PROGRESS: Final = b"+WPI"
@@ -68,8 +69,10 @@ class Consumption:
             try:
                 await self._finish()
             finally:
-                marks.cancel()
-                await asyncio.gather(marks, *self._handling.values(), return_exceptions=True)
+                rest = [marks, *self._handling.values()]
+                for task in rest:
+                    task.cancel()
+                await asyncio.wait(rest, timeout=_CANCEL_SECONDS)
 
     async def _bind_for_ever(self) -> None:
         attempt = 0
@@ -122,18 +125,19 @@ class Consumption:
             self._done(key)
 
     async def _judged(self, message: Message) -> Verdict:
-        """The handler's verdict; a letter that could not be put aside comes back later."""
+        """The handler's verdict, its letter written; what could not be put aside comes back later."""
         try:
             verdict = await self._handle(message)
-            if isinstance(verdict, PutAside):
-                service = self._link.access.service
-                await self._put_aside(
-                    dead_letter(message, service=service, reason=verdict.reason, at=self._clock())
-                )
-        except Exception as error:  # noqa: BLE001 - a defect must not cost the message or the loop
-            # Handlers return verdicts, they do not raise.
-            _log.exception("a message could not be handled", extra={"subject": message.subject})
+        except Exception as error:  # noqa: BLE001 - handlers return verdicts: a defect must not cost the message
+            _log.exception("a handler raised", extra={"subject": message.subject})
             return Nak(RETRY_CAP_SECONDS, f"{type(error).__name__}: {error}")
+        if not isinstance(verdict, PutAside):
+            return verdict
+        service, at = self._link.access.service, self._clock()
+        try:
+            await self._put_aside(dead_letter(message, service=service, reason=verdict.reason, at=at))
+        except BusError as error:
+            return Nak(RETRY_CAP_SECONDS, f"could not be put aside: {error}")
         return verdict
 
     async def _hand_back(self, key: _Key, reply: str) -> None:
@@ -165,8 +169,6 @@ class Consumption:
             await self._pull.drain()
         if self._handling:
             await asyncio.wait(self._handling.values(), timeout=self._link.timing.finish_handlers)
-        for task in self._handling.values():
-            task.cancel()
 
 
 def _settlement(verdict: Verdict) -> bytes:

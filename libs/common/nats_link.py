@@ -9,7 +9,8 @@ from typing import Final
 import msgspec
 
 from libs.common.bus import BusError, Hooks
-from libs.common.nats_connection import Access, Connection
+from libs.common.nats_access import Access
+from libs.common.nats_connection import Connection
 
 _log = logging.getLogger(__name__)
 _VIOLATION_SHOWN_SECONDS: Final = 60.0
@@ -57,23 +58,37 @@ class Link:
         self._reason = "not connected yet"
         self._violation = ("", float("-inf"))
         self._closed = False
+        self._tried = asyncio.Event()
 
     async def run(self) -> None:
         """Supervise until cancelled."""
+        servers = self.access.servers
+        turn = int(self.jitter() * len(servers))
         attempt = 0
         while True:
             started = self._now()
-            try:
-                connection = await Connection.open(
-                    self.access, seconds=self.timing.connect, on_violation=self._on_violation
-                )
-                reason = await self._serve(connection)
-            except BusError as error:
-                reason = str(error)
-            self._set_reason(reason)
+            self._set_reason(await self._try(servers[turn % len(servers)]))
+            self._tried.set()
             held = self._now() - started > self.timing.retry_cap + self.timing.connect
             attempt = 1 if held else attempt + 1
-            await asyncio.sleep(self.backoff(attempt, self.timing.retry_cap))
+            turn += 1
+            # Each server once without delay, for one of them may be well; then the round is repeated later.
+            if attempt % len(servers) == 0:
+                await asyncio.sleep(self.backoff(attempt // len(servers), self.timing.retry_cap))
+
+    async def _try(self, server: str) -> str:
+        """Connect and stay connected for as long as that lasts; return why it does not."""
+        try:
+            connection = await Connection.open(
+                self.access, server, seconds=self.timing.connect, on_violation=self._on_violation
+            )
+        except BusError as error:
+            return str(error)
+        return f"NATS at {server}: {await self._serve(connection)}"
+
+    async def first_attempt(self) -> None:
+        """Return once the first attempt to connect has succeeded or failed."""
+        await self._tried.wait()
 
     def backoff(self, attempt: int, cap: float) -> float:
         """How long to wait before that attempt is repeated."""
@@ -120,6 +135,7 @@ class Link:
     async def _serve(self, connection: Connection) -> str:
         self._connection = connection
         self._up.set()
+        self._tried.set()
         self.hooks.connected()
         _log.info("connected to NATS", extra={"servers": self.access.servers})
         reason = "the bus was closed"
@@ -131,7 +147,7 @@ class Link:
                 self._up.clear()
             self.hooks.disconnected(reason)
             await connection.end(reason)
-        return f"{self.access}: {reason}"
+        return reason
 
     async def _probe(self, connection: Connection) -> str:
         """Return why the connection is over. A ping is asked for even while a publish backlog is stuck."""

@@ -9,6 +9,7 @@ from tests.architecture.sources import imported_roots, sources
 # library -> the modules that may import it (regular expression over the dotted name)
 ADAPTERS = {
     "nats": r"libs\.common\.nats_\w+",
+    "nkeys": r"libs\.common\.nats_access",
     "kubernetes_asyncio": r"libs\.common\.kube_\w+",
     "aiohttp": r"libs\.common\.(kube_\w+|health)|libs\.testbed\..+",  # health serves, the others are clients
     "grpclib": r"services\.metadata\.(talos_\w+|proto)",

@@ -1,0 +1,130 @@
+"""Keys, allow-lists and TLS on a real server: what is refused is told at once, and counted."""
+
+import time
+from pathlib import Path
+
+import nkeys  # type: ignore[import-untyped]
+import pytest
+
+from libs.common.bus import BusError, Hooks
+from libs.common.nats_bus import NatsBus
+from libs.common.subjects import ENRICHED_NODE
+from libs.testbed.nats_server import NatsServer
+from libs.testbed.pki import Authority
+from tests.bus_actors import MAX_BYTES, NODES, a_word, eventually
+from tests.integration.conftest import QUICK, ConnectBus
+
+# Test keys of nkeys' own kind, made for these tests only.
+SEEDS = {"watcher": bytes(range(32)), "metadata": bytes(range(1, 33))}
+
+
+def seed_file(directory: Path, service: str) -> Path:
+    path = directory / f"{service}.nk"
+    path.write_bytes(nkeys.encode_seed(SEEDS[service], nkeys.PREFIX_BYTE_USER))
+    return path
+
+
+def allow_lists(directory: Path) -> str:
+    public = {
+        service: nkeys.from_seed(bytearray(seed_file(directory, service).read_bytes())).public_key.decode()
+        for service in SEEDS
+    }
+    return f"""
+    authorization {{ users: [
+      {{ nkey: {public["watcher"]} }},
+      {{ nkey: {public["metadata"]}, permissions: {{
+          publish: ["talosccm.v1.flow.observed.>", "$JS.API.STREAM.INFO.TALOSCCM"],
+          subscribe: ["_INBOX_metadata.>"] }} }}
+    ] }}
+    """
+
+
+@pytest.fixture
+async def guarded(nats_server: NatsServer, tmp_path: Path) -> NatsServer:
+    """A server that knows two keys; metadata may not publish enriched nodes there."""
+    nats_server.configure(allow_lists(tmp_path))
+    await nats_server.restart()
+    return nats_server
+
+
+async def test_a_refused_publish_fails_at_once_is_counted_and_shown(
+    guarded: NatsServer, connect_bus: ConnectBus, tmp_path: Path
+):
+    violations: list[str] = []
+    watcher = await connect_bus("watcher", nkey_seed_file=seed_file(tmp_path, "watcher"))
+    await watcher.provision((NODES,), max_bytes=MAX_BYTES)
+    metadata = await connect_bus(
+        "metadata",
+        nkey_seed_file=seed_file(tmp_path, "metadata"),
+        hooks=Hooks(permission_violation=violations.append),
+    )
+    await eventually(lambda: metadata.incarnation != "")
+    started = time.monotonic()
+    with pytest.raises(BusError, match="permissions violation"):
+        await metadata.publish(a_word())
+    assert time.monotonic() - started < QUICK.publish_deadline / 2
+    assert len(violations) == 1
+    assert ENRICHED_NODE in violations[0]
+    assert any("does not permit" in problem for problem in metadata.problems())
+    await watcher.publish(a_word())
+
+
+async def test_an_unknown_key_is_told(guarded: NatsServer, connect_bus: ConnectBus, tmp_path: Path):
+    unknown = tmp_path / "unknown.nk"
+    unknown.write_bytes(nkeys.encode_seed(bytes(range(2, 34)), nkeys.PREFIX_BYTE_USER))
+    for bus in (await connect_bus(nkey_seed_file=unknown), await connect_bus()):
+        (problem,) = bus.problems()
+        assert "authorization violation" in problem.lower()
+        assert guarded.url in problem
+
+
+async def test_a_key_file_that_is_missing_or_broken_is_named_and_read_again(
+    guarded: NatsServer, connect_bus: ConnectBus, tmp_path: Path
+):
+    path = tmp_path / "late.nk"
+    bus = await connect_bus(nkey_seed_file=path)
+    assert any(f"{path}: no such file" in problem for problem in bus.problems())
+    path.write_bytes(b"not a seed")
+    await eventually(lambda: any(str(path) in p and "no such file" not in p for p in bus.problems()))
+    path.write_bytes(seed_file(tmp_path, "watcher").read_bytes())
+    await bus.provision((NODES,), max_bytes=MAX_BYTES)
+    assert bus.problems() == ()
+
+
+async def encrypted(server: NatsServer, directory: Path) -> Path:
+    """Restart the server with TLS; the CA file."""
+    authority = Authority.make(common_name="nats")
+    pair = authority.server(["127.0.0.1"])
+    for name, content in (("ca", authority.pem), ("cert", pair.certificate), ("key", pair.key)):
+        (directory / f"{name}.pem").write_bytes(content)
+    server.configure(
+        f'tls {{ cert_file: "{directory}/cert.pem", key_file: "{directory}/key.pem", timeout: 5 }}\n'
+    )
+    await server.restart()
+    return directory / "ca.pem"
+
+
+async def test_tls_is_spoken_with_a_server_that_our_ca_vouches_for(
+    nats_server: NatsServer, connect_bus: ConnectBus, tmp_path: Path
+):
+    ca = await encrypted(nats_server, tmp_path)
+    bus = await connect_bus(tls_ca_file=ca)
+    await bus.provision((NODES,), max_bytes=MAX_BYTES)
+    await bus.publish(a_word())
+    nats_server.pause()
+    started = time.monotonic()
+    await bus.close()
+    assert time.monotonic() - started < 5, "no TLS farewell is waited for"
+    nats_server.resume()
+
+
+async def test_a_server_of_another_ca_or_without_tls_is_not_talked_to(
+    nats_server: NatsServer, connect_bus: ConnectBus, tmp_path: Path
+):
+    foreign = tmp_path / "foreign.pem"
+    foreign.write_bytes(Authority.make(common_name="another").pem)
+    plain: NatsBus = await connect_bus(tls_ca_file=foreign)
+    assert any("does not offer TLS" in problem for problem in plain.problems())
+    await encrypted(nats_server, tmp_path)
+    bus = await connect_bus(tls_ca_file=foreign)
+    assert any("certificate verify failed" in problem for problem in bus.problems())

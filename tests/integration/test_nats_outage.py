@@ -1,0 +1,173 @@
+"""NATS is down, frozen or replaced: everything ends by its deadline, says why, and comes back by itself."""
+
+import asyncio
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from libs.common.bus import BusError, Hooks
+from libs.common.delivery import Ack
+from libs.common.nats_bus import NatsBus
+from libs.common.subjects import FLOW
+from libs.testbed.nats_server import NatsServer
+from tests.bus_actors import MAX_BYTES, NODES, Recorder, Worker, a_word, doing, eventually
+from tests.integration.conftest import QUICK, ConnectBus
+
+
+async def test_a_nats_that_is_down_at_the_start_is_a_problem_in_words_and_no_error(
+    connect_bus: ConnectBus, nats_server: NatsServer
+):
+    await nats_server.kill()
+    bus = await connect_bus(timing=msgspec.structs.replace(QUICK, publish_deadline=0.5))
+    (problem,) = bus.problems()
+    assert problem == f"NATS at {nats_server.url}: connection refused, trying again every 0.3 s"
+    with pytest.raises(BusError, match="connection refused"):
+        await bus.publish(a_word())
+    await nats_server.restart()
+    await bus.provision((NODES,), max_bytes=MAX_BYTES)
+    await bus.publish(a_word())
+    assert bus.problems() == ()
+
+
+async def test_a_name_that_does_not_resolve_is_told(connect_bus: ConnectBus):
+    bus = await connect_bus(servers=("nats://no-such-host.invalid:4222",))
+    (problem,) = bus.problems()
+    assert "no-such-host.invalid" in problem
+    assert "not known" in problem or "resolution" in problem
+
+
+async def test_a_publish_waits_out_a_short_outage(nats_bus: NatsBus, nats_server: NatsServer):
+    await nats_server.kill()
+    await eventually(lambda: nats_bus.problems() != ())
+    publishing = asyncio.create_task(nats_bus.publish(a_word()))
+    await nats_server.restart()
+    assert await publishing == 1
+
+
+async def test_a_frozen_server_with_a_backlog_blocks_nobody_beyond_the_deadline_and_is_found_again(
+    nats_bus: NatsBus, nats_server: NatsServer
+):
+    worker, recorder = Worker(), Recorder()
+    async with worker.consuming(nats_bus), doing(nats_bus.follow("test", f"{FLOW}.>", recorder)):
+        await eventually(lambda: recorder.is_caught_up)
+        nats_server.pause()
+        started = time.monotonic()
+        backlog = [
+            nats_bus.publish(a_word(f"web-{n}", uid="u" * 50_000)) for n in range(400)
+        ]  # 20 MB: more than any socket buffer
+        results = await asyncio.gather(*backlog, return_exceptions=True)
+        assert all(isinstance(result, BusError) for result in results)
+        assert time.monotonic() - started < QUICK.publish_deadline + 2
+        assert nats_bus.problems() != ()
+        assert recorder.losses
+        nats_server.resume()
+        await eventually(lambda: nats_bus.problems() == ())
+        await nats_bus.publish(a_word("after"))
+        await eventually(lambda: "after" in worker.names())
+        await eventually(lambda: recorder.is_caught_up and recorder.messages[-1].event == a_word("after"))
+
+
+async def test_a_frozen_server_is_left_for_a_healthy_one_although_a_backlog_is_stuck(
+    connect_bus: ConnectBus, nats_server: NatsServer, tmp_path: Path
+):
+    async with NatsServer.start(tmp_path / "other") as other:
+        await other.kill()
+        bus = await connect_bus(servers=(nats_server.url, other.url))
+        first = await bus.provision((NODES,), max_bytes=MAX_BYTES)
+        await other.restart()
+        nats_server.pause()
+        backlog = [bus.publish(a_word(f"web-{n}", uid="u" * 50_000)) for n in range(300)]
+        await asyncio.gather(*backlog, return_exceptions=True)
+
+        async def moved() -> bool:
+            try:
+                return await bus.provision((NODES,), max_bytes=MAX_BYTES) != first
+            except BusError:
+                return False
+
+        await eventually(moved, "provisioned on the healthy server")
+        await bus.publish(a_word("web-1"))
+        assert bus.problems() == ()
+        nats_server.resume()
+
+
+async def test_a_connection_that_falls_silent_without_any_traffic_is_replaced(
+    connect_bus: ConnectBus, nats_server: NatsServer
+):
+    events: list[str] = []
+    hooks = Hooks(connected=lambda: events.append("up"), disconnected=events.append)
+    bus = await connect_bus(hooks=hooks)
+    nats_server.pause()
+    await eventually(lambda: len(events) == 2)
+    assert "no answer to a ping" in events[1]
+    assert any("no answer" in problem for problem in bus.problems())
+    nats_server.resume()
+    await eventually(lambda: len(events) == 3)
+    assert events[2] == "up"
+
+
+async def test_close_ends_within_seconds_and_leaves_no_task_whatever_the_server_does(
+    connect_bus: ConnectBus, nats_server: NatsServer
+):
+    for trouble in ("none", "killed", "frozen"):
+        before = asyncio.all_tasks()
+        bus = await connect_bus()
+        await bus.provision((NODES,), max_bytes=MAX_BYTES)
+        worker, recorder = Worker(), Recorder()
+        consuming = asyncio.create_task(bus.consume(NODES, worker.handle, in_flight=4))
+        following = asyncio.create_task(bus.follow("test", f"{FLOW}.>", recorder))
+        await eventually(lambda r=recorder: r.is_caught_up)  # type: ignore[misc]
+        if trouble == "killed":
+            await nats_server.kill()
+        elif trouble == "frozen":
+            nats_server.pause()
+        started = time.monotonic()
+        for task in (consuming, following):
+            task.cancel()
+        results = await asyncio.gather(consuming, following, return_exceptions=True)
+        assert all(isinstance(result, asyncio.CancelledError) for result in results)
+        await bus.close()
+        assert time.monotonic() - started < 8
+        assert asyncio.all_tasks() - before == set()
+        if trouble == "killed":
+            await nats_server.restart()
+    nats_server.resume()
+
+
+async def test_handlers_that_do_not_finish_in_time_are_ended_and_their_messages_handed_back(
+    connect_bus: ConnectBus, nats_server: NatsServer
+):
+    hasty = await connect_bus("labeler", timing=msgspec.structs.replace(QUICK, finish_handlers=0.2))
+    await hasty.provision((NODES,), max_bytes=MAX_BYTES)
+    stuck, other = Worker(), Worker()
+    stuck.gate.clear()
+    async with stuck.consuming(hasty) as task:
+        await hasty.publish(a_word())
+        await eventually(lambda: stuck.in_flight == 1)
+        task.cancel()
+        await eventually(task.done)
+    assert stuck.finished == []
+    async with other.consuming(hasty):
+        await eventually(lambda: len(other.finished) == 1)
+    assert other.seen[0].redelivered
+
+
+async def test_the_observer_hears_what_is_published_delivered_and_settled(connect_bus: ConnectBus):
+    heard: list[str] = []
+    hooks = Hooks(
+        published=lambda subject, seconds: heard.append(f"published {seconds < 5}"),
+        publish_failed=lambda subject, error: heard.append(f"failed {type(error).__name__}"),
+        delivered=lambda durable, message: heard.append(f"delivered {durable}"),
+        settled=lambda durable, message, verdict: heard.append(f"settled {verdict == Ack()}"),
+    )
+    bus = await connect_bus(hooks=hooks)
+    with pytest.raises(BusError):
+        await bus.publish(a_word())
+    await bus.provision((NODES,), max_bytes=MAX_BYTES)
+    async with Worker().consuming(bus):
+        await bus.publish(a_word())
+        await eventually(lambda: len(heard) == 4)
+    assert heard[0] == "failed NoStream"
+    assert sorted(heard[1:]) == ["delivered labeler-nodes", "published True", "settled True"]

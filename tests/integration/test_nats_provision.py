@@ -1,0 +1,115 @@
+"""Stream and durables on a real server: made, kept, repaired; and what a full stream means."""
+
+import asyncio
+
+import msgspec
+import pytest
+from nats.js.api import ConsumerConfig, DeliverPolicy, StorageType, StreamConfig
+
+from libs.common.bus import BusError, StreamFull
+from libs.common.nats_bus import NatsBus
+from libs.common.nats_provision import durable_config, stream_config
+from libs.common.subjects import ALL, STREAM
+from libs.common.wiring import DURABLES
+from libs.testbed.nats_server import NatsServer
+from tests.bus_actors import MAX_BYTES, NODES, Worker, a_word, eventually
+from tests.integration.conftest import ConnectBus, operating
+
+
+async def raw_config(server: NatsServer, kind: str) -> dict[str, object]:
+    async with operating(server) as operator:
+        api = f"$JS.API.{kind}"
+        answer = await operator._nc.request(api)
+        config: dict[str, object] = msgspec.json.decode(answer.data)["config"]
+        return config
+
+
+async def test_stream_and_durables_are_made_as_the_design_says(nats_bus: NatsBus, nats_server: NatsServer):
+    await nats_bus.provision(DURABLES, max_bytes=MAX_BYTES)
+    stream = await raw_config(nats_server, f"STREAM.INFO.{STREAM}")
+    assert stream_config(MAX_BYTES).items() <= stream.items()
+    assert (stream["max_msgs_per_subject"], stream["discard"], stream["max_age"]) == (1, "new", 3600 * 10**9)
+    for durable in DURABLES:
+        consumer = await raw_config(nats_server, f"CONSUMER.INFO.{STREAM}.{durable.name}")
+        assert durable_config(durable).items() <= consumer.items()
+        assert (consumer["max_deliver"], consumer["max_ack_pending"]) == (-1, 20_000)
+
+
+async def test_what_somebody_changed_is_repaired_and_what_is_not_ours_stays(
+    nats_bus: NatsBus, nats_server: NatsServer
+):
+    async with operating(nats_server) as operator:
+        stream = (await operator.stream_info(STREAM)).config
+        stream.max_age, stream.description = 60.0, "the operator's note"
+        stream.duplicate_window = 30.0
+        await operator.update_stream(stream)
+        consumer = (await operator.consumer_info(STREAM, NODES.name)).config
+        consumer.max_ack_pending, consumer.ack_wait = 5, 1.0
+        await operator.add_consumer(STREAM, consumer)
+    await nats_bus.provision((NODES,), max_bytes=MAX_BYTES)
+    config = await raw_config(nats_server, f"STREAM.INFO.{STREAM}")
+    assert config["description"] == "the operator's note"
+    assert stream_config(MAX_BYTES).items() <= config.items()
+    durable = await raw_config(nats_server, f"CONSUMER.INFO.{STREAM}.{NODES.name}")
+    assert durable_config(NODES).items() <= durable.items()
+
+
+async def test_a_durable_that_cannot_be_updated_is_made_anew_and_replays(
+    nats_bus: NatsBus, nats_server: NatsServer
+):
+    await nats_bus.publish(a_word("web-1"))
+    async with operating(nats_server) as operator:
+        await operator.delete_consumer(STREAM, NODES.name)
+        await operator.add_consumer(
+            STREAM,
+            ConsumerConfig(
+                durable_name=NODES.name, filter_subject=NODES.filter, deliver_policy=DeliverPolicy.NEW
+            ),
+        )
+    await nats_bus.provision((NODES,), max_bytes=MAX_BYTES)
+    worker = Worker()
+    async with worker.consuming(nats_bus):
+        await eventually(lambda: worker.names() == ["web-1"])
+
+
+async def test_a_durable_with_another_filter_gets_ours(nats_bus: NatsBus, nats_server: NatsServer):
+    narrow = msgspec.structs.replace(NODES, filter=f"{ALL.removesuffix('>')}flow.snapshot")
+    await nats_bus.provision((narrow,), max_bytes=MAX_BYTES)
+    await nats_bus.provision((NODES,), max_bytes=MAX_BYTES)
+    worker = Worker()
+    async with worker.consuming(nats_bus):
+        await nats_bus.publish(a_word("web-1"))
+        await eventually(lambda: worker.names() == ["web-1"])
+
+
+async def test_a_stream_that_cannot_be_made_right_is_told_with_what_to_do(
+    connect_bus: ConnectBus, nats_server: NatsServer
+):
+    async with operating(nats_server) as operator:
+        await operator.add_stream(StreamConfig(name=STREAM, subjects=[ALL], storage=StorageType.MEMORY))
+    bus = await connect_bus()
+    with pytest.raises(BusError, match=f"stream {STREAM} is not as it must be.*delete it"):
+        await bus.provision((NODES,), max_bytes=MAX_BYTES)
+
+
+async def test_more_room_than_the_server_has_is_refused_in_words(connect_bus: ConnectBus):
+    bus = await connect_bus()
+    with pytest.raises(BusError, match="insufficient"):
+        await bus.provision((NODES,), max_bytes=1 << 60)
+
+
+async def test_a_full_stream_refuses_new_subjects_takes_replacements_and_is_a_problem_until_it_has_room(
+    nats_bus: NatsBus,
+):
+    size = 10_000
+    await nats_bus.provision((NODES,), max_bytes=100_000)
+    await asyncio.gather(*(nats_bus.publish(a_word(f"web-{n}", uid="u" * size)) for n in range(9)))
+    with pytest.raises(StreamFull):
+        await nats_bus.publish(a_word("web-9", uid="u" * size))
+    assert any("is full" in problem for problem in nats_bus.problems())
+    await nats_bus.publish(a_word("web-1", order=2, uid="u" * (size - 1)))
+    with pytest.raises(StreamFull):
+        await nats_bus.publish(a_word("web-1", order=3, uid="u" * (4 * size)))
+    await nats_bus.provision((NODES,), max_bytes=MAX_BYTES)
+    assert nats_bus.problems() == ()
+    await nats_bus.publish(a_word("web-9", uid="u" * size))
