@@ -29,6 +29,9 @@ def count_changes(answer: bytes) -> int:
 
 
 def _is_change(event: Event) -> bool:
+    # A packed list of numbers is taken for an enum, too.
+    if not isinstance(event.event_type, int):
+        raise Unreadable("an event type that is not a number")
     if event.event_type == EventType.ERRORED:
         raise WatchErrored(str(event.error or "no reason given")[:LONGEST_TEXT])
     if event.event_type not in _STATE:

@@ -1,0 +1,152 @@
+"""Bytes made by Talos's and COSI's own Go types (see talos_samples/generate) read as what they mean."""
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from services.metadata.machine_events import WatchErrored, count_changes
+from services.metadata.machine_reading import (
+    Unreadable,
+    read_addresses,
+    read_cluster_name,
+    read_cluster_networks,
+    read_node_name,
+    read_platform,
+    read_system,
+)
+
+FOLDER = Path(__file__).parent / "talos_samples"
+
+
+class Sample(msgspec.Struct):
+    name: str
+    reads: str
+    message: bytes
+    want: Any = None
+    invalid: bool = False
+
+
+class _File(msgspec.Struct):
+    talos: str
+    samples: list[Sample]
+
+
+class Case(NamedTuple):
+    talos: str
+    sample: Sample
+
+    def __str__(self) -> str:
+        return f"{self.talos}: {self.sample.reads}: {self.sample.name}"
+
+
+CASES = [
+    Case(file.talos, sample)
+    for path in sorted(FOLDER.glob("talos-*.json"))
+    for file in [msgspec.json.decode(path.read_bytes(), type=_File)]
+    for sample in file.samples
+]
+VALID = [case for case in CASES if not case.sample.invalid]
+INVALID = [case for case in CASES if case.sample.invalid]
+
+
+def read(reads: str, message: bytes) -> Any:
+    match reads:
+        case "platform":
+            return every_field(read_platform(message))
+        case "system":
+            return every_field(read_system(message))
+        case "address":
+            return next((every_field(status) for status in read_addresses([message])), None)
+        case "nodename":
+            return read_node_name(message)
+        case "cluster_name":
+            return read_cluster_name(message)
+        case "cluster_networks":
+            return every_field(read_cluster_networks(message))
+        case "watch":
+            try:
+                return count_changes(message)
+            except WatchErrored as error:
+                return str(error)
+    raise AssertionError(f"nobody reads {reads}")
+
+
+def every_field(facts: msgspec.Struct) -> dict[str, Any]:
+    """Unlike the JSON form, which leaves defaults out."""
+    fields = msgspec.structs.asdict(facts)
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in fields.items()}
+
+
+def test_both_generations_of_the_encoder_are_there():
+    assert {case.talos for case in CASES} == {"1.11.6", "1.13.5"}
+    assert len(VALID) >= 60
+    assert len(INVALID) >= 40
+
+
+@pytest.mark.parametrize("case", VALID, ids=str)
+def test_what_a_talos_sends_is_read_as_it_means_it(case: Case):
+    assert read(case.sample.reads, case.sample.message) == case.sample.want
+
+
+@pytest.mark.parametrize("case", INVALID, ids=str)
+def test_what_no_talos_would_send_is_refused_with_a_reason(case: Case):
+    with pytest.raises(Unreadable) as refused:
+        read(case.sample.reads, case.sample.message)
+    assert str(refused.value)
+
+
+ONE_FIELD = [case for case in VALID if case.sample.name != "three at once"]  # that may end after one
+
+
+@pytest.mark.parametrize("case", ONE_FIELD, ids=str)
+def test_a_message_cut_off_anywhere_is_refused(case: Case):
+    message = case.sample.message
+    for length in range(1, len(message)):
+        with pytest.raises(Unreadable):
+            read(case.sample.reads, message[:length])
+
+
+@given(data=st.data(), case=st.sampled_from(CASES))
+@settings(max_examples=100, suppress_health_check=[HealthCheck.too_slow])
+def test_any_mutation_is_read_or_refused_and_nothing_else_happens(data: st.DataObject, case: Case):
+    message = bytearray(case.sample.message)
+    for _ in range(data.draw(st.integers(1, 8))):
+        where = data.draw(st.integers(0, len(message)))
+        kind = data.draw(st.sampled_from(["set", "insert", "delete"]))
+        if kind == "insert":
+            message[where:where] = data.draw(st.binary(min_size=1, max_size=12))
+        elif kind == "set" and where < len(message):
+            message[where] = data.draw(st.integers(0, 255))
+        else:
+            del message[where : where + data.draw(st.integers(1, 30))]
+    try:
+        facts = read(case.sample.reads, bytes(message))
+    except Unreadable:
+        return
+    msgspec.json.encode(facts)  # whatever was read can go on a bus
+
+
+ADDRESSES = {
+    case.sample.name: case.sample.message
+    for case in VALID
+    if case.talos == "1.13.5" and case.sample.reads == "address"
+}
+
+
+def test_the_same_resource_twice_is_refused():
+    message = ADDRESSES["IPv6"]
+    with pytest.raises(Unreadable, match="two resources with the id"):
+        read_addresses([message, message])
+
+
+def test_addresses_come_out_by_id_whatever_their_order():
+    names = ("scope host", "IPv6", "from cloud metadata", "the default prefix", "IPv4-mapped IPv6")
+    messages = [ADDRESSES[name] for name in names]
+    assert read_addresses(messages) == read_addresses(messages[::-1])
+    found = [f"{status.link}/{status.address}" for status in read_addresses(messages)]
+    assert found == sorted(found)
+    assert len(found) == len(names)
