@@ -1,0 +1,238 @@
+"""Spans and log lines: nothing when off, one trace per journey when on, and never in the way of the work."""
+
+import asyncio
+import io
+import json
+import logging
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+
+import msgspec
+import pytest
+from aiohttp import web
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.trace.v1.trace_pb2 import Span as ExportedSpan
+
+from libs.common import telemetry
+from libs.common.logs import JsonFormatter, TextFormatter, level_of_verbosity, setup_logging
+
+EXPORTER_LOGGERS = ("opentelemetry.exporter.otlp.proto.http.trace_exporter", "opentelemetry.sdk.trace.export")
+
+
+@pytest.fixture
+def logger() -> Iterator[logging.Logger]:
+    """The root logger, as it was, afterwards."""
+    root = logging.getLogger()
+    before = (root.handlers[:], root.level)
+    yield logging.getLogger("libs.test")
+    root.handlers[:], root.level = before
+    logging.captureWarnings(False)
+
+
+# ---- off
+
+
+def test_off_means_that_opentelemetry_is_not_even_loaded():
+    script = (
+        "import sys; from libs.common import telemetry, process, handling\n"
+        "with telemetry.span('x', attributes={'a': 1}) as span: span.set({'b': 2})\n"
+        "telemetry.annotate(outcome='x'); assert telemetry.outgoing_headers() == {}\n"
+        "telemetry.setup_tracing('labeler', ''); assert not telemetry.tracing_is_on()\n"
+        "print([name for name in sys.modules if name.startswith(('opentelemetry', 'requests'))])"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert ran.stdout.strip() == "[]"
+
+
+# ---- on
+
+
+class Collector:
+    """An OTLP/HTTP collector that remembers."""
+
+    def __init__(self) -> None:
+        self.url = ""
+        self.spans: dict[str, ExportedSpan] = {}
+        self.services: dict[str, str] = {}
+
+    async def take(self, request: web.Request) -> web.Response:
+        for resource in ExportTraceServiceRequest.FromString(await request.read()).resource_spans:
+            named = {pair.key: pair.value.string_value for pair in resource.resource.attributes}
+            for span in (span for scope in resource.scope_spans for span in scope.spans):
+                self.spans[span.name] = span
+                self.services[span.name] = named["service.name"]
+        return web.Response()
+
+
+@asynccontextmanager
+async def a_collector() -> AsyncIterator[Collector]:
+    collector = Collector()
+    application = web.Application()
+    application.add_routes([web.post("/v1/traces", collector.take)])
+    runner = web.AppRunner(application)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    collector.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    try:
+        yield collector
+    finally:
+        await runner.cleanup()
+
+
+@contextmanager
+def tracing_to(endpoint: str) -> Iterator[None]:
+    telemetry.setup_tracing("all-in-one", endpoint)
+    try:
+        yield
+    finally:
+        telemetry.setup_tracing("all-in-one", None)
+
+
+async def test_a_journey_is_one_trace_across_messages_and_services():
+    async with a_collector() as collector:
+        with tracing_to(collector.url):
+            with telemetry.log_fields(service="watcher"), telemetry.span("send", kind="producer"):
+                headers = telemetry.outgoing_headers()
+            with (
+                telemetry.log_fields(service="labeler"),
+                telemetry.span("process", kind="consumer", parent_headers=headers) as span,
+                telemetry.span("patch node", kind="client"),
+            ):
+                span.set({"k8s.node.name": "web-1"})
+            await telemetry.flush(5)
+    assert list(headers) == ["traceparent"]
+    sent, processed, patched = (collector.spans[name] for name in ("send", "process", "patch node"))
+    assert sent.trace_id == processed.trace_id == patched.trace_id
+    assert (processed.parent_span_id, patched.parent_span_id) == (sent.span_id, processed.span_id)
+    assert [sent.kind, processed.kind, patched.kind] == [
+        ExportedSpan.SPAN_KIND_PRODUCER,
+        ExportedSpan.SPAN_KIND_CONSUMER,
+        ExportedSpan.SPAN_KIND_CLIENT,
+    ]
+    assert collector.services == {"send": "watcher", "process": "labeler", "patch node": "labeler"}
+    assert [pair.value.string_value for pair in processed.attributes if pair.key == "k8s.node.name"] == [
+        "web-1"
+    ]
+
+
+async def test_an_error_marks_its_span_and_a_resync_links_to_the_earlier_trace():
+    async with a_collector() as collector:
+        with tracing_to(collector.url):
+            with telemetry.span("earlier"):
+                headers = telemetry.outgoing_headers()
+            with pytest.raises(ZeroDivisionError):
+                _resync_that_fails(headers)
+            await telemetry.flush(5)
+    earlier, resync = collector.spans["earlier"], collector.spans["resync"]
+    assert resync.trace_id != earlier.trace_id
+    assert [link.span_id for link in resync.links] == [earlier.span_id]
+    assert resync.status.code == resync.status.STATUS_CODE_ERROR
+    assert "talosccm.outcome" in [pair.key for pair in resync.attributes]
+
+
+def _resync_that_fails(earlier: dict[str, str]) -> None:
+    with telemetry.span("resync", links=[earlier, {"traceparent": "x"}]):
+        telemetry.annotate(outcome="blocked")
+        raise ZeroDivisionError
+
+
+@pytest.mark.parametrize(
+    "headers", [{}, {"traceparent": ""}, {"traceparent": "00-zz-1-1"}, {"Traceparent": "x"}]
+)
+async def test_headers_that_are_no_trace_context_begin_a_trace_of_their_own(headers: dict[str, str]):
+    async with a_collector() as collector:
+        with tracing_to(collector.url):
+            with telemetry.span("process", parent_headers=headers):
+                pass
+            await telemetry.flush(5)
+    assert not collector.spans["process"].parent_span_id
+
+
+async def test_a_collector_that_swallows_everything_neither_stalls_the_loop_nor_the_end():
+    """It accepts connections and never answers."""
+    slowest = 0.0
+    with (
+        socket.create_server(("127.0.0.1", 0)) as black_hole,
+        tracing_to(f"http://127.0.0.1:{black_hole.getsockname()[1]}"),
+    ):
+        for _ in range(20):  # far more than the queue holds
+            began = time.perf_counter()
+            for _ in range(500):
+                with telemetry.span("work", attributes={"k8s.node.name": "web-1"}):
+                    pass
+            await asyncio.sleep(0)
+            slowest = max(slowest, (time.perf_counter() - began) / 500)
+        began = time.perf_counter()
+        await telemetry.flush(0.3)
+        assert time.perf_counter() - began < 1.0
+    assert slowest < 0.005, "a span must never wait for the collector"
+
+
+async def test_a_collector_that_is_not_there_complains_seldom(logger: logging.Logger):
+    stream = io.StringIO()
+    setup_logging(log_format="json", level=logging.INFO, stream=stream)
+    for name in EXPORTER_LOGGERS:
+        logging.getLogger(name).filters.clear()  # those of earlier tests, which have just let one pass
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    with tracing_to(f"http://127.0.0.1:{port}"):
+        for _ in range(3):
+            with telemetry.span("work"):
+                pass
+            await telemetry.flush(0.2)
+    complaints = [
+        line for line in stream.getvalue().splitlines() if "opentelemetry" in json.loads(line)["logger"]
+    ]
+    assert 1 <= len(complaints) <= 2
+
+
+# ---- log lines
+
+
+def a_line(logger: logging.Logger, formatter: logging.Formatter, **extra: object) -> str:
+    stream = io.StringIO()
+    setup_logging(log_format="json", level=logging.INFO, stream=stream)
+    logging.getLogger().handlers[0].setFormatter(formatter)
+    logger.warning("not handled", extra=extra)
+    return stream.getvalue()
+
+
+async def test_fields_of_the_context_reach_every_line_across_tasks(logger: logging.Logger):
+    stream = io.StringIO()
+    setup_logging(log_format="json", level=logging.INFO, stream=stream)
+
+    async def work() -> None:
+        await asyncio.sleep(0)
+        logger.info("inside", extra={"attempt": 2})
+
+    with telemetry.log_fields(service="labeler", attempt=1), telemetry.log_fields(node="web-1"):
+        await asyncio.create_task(work())
+    logger.info("outside")
+    inside, outside = (json.loads(line) for line in stream.getvalue().splitlines())
+    assert (inside["service"], inside["node"], inside["attempt"]) == ("labeler", "web-1", 2)
+    assert set(outside) == {"time", "level", "logger", "message"}
+
+
+def test_a_json_line_is_one_line_whatever_it_holds(logger: logging.Logger):
+    line = a_line(logger, JsonFormatter(), error=ValueError("a\nb"), text='"\n', at=socket.AF_INET)
+    assert line.count("\n") == 1
+    decoded = msgspec.json.decode(line)
+    assert decoded["message"] == "not handled"
+    assert decoded["error"] == "a\nb"
+    assert decoded["time"].endswith("Z")
+
+
+def test_a_text_line_quotes_what_would_be_ambiguous(logger: logging.Logger):
+    with telemetry.log_fields(service="labeler"):
+        line = a_line(logger, TextFormatter(), node="web-1", error='two words\n"x"', empty="")
+    assert line.endswith('warning labeler  not handled  node=web-1 error="two words\\n\\"x\\"" empty=""\n')
+
+
+def test_klog_verbosity_becomes_a_level():
+    assert [level_of_verbosity(v) for v in (0, 2, 3, 10)] == [20, 20, 10, 10]
