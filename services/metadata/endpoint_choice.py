@@ -39,6 +39,8 @@ class EndpointChoice:
 
     def put_aside(self, endpoint: Endpoint, fault: MachineFault, now: float) -> None:
         """It gave no connection: not asked again for 0.25 s, doubling to 5 s while it keeps failing."""
+        if not self._is_free(endpoint, now):
+            return  # everybody who waited for one attempt reports it
         failures = self._aside[endpoint].failures + 1 if endpoint in self._aside else 1
         wait = min(ASIDE_CAP_SECONDS, ASIDE_FIRST_SECONDS * 2.0 ** (min(failures, 16) - 1))
         self._aside[endpoint] = _Aside(until=now + wait, failures=failures, fault=fault)
