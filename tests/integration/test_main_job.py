@@ -1,0 +1,231 @@
+"""The main job on real parts: kubelets join, our processes run with their own rights, nodes become usable."""
+
+import asyncio
+import itertools
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from libs.common.node import CONDITION_BLOCKED, TAINT_UNINITIALIZED
+from libs.testbed.control_plane.cluster import ControlPlane
+from libs.testbed.kubelets import Kubelet, Kubelets
+from libs.testbed.machines import Machine, Machines, a_machine
+from libs.testbed.nats_server import NatsServer
+from libs.testbed.running_services import RunningServices
+
+_numbers = itertools.count(1)
+Start = Callable[..., Awaitable[RunningServices]]
+
+
+def some_machines(count: int, platform: str = "hcloud") -> list[Machine]:
+    return [
+        a_machine(f"job-{n}.example.com", f"10.200.{n // 250}.{n % 250 + 1}", platform=platform, zone="z1")
+        for n in itertools.islice(_numbers, count)
+    ]
+
+
+async def node(kubelets: Kubelets, name: str) -> dict[str, Any]:
+    return dict((await kubelets.request("GET", f"/api/v1/nodes/{name}")).body)
+
+
+def is_usable(node: dict[str, Any]) -> bool:
+    return TAINT_UNINITIALIZED not in {taint["key"] for taint in node["spec"].get("taints", [])}
+
+
+def blocked(node: dict[str, Any]) -> dict[str, Any] | None:
+    return next((c for c in node["status"]["conditions"] if c["type"] == CONDITION_BLOCKED), None)
+
+
+async def until(condition: Callable[[], Awaitable[object]], what: str, seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not await condition():
+        assert time.monotonic() < deadline, f"not {what} after {seconds} s"
+        await asyncio.sleep(0.05)
+
+
+async def until_usable(kubelets: Kubelets, names: Iterable[str], seconds: float = 60) -> None:
+    for name in names:
+        await until(lambda n=name: _usable(kubelets, n), f"{name} usable", seconds)
+
+
+async def _usable(kubelets: Kubelets, name: str) -> bool:
+    return is_usable(await node(kubelets, name))
+
+
+@pytest.fixture
+async def start(
+    tmp_path: Path,
+    control_plane: ControlPlane,
+    kubelets: Kubelets,
+    machines: Machines,
+    nats_server: NatsServer,
+) -> AsyncIterator[Start]:
+    async with AsyncExitStack() as stack:
+
+        async def starting(**options: Any) -> RunningServices:
+            services = await stack.enter_async_context(
+                RunningServices.start(
+                    tmp_path / "services",
+                    control_plane,
+                    kubelets,
+                    nats_url=nats_server.url,
+                    talosconfig=machines.talosconfig(),
+                    **options,
+                )
+            )
+            await services.ready()
+            return services
+
+        yield starting
+
+
+@pytest.fixture
+async def join(kubelets: Kubelets, machines: Machines) -> AsyncIterator[Callable[..., Awaitable[list[str]]]]:
+    """Machines run and their kubelets join; all are gone at the end."""
+    joined: list[Machine] = []
+
+    async def joining(some: list[Machine], **flags: Any) -> list[str]:
+        await machines.put(*some)
+        joined.extend(some)
+        await kubelets.join_all([Kubelet.on(machine, **flags) for machine in some])
+        return [machine.name for machine in some]
+
+    yield joining
+    for machine in joined:
+        await kubelets.delete(machine.name)
+    await machines.delete(*(machine.id for machine in joined))
+
+
+def requests_of(control_plane: ControlPlane, since: int) -> Counter[tuple[str, str, str]]:
+    """Our services' own requests, the user's common prefix left out."""
+    return Counter(
+        {
+            (r.user.removeprefix("talos-ccm").removeprefix("-"), r.verb, r.resource): count
+            for r, count in control_plane.audit_counts(since).items()
+            if r.user.startswith("talos-ccm")
+        }
+    )
+
+
+@pytest.mark.parametrize("all_in_one", [False, True], ids=["separate-processes", "all-in-one"])
+async def test_joining_nodes_become_usable_at_two_node_writes_and_one_event_each(
+    start: Start, join, kubelets: Kubelets, control_plane: ControlPlane, all_in_one: bool
+):
+    await start(all_in_one=all_in_one)
+    since = control_plane.audit_mark()
+    count = 20
+    names = await join(some_machines(count))
+    await until_usable(kubelets, names)
+    one = await node(kubelets, names[0])
+    assert one["spec"]["providerID"].startswith("hcloud://")
+    assert one["metadata"]["labels"]["topology.kubernetes.io/zone"] == "z1"
+    assert blocked(one) is None
+
+    def writes() -> Counter[tuple[str, str]]:
+        ours = requests_of(control_plane, since)
+        return Counter({key: sum(c for (_, *k), c in ours.items() if tuple(k) == key) for key in KEYS})
+
+    KEYS = [("patch", "nodes"), ("patch", "nodes/status"), ("create", "events")]  # noqa: N806 - a table
+    await until(lambda: _true(writes()[("create", "events")] >= count), "every Synced event said")
+    assert dict(writes()) == dict.fromkeys(KEYS, count)
+
+
+async def _true(value: bool) -> bool:
+    return value
+
+
+async def test_each_process_makes_only_the_requests_that_its_wiring_allows(
+    start: Start, join, kubelets: Kubelets, control_plane: ControlPlane
+):
+    since = control_plane.audit_mark()
+    await start()
+    await until_usable(kubelets, await join(some_machines(3)))
+    ours = requests_of(control_plane, since)
+    assert {user for user, _, _ in ours} == {"watcher", "labeler"}  # metadata has no Kubernetes right at all
+    of_watcher = {(verb, resource) for user, verb, resource in ours if user == "watcher"}
+    assert of_watcher <= {("list", "nodes"), ("watch", "nodes")} | {
+        (verb, "leases") for verb in ("get", "create", "update")
+    }
+
+
+async def test_a_node_whose_machine_is_down_says_why_within_30_s_and_stops_saying_so_when_it_is_up(
+    start: Start, join, kubelets: Kubelets, machines: Machines
+):
+    await start()
+    (machine,) = some_machines(1)
+    await machines.put(machine)
+    await machines.fault(machine.id, unavailable=True)
+    (name,) = await join([machine])
+
+    async def says_why() -> object:
+        return blocked(await node(kubelets, name))
+
+    await until(says_why, "blocked with a reason", 30)
+    condition = blocked(await node(kubelets, name))
+    assert condition is not None
+    assert condition["status"] == "True"
+    assert machine.reachable_at[0] in condition["message"]
+    assert not is_usable(await node(kubelets, name))
+
+    await machines.fault(machine.id)
+    await until_usable(kubelets, [name], 90)
+    assert blocked(await node(kubelets, name)) is None
+
+
+async def test_nodes_that_join_while_nats_is_wiped_become_usable(
+    start: Start, join, kubelets: Kubelets, nats_server: NatsServer
+):
+    await start()
+    await until_usable(kubelets, await join(some_machines(3)))
+    await nats_server.kill()
+    names = await join(some_machines(5))
+    await nats_server.wipe()
+    await until_usable(kubelets, names)
+
+
+async def test_a_machine_that_changes_changes_its_node(
+    start: Start, join, kubelets: Kubelets, machines: Machines
+):
+    await start()
+    (machine,) = some_machines(1)
+    (name,) = await join([machine])
+    await until_usable(kubelets, [name])
+    platform = machine.platform
+    assert platform is not None
+    await machines.change(machine.id, platform=msgspec.structs.replace(platform, zone="z2"))
+
+    async def moved() -> bool:
+        labels = (await node(kubelets, name))["metadata"]["labels"]
+        return labels["topology.kubernetes.io/zone"] == "z2"
+
+    await until(moved, "in zone z2", 30)
+
+
+async def test_a_quiet_cluster_is_left_alone(
+    start: Start, join, kubelets: Kubelets, control_plane: ControlPlane
+):
+    await start()
+    names = await join(some_machines(3))
+    await until_usable(kubelets, names)
+    first = names[0]
+
+    async def nothing_pending() -> bool:
+        since = control_plane.audit_mark()
+        for name in names:  # a heartbeat changes nothing that we read
+            await kubelets.heartbeat(name)
+        await until(lambda: _heartbeats_seen(kubelets, first), "heartbeat stored")
+        ours = requests_of(control_plane, since)
+        return not any(verb in {"patch", "create"} and "node" in resource for _, verb, resource in ours)
+
+    await until(nothing_pending, "quiet")
+
+
+async def _heartbeats_seen(kubelets: Kubelets, name: str) -> bool:
+    leases = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
+    return (await kubelets.request("GET", f"{leases}/{name}")).status == 200
