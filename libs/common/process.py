@@ -150,7 +150,7 @@ class _Process:
                 observe=observe_kubernetes,
             )
         except KubeConfigError as error:
-            raise SettingsError(str(error)) from error
+            raise SettingsError(" ".join(str(error).split())) from error  # YAML's errors have several lines
 
     async def _open_bus(self) -> Bus:
         return await NatsBus.connect(

@@ -2,7 +2,6 @@
 
 import asyncio
 import sys
-import time
 from typing import Annotated, Literal
 
 import msgspec
@@ -18,7 +17,7 @@ class ProbeSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How the service behaves."""
 
     how: Annotated[
-        Literal["waits", "fails", "ends", "returns", "misconfigured", "clings", "blocks", "blocks_for_ever"],
+        Literal["waits", "fails", "ends", "returns", "misconfigured", "clings", "tells"],
         Flag("how", "What run() does.", "Probe"),
     ] = "waits"
     unready: Annotated[str, Flag("unready", "What problems() says.", "Probe")] = ""
@@ -45,8 +44,8 @@ class Probe:
                 raise SettingsError("--how=misconfigured cannot work")
             case "clings":
                 await _cling()
-            case "blocks" | "blocks_for_ever":
-                time.sleep(2.0 if self._settings.how == "blocks" else 3600)  # noqa: ASYNC251 - on purpose
+            case "tells":
+                print("modules:", *sorted(sys.modules), flush=True)  # noqa: T201 - the test reads it
         await asyncio.Event().wait()
 
     def problems(self) -> tuple[str, ...]:

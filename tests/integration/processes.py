@@ -1,0 +1,85 @@
+"""Real processes of ours and what they answer, for the tests of processes."""
+
+import asyncio
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import aiohttp
+
+from libs.testbed.children import Child, free_port
+from tests.bus_actors import eventually
+
+ROOT = Path(__file__).parents[2]
+NOWHERE = "nats://127.0.0.1:1"  # nobody may listen there
+
+
+class Process(NamedTuple):
+    """A running process and where its health is served."""
+
+    child: Child
+    port: int
+    session: aiohttp.ClientSession
+
+    async def get(self, path: str, *, scheme: str = "https", **headers: str) -> tuple[int, str, str]:
+        """Status, content type and text of an answer."""
+        url = f"{scheme}://127.0.0.1:{self.port}{path}"
+        async with self.session.get(url, ssl=False, headers=headers) as answer:
+            return answer.status, answer.headers["Content-Type"], await answer.text()
+
+    async def serves(self, scheme: str = "https") -> "Process":
+        """Return when health is served."""
+
+        async def answers() -> bool:
+            assert self.child.running, self.child.tail()
+            try:
+                return (await self.get("/livez", scheme=scheme))[0] == 200
+            except aiohttp.ClientConnectorError:
+                return False
+
+        await eventually(answers, "health is served")
+        return self
+
+    async def readyz(self) -> str:
+        """The verbose report."""
+        return (await self.get("/readyz?verbose"))[2]
+
+    def log_text(self) -> str:
+        """All that it has said so far."""
+        return self.child.log.read_text()
+
+    async def said(self, words: str) -> None:
+        """Return when it has said that."""
+        await eventually(lambda: words in self.log_text(), f"{words!r} in the log")
+
+    async def ends(self, seconds: float = 10) -> int:
+        """Its exit status."""
+        async with asyncio.timeout(seconds):
+            return await self.child.wait()
+
+    async def ends_after_sigterm(self) -> tuple[int, float]:
+        """Its exit status, and how many seconds it took."""
+        began = time.monotonic()
+        self.child.process.terminate()
+        return await self.ends(15), time.monotonic() - began
+
+
+@asynccontextmanager
+async def a_process(
+    run_dir: Path, module: str, *arguments: str, port: int | None = None, **environment: str
+) -> AsyncIterator[Process]:
+    """`python -m module arguments` with a port of its own, on NATS that is not there unless said."""
+    port = port or free_port()
+    run_dir = Path(tempfile.mkdtemp(dir=run_dir))  # a log of its own
+    clean = {"NATS_URL": NOWHERE, "KUBECONFIG": "", "TALOSCONFIG": "", "OTEL_EXPORTER_OTLP_ENDPOINT": ""}
+    command = [sys.executable, "-m", module, *arguments, f"--secure-port={port}"]
+    child = Child.start("process", command, run_dir, env=clean | {"PYTHONPATH": str(ROOT)} | environment)
+    try:
+        async with aiohttp.ClientSession() as session:
+            yield Process(child, port, session)
+    finally:
+        await child.kill()

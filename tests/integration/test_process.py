@@ -1,0 +1,223 @@
+"""A process from its first line to its exit status, with and without a world that works."""
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from libs.common.nats_bus import NatsBus
+from libs.testbed.nats_server import NatsServer
+from tests.bus_actors import MAX_BYTES, NODES, eventually
+from tests.integration.processes import ROOT, Process, a_process
+
+PROBE = "tests.integration.process_under_test"
+
+KUBECONFIG = """
+apiVersion: v1
+kind: Config
+current-context: here
+contexts: [{name: here, context: {cluster: here, user: me}}]
+clusters: [{name: here, cluster: {server: "https://127.0.0.1:1"}}]
+users: [{name: me, user: {token: secret}}]
+"""
+
+
+def refusal(*arguments: str, module: str = PROBE, **environment: str) -> tuple[int, str]:
+    """Exit status and stderr of a process that does not get far."""
+    ran = subprocess.run(
+        [sys.executable, "-m", module, *arguments],
+        cwd=ROOT,
+        env={**os.environ, "KUBECONFIG": "", "NATS_URL": "", **environment},
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    return ran.returncode, ran.stderr
+
+
+async def built(process: Process) -> str:
+    """The readiness report once the services are there."""
+    report = ""
+
+    async def all_there() -> bool:
+        nonlocal report
+        report = await process.readyz()
+        return "still starting" not in report
+
+    await process.serves()
+    await eventually(all_there, "the services are built")
+    return report
+
+
+async def test_without_nats_it_starts_says_why_it_is_not_ready_and_ends_well(tmp_path: Path):
+    async with a_process(tmp_path, PROBE, "metadata") as process:
+        report = await built(process)
+        assert report.startswith(
+            "[+]process ok\n[-]bus failed: NATS at nats://127.0.0.1:1: connection refused"
+        )
+        assert report.endswith("[+]metadata ok\nreadyz check failed\n")
+        status, _, short = await process.get("/readyz")
+        assert (status, "connection refused" in short) == (503, True)
+        assert await process.get("/livez") == (200, "text/plain; charset=utf-8", "ok")
+        assert await process.get("/healthz") == (200, "text/plain; charset=utf-8", "ok")
+        code, seconds = await process.ends_after_sigterm()
+        assert process.log_text().count("no connection to NATS") == 1, "an outage is told when it begins"
+    assert code == 0
+    assert seconds < 5
+
+
+async def test_with_nats_it_becomes_ready_and_an_unready_service_says_why(
+    tmp_path: Path, nats_server: NatsServer
+):
+    bus = await NatsBus.connect((nats_server.url,), service="watcher")
+    await bus.provision((NODES,), max_bytes=MAX_BYTES)
+    await bus.close()
+    async with a_process(tmp_path, PROBE, "metadata", NATS_URL=nats_server.url) as process:
+        await process.said("metadata ready\n")
+        assert await process.get("/readyz") == (200, "text/plain; charset=utf-8", "ok")
+        assert 'talosccm_nats_connected{service="metadata"} 1.0' in (await process.get("/metrics"))[2]
+        assert (await process.ends_after_sigterm())[0] == 0
+    arguments = ("metadata", "--unready", "no certificate yet", "--secure-serving=false")
+    async with a_process(tmp_path, PROBE, *arguments, NATS_URL=nats_server.url) as process:
+        await process.serves("http")
+        await eventually(lambda: _unready(process), "its reason is told")
+        assert (await process.ends_after_sigterm())[0] == 0
+
+
+async def _unready(process: Process) -> bool:
+    status, _, report = await process.get("/readyz", scheme="http")
+    return status == 503 and "[-]metadata failed: no certificate yet\n" in report and "[+]bus ok" in report
+
+
+async def test_metrics_come_as_text_and_as_openmetrics(tmp_path: Path):
+    async with a_process(tmp_path, PROBE, "metadata") as process:
+        await process.serves()
+        _, plain, text = await process.get("/metrics", Accept="text/plain")
+        _, open_metrics, modern = await process.get(
+            "/metrics", Accept="application/openmetrics-text; version=1.0.0"
+        )
+    assert plain.startswith("text/plain")
+    assert open_metrics.startswith("application/openmetrics-text")
+    assert modern.endswith("# EOF\n")
+    assert "talosccm_event_loop_lag_seconds_bucket" in text
+    assert "process_resident_memory_bytes" in text
+    assert "_created" not in text
+
+
+@pytest.mark.parametrize(
+    ("how", "code", "words", "traceback"),
+    [
+        ("fails", 1, "the flux is not compensated", True),
+        ("ends", 1, "the Lease was lost to node-2", False),
+        ("returns", 1, "a service ended though nobody told it to", False),
+        ("misconfigured", 2, "probe: --how=misconfigured cannot work", False),
+    ],
+)
+async def test_a_service_that_ends_by_itself_ends_the_process(
+    tmp_path: Path, how: str, code: int, words: str, traceback: bool
+):
+    async with a_process(tmp_path, PROBE, "metadata", "--how", how) as process:
+        assert await process.ends() == code
+        log = process.log_text()
+    assert words in log
+    assert ("Traceback" in log) is traceback
+
+
+async def test_the_services_beside_a_failing_one_are_ended_in_order(tmp_path: Path):
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(KUBECONFIG)
+    async with a_process(tmp_path, PROBE, "both", "--how=fails", f"--kubeconfig={kubeconfig}") as process:
+        assert await process.ends() == 1
+        assert process.log_text().count("a service failed, and the process with it") == 2
+
+
+async def test_a_second_signal_ends_it_at_once(tmp_path: Path):
+    async with a_process(tmp_path, PROBE, "metadata", "--how=clings") as process:
+        await built(process)
+        process.child.process.terminate()
+        await process.said("clinging")
+        assert "[-]process failed: ending" in await process.readyz(), "not ready while it ends"
+        code, seconds = await process.ends_after_sigterm()
+    assert code == 128 + 15
+    assert seconds < 2
+
+
+async def test_a_collector_that_swallows_everything_does_not_delay_the_end(tmp_path: Path):
+    with socket.create_server(("127.0.0.1", 0)) as black_hole:
+        endpoint = f"http://127.0.0.1:{black_hole.getsockname()[1]}"
+        async with a_process(tmp_path, PROBE, "metadata", OTEL_EXPORTER_OTLP_ENDPOINT=endpoint) as process:
+            await built(process)
+            code, seconds = await process.ends_after_sigterm()
+    assert code == 0
+    assert seconds < 5
+
+
+async def test_metadata_never_loads_a_kubernetes_client_and_nobody_loads_what_is_off(tmp_path: Path):
+    async with a_process(tmp_path, PROBE, "metadata", "--how=tells") as process:
+        await process.said("modules: ")
+        (line,) = [line for line in process.log_text().splitlines() if line.startswith("modules: ")]
+        loaded = {name.split(".")[0] for name in line.split()}
+        assert not loaded & {"kubernetes_asyncio", "opentelemetry", "requests", "grpclib"}
+        assert "libs.common.kube_api" not in line.split()
+        assert "libs.common.nats_bus" in line.split()
+
+
+# ---- what ends with one clear line and status 2
+
+
+def test_every_mistake_of_the_command_line_is_one_line():
+    code, told = refusal("metadata", "--kubconfig=/x", "--v=loud")
+    assert code == 2
+    assert told.splitlines() == [
+        "probe: unknown flag --kubconfig, did you mean --kubeconfig?",
+        'probe: --v: "loud" is not a whole number',
+    ]
+
+
+def test_a_kubeconfig_that_cannot_be_used_is_named(tmp_path: Path):
+    broken = tmp_path / "broken"
+    broken.write_text("clusters: [")
+    for file, arguments, environment in (
+        (tmp_path / "absent", ["--kubeconfig", str(tmp_path / "absent")], {}),
+        (broken, ["--kubeconfig", str(broken)], {}),
+        (broken, [], {"KUBECONFIG": str(broken)}),
+    ):
+        code, told = refusal("labeler", "--secure-port=0", *arguments, **environment)
+        last = told.splitlines()[-1]
+        assert code == 2, told
+        assert last.startswith("probe: ")
+        assert str(file) in last
+        assert "Traceback" not in told
+
+
+def test_a_port_that_is_taken_is_named():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        code, told = refusal("metadata", "--bind-address=127.0.0.1", f"--secure-port={port}")
+    assert code == 2
+    assert f"probe: --secure-port: cannot listen on 127.0.0.1:{port}: " in told
+
+
+def test_a_serving_certificate_that_cannot_be_used_is_named(tmp_path: Path):
+    nonsense = tmp_path / "tls.crt"
+    nonsense.write_text("nonsense")
+    code, told = refusal("metadata", f"--tls-cert-file={nonsense}", f"--tls-private-key-file={nonsense}")
+    assert code == 2
+    assert f"--tls-cert-file {nonsense}" in told
+
+
+def test_help_goes_to_stdout_and_is_no_mistake():
+    ran = subprocess.run(
+        [sys.executable, "-m", PROBE, "metadata", "--help"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=30,
+    )
+    assert ran.stdout.startswith("Usage: probe [flags]\n")
+    assert "--how waits|fails|ends|returns|misconfigured|clings|tells" in ran.stdout
