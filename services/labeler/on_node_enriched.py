@@ -15,7 +15,6 @@ from services.labeler.decisions import Decisions
 from services.labeler.freshest import freshest
 from services.labeler.node_api import NodeApi
 from services.labeler.plan import Global, Plan, plan_node, plan_unreachable
-from services.labeler.told import Told
 from services.labeler.waiting import WaitingNodes
 
 
@@ -29,7 +28,6 @@ class OnNodeEnriched:
         table: FlowTable,
         nodes: NodeApi,
         decisions: Decisions,
-        told: Told,
         waiting: WaitingNodes,
         config: Global,
         paused: Callable[[], str],
@@ -39,7 +37,6 @@ class OnNodeEnriched:
         self._table = table
         self._nodes = nodes
         self._decisions = decisions
-        self._told = told
         self._waiting = waiting
         self._config = config
         self._paused = paused
@@ -54,7 +51,6 @@ class OnNodeEnriched:
             telemetry.annotate(outcome="superseded", reason=outdated)
             return
         if isinstance(event, EnrichedNodeGone):
-            self._told.forget(event.name)
             telemetry.annotate(outcome="gone")
             return
         reason = self._paused()

@@ -1,6 +1,6 @@
 """Which Nodes are ours to initialise: those of Talos machines, and of no other cloud controller manager."""
 
-from libs.common.machine import PlatformMetadata
+from libs.common.machine import PlatformMetadata, metadata_incomplete
 from libs.common.node import Node
 from services.labeler.provider_id import OUR_SCHEME, reported_provider_id, scheme_of
 
@@ -25,5 +25,7 @@ def _why_foreign(existing: str, platform: PlatformMetadata | None) -> str:
     reported = reported_provider_id(platform)
     if scheme_of(existing) == scheme_of(reported) and reported:
         return ""
+    if not reported and metadata_incomplete(platform):
+        return ""  # a machine that has just booted: nothing is written before its cloud has answered
     says = f"{reported!r}" if reported else "none"
     return f"its providerID {existing!r} belongs to another cloud controller manager (Talos reports {says})"

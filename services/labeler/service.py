@@ -4,7 +4,7 @@ import asyncio
 from typing import Final
 
 from libs.common.bus import Message
-from libs.common.events import Leading
+from libs.common.events import Leading, NodeGone
 from libs.common.flow_table import FlowTable
 from libs.common.handling import Handling
 from libs.common.service import Parts, Run
@@ -32,7 +32,7 @@ class LabelerService:
         self._led = asyncio.Event()
         self._waiting = WaitingNodes()
         self._table = FlowTable(clock=parts.monotonic, on_message=self._heard, on_void=self._waiting.clear)
-        told = Told()
+        self._told = told = Told()
         dry = settings.observe_only
         nodes = NodeApi(parts.kubernetes(), told, now=parts.now, observe_only=dry)
         decisions = Decisions(parts.bus, told, now=parts.now, observe_only=dry)
@@ -41,7 +41,6 @@ class LabelerService:
             table=self._table,
             nodes=nodes,
             decisions=decisions,
-            told=told,
             waiting=self._waiting,
             config=settings.config,
             paused=self._paused,
@@ -83,6 +82,8 @@ class LabelerService:
 
     def _heard(self, message: Message) -> None:
         self._waiting.heard(message.event, self._parts.monotonic())
+        if isinstance(message.event, NodeGone):
+            self._told.forget(message.event.name)
         if isinstance(message.event, Leading) or self._settings.observe_only:
             self._led.set()
 

@@ -1,6 +1,7 @@
 """providerID: native where there is a native one, never a guess that could not be taken back."""
 
 from datetime import timedelta
+from typing import Any
 
 import msgspec
 import pytest
@@ -30,7 +31,8 @@ def test_every_platform_gives_the_provider_id_that_its_native_controllers_know(c
 @pytest.mark.parametrize("platform", sorted(NATIVE_PROVIDER_ID))
 def test_a_platform_with_a_native_provider_id_never_gets_a_fallback(platform: str):
     long_after = NOW + timedelta(days=30)
-    for metadata in ({}, {"instance_id": "i-1", "region": "r", "zone": "z", "hostname": "h"}):
+    partial: dict[str, Any] = {"instance_id": "i-1", "region": "r", "zone": "z", "hostname": "h"}
+    for metadata in ({}, partial):
         plan = plan_node(
             a_node(), some_facts(platform=platform, looked_at=long_after, **metadata), "nodename", Global()
         )

@@ -1,0 +1,272 @@
+"""Why a Node waits: said for each kind of trouble, apart from the others, and once where all share it."""
+
+from datetime import timedelta
+from typing import get_args
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from libs.common.events import Decided, NodeUnreachable
+from libs.common.machine import FaultKind, MachineFault
+from libs.common.node import CONDITION_BLOCKED, NodeCondition
+from services.labeler.blocked import REASON_OF_FAULT, by_fault, condition, says_so_already
+from services.labeler.freshest import freshest
+from services.labeler.outage import MANY, outage
+from services.labeler.plan import AS_IT_SHOULD_BE, Global, Notice, plan_unreachable
+from services.labeler.told import Told
+from services.labeler.waiting import NO_FACTS_AFTER_SECONDS, WaitingNodes, why_blocked
+from services.labeler.watch_waiting import PASS_SECONDS, SAID_WITHIN_SECONDS
+from tests.builders import INCARNATION, NOW, a_message, a_node, enriched, gone, observed, some_facts
+
+FAULT = MachineFault(
+    kind="refused", step="connect", endpoint="10.0.0.1:50000 for 10.0.0.5", message="connection refused"
+)
+
+
+def unreachable(node=None, *, fault=FAULT, last_known=None, attempt=1) -> NodeUnreachable:
+    return NodeUnreachable(
+        incarnation=INCARNATION,
+        observed_sequence=1,
+        node=node or a_node(),
+        fault=fault,
+        last_known=last_known,
+        attempt=attempt,
+        retry_at=NOW + timedelta(seconds=attempt),
+        observed_at=NOW,
+        enriched_at=NOW,
+    )
+
+
+# ---- reasons
+
+
+def test_every_kind_of_fault_has_a_reason_of_its_own():
+    assert set(REASON_OF_FAULT) == set(get_args(FaultKind))
+    assert len(set(REASON_OF_FAULT.values())) == len(REASON_OF_FAULT)
+    assert all(reason.isalnum() and reason[0].isupper() for reason in REASON_OF_FAULT.values())
+
+
+def test_the_text_names_step_endpoint_and_retry_policy():
+    message = by_fault(FAULT).message
+    assert message == (
+        "connect at 10.0.0.1:50000 for 10.0.0.5: connection refused; "
+        "retried for ever, with back-off up to 60 s"
+    )
+
+
+def test_a_text_from_a_machine_is_bounded():
+    assert len(by_fault(msgspec.structs.replace(FAULT, message="x" * 5000)).message) <= 1024
+
+
+def test_a_node_that_says_so_already_is_recognised_by_the_reason_alone():
+    blocked = by_fault(FAULT)
+    node = a_node(conditions=(condition(msgspec.structs.replace(blocked, message="another try")),))
+    assert says_so_already(node, blocked)
+    assert not says_so_already(a_node(), blocked)
+    other = NodeCondition(type=CONDITION_BLOCKED, status="True", reason="TalosTimeout")
+    assert not says_so_already(a_node(conditions=(other,)), blocked)
+
+
+# ---- a machine that gives no facts
+
+
+def test_a_joining_node_whose_machine_does_not_answer_is_blocked():
+    plan = plan_unreachable(a_node(), unreachable())
+    assert plan.outcome == "blocked"
+    assert plan.blocked is not None
+    assert plan.blocked.reason == "TalosUnreachable"
+
+
+def test_an_initialized_node_whose_machine_does_not_answer_is_left_as_it_is():
+    plan = plan_unreachable(a_node(taints=()), unreachable())
+    assert (plan.outcome, plan.blocked, plan.writes) == ("unchanged", None, ())
+    assert "connection refused" in plan.reason
+
+
+def test_what_is_not_ours_is_not_blocked_by_us():
+    assert plan_unreachable(a_node(ip=""), unreachable()).outcome == "not-ours"
+    assert plan_unreachable(a_node(provider_id="kind://x"), unreachable()).outcome == "not-ours"
+
+
+def test_the_last_known_facts_say_whose_a_node_is():
+    known = some_facts(platform="hcloud", provider_id="hcloud://7")
+    node = a_node(provider_id="hcloud://7")
+    assert plan_unreachable(node, unreachable(node)).outcome == "not-ours"
+    assert plan_unreachable(node, unreachable(node, last_known=known)).outcome == "blocked"
+
+
+# ---- why a node waits
+
+
+def why(node, event, *, waited=0.0, failed_write=""):
+    found = why_blocked(node, event, Global(), waited_seconds=waited, failed_write=failed_write)
+    return found.reason if found else None
+
+
+@pytest.mark.parametrize(
+    ("node", "event", "waited", "reason"),
+    [
+        (a_node(), None, 19.9, None),
+        (a_node(), None, 20.0, "NoFactsYet"),
+        (a_node(taints=()), None, 99.0, None),
+        (a_node(ip=""), None, 99.0, None),
+        (a_node(provider_id="kind://x"), None, 99.0, None),
+        (a_node(), unreachable(), 0.0, "TalosUnreachable"),
+        (a_node(taints=()), unreachable(), 99.0, None),
+        (a_node(uid="new"), unreachable(), 0.0, None),
+        (a_node(uid="new"), unreachable(), 20.0, "NoFactsYet"),
+        (a_node(), enriched(a_node(), some_facts()), 99.0, None),
+        (a_node(), enriched(a_node(), some_facts(platform="aws")), 0.0, "WaitingForPlatformMetadata"),
+        (a_node(uid="new"), enriched(a_node(), some_facts()), 20.0, "NoFactsYet"),
+    ],
+)
+def test_a_node_waits_for_what_is_known_to_block_it(node, event, waited, reason):
+    assert why(node, event, waited=waited) == reason
+
+
+def test_a_node_that_kubernetes_does_not_let_us_write_says_so():
+    event = enriched(a_node(), some_facts())
+    found = why_blocked(a_node(), event, Global(), waited_seconds=0.0, failed_write="403 Forbidden: no")
+    assert found is not None
+    assert found.reason == "NodeWriteFailed"
+    assert "403 Forbidden: no" in found.message
+
+
+def test_nodes_wait_from_when_they_are_first_seen_until_they_are_initialized():
+    waiting = WaitingNodes()
+    waiting.heard(observed(a_node("a")), 1.0)
+    waiting.heard(observed(a_node("a", resource_version="101", labels={"x": "y"})), 5.0)
+    waiting.heard(observed(a_node("b")), 2.0)
+    waiting.heard(observed(a_node("ready", taints=())), 2.0)
+    assert {name: each.since for name, each in waiting.by_name.items()} == {"a": 1.0, "b": 2.0}
+    waiting.heard(observed(a_node("a", uid="uid-2")), 7.0)
+    waiting.heard(gone(a_node("b")), 7.0)
+    assert {name: each.since for name, each in waiting.by_name.items()} == {"a": 7.0}
+    waiting.heard(observed(a_node("a", uid="uid-2", taints=())), 8.0)
+    assert not waiting.by_name
+
+
+def test_a_failed_write_is_kept_for_the_node_that_it_was_meant_for_until_one_succeeds():
+    waiting = WaitingNodes()
+    waiting.heard(observed(a_node("a")), 1.0)
+    waiting.write_failed("a", "another", "no")
+    assert waiting.by_name["a"].failed_write == ""
+    waiting.write_failed("a", "uid-1", "no")
+    assert waiting.by_name["a"].failed_write == "no"
+    waiting.written("a")
+    assert waiting.by_name["a"].failed_write == ""
+
+
+# ---- outages
+
+
+@pytest.mark.parametrize(
+    ("blocked", "waiting", "is_one"),
+    [
+        ({}, 0, False),
+        (dict.fromkeys(range(MANY), "A"), MANY, False),
+        (dict.fromkeys(range(MANY + 1), "A"), MANY + 1, True),
+        (dict.fromkeys(range(11), "A"), 21, True),
+        (dict.fromkeys(range(11), "A"), 22, False),
+        (dict.fromkeys(range(6), "A") | dict.fromkeys(range(6, 12), "B"), 12, False),
+        (dict.fromkeys(range(11), "A") | dict.fromkeys(range(11, 20), "B"), 20, True),
+    ],
+)
+def test_trouble_of_more_than_ten_and_more_than_half_is_an_outage(blocked, waiting, is_one):
+    found = outage({f"node-{number:02}": reason for number, reason in blocked.items()}, waiting)
+    assert (found is not None) is is_one
+    if found:
+        assert (found.reason, found.first) == ("A", "node-00")
+
+
+@given(st.dictionaries(st.text("ab", max_size=5), st.sampled_from("XYZ"), max_size=60), st.integers(0, 20))
+def test_an_outage_is_told_of_a_node_that_has_it(reasons: dict[str, str], more: int):
+    found = outage(reasons, len(reasons) + more)
+    if found:
+        assert reasons[found.first] == found.reason
+        assert found.nodes == sum(reason == found.reason for reason in reasons.values())
+        assert str(found).startswith(found.reason)
+
+
+# ---- the freshest view
+
+
+def test_a_later_observation_of_the_same_node_is_planned_on():
+    event = enriched(a_node(), some_facts(), observed_sequence=5)
+    later = a_node(resource_version="101", taints=())
+    assert freshest(event, a_message(observed(later), sequence=6)) is later
+
+
+@pytest.mark.parametrize("sequence", [3, 5])
+def test_an_earlier_or_the_same_observation_adds_nothing(sequence: int):
+    event = enriched(a_node(), some_facts(), observed_sequence=5)
+    assert freshest(event, a_message(observed(a_node(labels={"o": "ld"})), sequence=sequence)) is event.node
+    assert freshest(event, a_message(gone(a_node()), sequence=sequence)) is event.node
+    assert freshest(event, None) is event.node
+
+
+def test_a_node_that_is_gone_or_another_one_by_now_has_no_view():
+    event = enriched(a_node(), some_facts(), observed_sequence=5)
+    assert freshest(event, a_message(gone(a_node()), sequence=6)) is None
+    assert freshest(event, a_message(observed(a_node(uid="uid-2")), sequence=6)) is None
+
+
+# ---- what has been told
+
+
+def decided(outcome="initialized", reason="r", uid="uid-1", **fields) -> Decided:
+    return Decided(
+        service="labeler", kind="node", name="web-1", uid=uid, outcome=outcome, reason=reason,
+        decided_at=NOW, **fields,
+    )  # fmt: skip
+
+
+def test_a_decision_is_news_once():
+    told = Told()
+    assert told.is_news(decided())
+    told.decided(decided())
+    later = msgspec.structs.replace(decided(), decided_at=NOW + timedelta(hours=1))
+    assert not told.is_news(later)
+    assert told.is_news(decided(reason="another"))
+    assert told.is_news(decided(uid="uid-2"))
+
+
+def test_our_own_write_that_comes_back_is_no_news():
+    told = Told()
+    told.decided(decided())
+    assert not told.is_news(decided("unchanged", AS_IT_SHOULD_BE))
+    told.decided(decided("blocked", "no"))
+    assert told.is_news(decided("unchanged", AS_IT_SHOULD_BE))
+
+
+def test_a_machine_that_falls_silent_is_news_and_so_is_its_return():
+    told = Told()
+    silent = decided("unchanged", "left as it is: connection refused")
+    told.decided(decided())
+    assert told.is_news(silent)
+    told.decided(silent)
+    assert not told.is_news(silent)
+    assert told.is_news(decided("unchanged", AS_IT_SHOULD_BE))
+
+
+def test_the_next_try_of_a_blocked_node_is_news():
+    told = Told()
+    told.decided(decided("blocked", next_look_at=NOW))
+    assert told.is_news(decided("blocked", next_look_at=NOW + timedelta(seconds=1)))
+
+
+def test_a_notice_is_given_once_to_each_node():
+    told = Told()
+    notice, other = Notice(reason="A", message="m"), Notice(reason="A", message="n")
+    told.said("web-1", "uid-1", notice)
+    assert told.unsaid("web-1", "uid-1", (notice, other)) == (other,)
+    assert told.unsaid("web-1", "uid-2", (notice, other)) == (notice, other)
+    told.said("web-1", "uid-1", notice)
+    told.forget("web-1")
+    assert told.unsaid("web-1", "uid-1", (notice,)) == (notice,)
+
+
+def test_silence_is_told_within_thirty_seconds():
+    assert NO_FACTS_AFTER_SECONDS + SAID_WITHIN_SECONDS + PASS_SECONDS < 30.0
