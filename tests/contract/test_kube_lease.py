@@ -1,0 +1,217 @@
+"""A Lease on the real kube-apiserver: one holder at a time, a count of holders, and a quick handover."""
+
+from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from libs.common.kube_api import KubeApi
+from libs.common.kube_config import load_kube_config
+from libs.common.kube_errors import NotFound
+from libs.common.kube_lock import Held, LeaseLock, NotHeld
+from libs.testbed.control_plane.cluster import ControlPlane
+from libs.testbed.kubelets import Kubelets
+
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
+
+
+class Clock:
+    """A monotonic clock that moves when told."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+async def api(control_plane: ControlPlane) -> AsyncIterator[KubeApi]:
+    made = KubeApi(load_kube_config(control_plane.kubeconfig(), {}), user_agent="talos-ccm/test")
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+async def name(request: pytest.FixtureRequest, kubelets: Kubelets) -> AsyncIterator[str]:
+    made = f"lease-{abs(hash(request.node.name)) % 10**12}"
+    yield made
+    await kubelets.request("DELETE", f"{LEASES}/{made}")
+
+
+@pytest.fixture
+def lock(api: KubeApi, name: str) -> Callable[..., LeaseLock]:
+    def make(identity: str, clock: Clock, **options: Any) -> LeaseLock:
+        return LeaseLock(
+            api,
+            namespace="kube-system",
+            name=name,
+            identity=identity,
+            now=lambda: datetime.now(UTC),
+            clock=clock,
+            **options,
+        )
+
+    return make
+
+
+MakeLock = Callable[..., LeaseLock]
+
+
+async def test_the_first_creates_it_and_the_second_waits(lock: MakeLock):
+    clock = Clock()
+    first, second = lock("one", clock), lock("two", clock)
+    assert await first.try_hold() == Held(transitions=0, fresh=True)
+    assert await second.try_hold() == NotHeld(holder="one", seconds=15.0)
+    assert (first.leading, second.leading) == (True, False)
+
+
+async def test_a_holder_that_renews_keeps_it_for_ever(lock: MakeLock):
+    clock = Clock()
+    first, second = lock("one", clock), lock("two", clock)
+    await first.try_hold()
+    for _ in range(20):
+        clock.now += 2.0
+        assert await first.try_hold() == Held(transitions=0, fresh=False)
+        assert isinstance(await second.try_hold(), NotHeld)
+
+
+async def test_a_renewal_is_one_request(lock: MakeLock, control_plane: ControlPlane, name: str):
+    clock = Clock()
+    first = lock("one", clock)
+    await first.try_hold()
+    mark = control_plane.audit_mark()
+    await first.try_hold()
+    counted = control_plane.audit_counts(mark)
+    ours = {k.verb: n for k, n in counted.items() if k.resource == "leases" and k.user == "admin"}
+    assert ours == {"update": 1}
+
+
+async def test_a_dead_holders_lease_is_taken_after_its_duration_and_counts_one_more_holder(lock: MakeLock):
+    clock = Clock()
+    first, second = lock("one", clock), lock("two", clock)
+    await first.try_hold()
+    await second.try_hold()
+    clock.now += 14.9
+    assert isinstance(await second.try_hold(), NotHeld)
+    clock.now += 0.2
+    assert await second.try_hold() == Held(transitions=1, fresh=True)
+
+
+async def test_whoever_cannot_renew_stops_leading_before_anybody_may_take_over(lock: MakeLock):
+    clock = Clock()
+    first, second = lock("one", clock), lock("two", clock)
+    await first.try_hold()
+    await second.try_hold()
+    until = first.leading_until
+    assert until == clock.now + 10.0
+    clock.now = until
+    assert not first.leading
+    assert isinstance(await second.try_hold(), NotHeld)
+
+
+async def test_a_holder_that_comes_back_to_its_own_lease_leads_anew_and_says_so(lock: MakeLock):
+    clock = Clock()
+    first = lock("one", clock)
+    await first.try_hold()
+    clock.now += 60.0
+    assert await first.try_hold() == Held(transitions=0, fresh=True)
+    assert first.leading
+
+
+async def test_a_former_holder_that_was_replaced_learns_it_at_once(lock: MakeLock):
+    clock = Clock()
+    first, second = lock("one", clock), lock("two", clock)
+    await first.try_hold()
+    await second.try_hold()
+    clock.now += 16.0
+    await second.try_hold()
+    assert await first.try_hold() == NotHeld(holder="two", seconds=15.0)
+    assert not first.leading
+
+
+async def test_a_renewal_whose_answer_was_lost_does_not_cost_the_lead(
+    lock: MakeLock, api: KubeApi, name: str
+):
+    clock = Clock()
+    first = lock("one", clock)
+    await first.try_hold()
+    written = await api.get_lease("kube-system", name)  # as if our own update had arrived after all
+    spec = written.document["spec"] | {"renewTime": "2026-03-01T12:00:00.000000Z"}
+    await api.update_lease("kube-system", name, written.document | {"spec": spec})
+    clock.now += 2.0
+    assert await first.try_hold() == Held(transitions=0, fresh=False)
+
+
+async def test_a_released_lease_goes_to_the_next_one_at_once(lock: MakeLock):
+    clock = Clock()
+    first, second = lock("one", clock), lock("two", clock)
+    await first.try_hold()
+    await second.try_hold()
+    assert await first.release()
+    assert not first.leading
+    assert await second.try_hold() == Held(transitions=1, fresh=True)
+
+
+async def test_a_release_never_takes_the_lease_from_another(lock: MakeLock):
+    clock = Clock()
+    first, second = lock("one", clock), lock("two", clock)
+    await first.try_hold()
+    await second.try_hold()
+    clock.now += 16.0
+    await second.try_hold()
+    assert not await first.release()
+    assert await second.try_hold() == Held(transitions=1, fresh=False)
+    assert not await lock("three", clock).release()
+
+
+async def test_a_release_after_a_renewal_that_nobody_waited_for_still_releases(
+    lock: MakeLock, api: KubeApi, name: str
+):
+    clock = Clock()
+    first = lock("one", clock)
+    await first.try_hold()
+    written = await api.get_lease("kube-system", name)
+    await api.update_lease(
+        "kube-system",
+        name,
+        written.document | {"metadata": written.document["metadata"] | {"labels": {"x": "y"}}},
+    )
+    assert await first.release()
+    assert (await api.get_lease("kube-system", name)).holder == ""
+
+
+async def test_a_lease_that_somebody_deleted_is_made_again(
+    lock: MakeLock, kubelets: Kubelets, name: str, api: KubeApi
+):
+    clock = Clock()
+    first = lock("one", clock)
+    await first.try_hold()
+    await kubelets.request("DELETE", f"{LEASES}/{name}")
+    with pytest.raises(NotFound):
+        await api.get_lease("kube-system", name)
+    assert await first.try_hold() == Held(transitions=0, fresh=False)
+
+
+async def test_labels_that_a_person_put_on_the_lease_survive_us(
+    lock: MakeLock, kubelets: Kubelets, name: str
+):
+    clock = Clock()
+    first = lock("one", clock)
+    await first.try_hold()
+    await kubelets.request(
+        "PATCH",
+        f"{LEASES}/{name}",
+        body={"metadata": {"labels": {"team": "ops"}}},
+        content_type="application/merge-patch+json",
+    )
+    await first.try_hold()
+    await first.release()
+    found = await kubelets.request("GET", f"{LEASES}/{name}")
+    assert found.body["metadata"]["labels"] == {"team": "ops"}
+
+
+def test_a_renew_deadline_that_would_let_two_lead_is_refused(lock: MakeLock):
+    with pytest.raises(ValueError, match="must be shorter than the lease duration"):
+        lock("one", Clock(), duration_seconds=10, renew_deadline_seconds=10.0)
