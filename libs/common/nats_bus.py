@@ -121,8 +121,9 @@ class NatsBus:
         except StreamFull:
             self._refused_bytes = len(subject) + len(payload)
             raise
-        except NoStream as error:
-            self._lost_stream(error)
+        except NoStream:
+            # On a cluster also while the stream has no leader: whether it is gone, its description tells.
+            self._look_now.set()
             raise
         finally:
             self._outstanding.release()

@@ -103,10 +103,10 @@ class Consumption:
     def _deliver(self, raw: Msg) -> None:
         delivery = delivery_of(raw)
         key = (delivery.sequence, delivery.at_nanoseconds)
-        if self._closing:
-            self._handling[key] = asyncio.create_task(self._hand_back(key, raw.reply))
-        elif key in self._handling:
+        if key in self._handling:
             self._replies[key] = raw.reply  # our marks did not get through for a while; it is still in hand
+        elif self._closing:
+            self._handling[key] = asyncio.create_task(self._hand_back(key, raw.reply))
         else:
             message = message_of(raw, delivery)
             self._link.hooks.delivered(self._durable.name, message)

@@ -7,11 +7,12 @@ import nkeys  # type: ignore[import-untyped]
 import pytest
 
 from libs.common.bus import BusError, Hooks
+from libs.common.delivery import PutAside
 from libs.common.nats_bus import NatsBus
-from libs.common.subjects import ENRICHED_NODE
+from libs.common.subjects import DEAD, ENRICHED_NODE, FLOW
 from libs.testbed.nats_server import NatsServer
 from libs.testbed.pki import Authority
-from tests.bus_actors import MAX_BYTES, NODES, a_word, eventually
+from tests.bus_actors import MAX_BYTES, NODES, Recorder, Worker, a_word, doing, eventually
 from tests.integration.conftest import QUICK, ConnectBus
 
 # Test keys of nkeys' own kind, made for these tests only.
@@ -67,6 +68,54 @@ async def test_a_refused_publish_fails_at_once_is_counted_and_shown(
     assert ENRICHED_NODE in violations[0]
     assert any("does not permit" in problem for problem in metadata.problems())
     await watcher.publish(a_word())
+
+
+async def test_these_rights_are_all_that_following_consuming_and_deciding_need(
+    nats_server: NatsServer, connect_bus: ConnectBus, tmp_path: Path
+):
+    seeds = {service: seed_file(tmp_path, service) for service in SEEDS}
+    public = {
+        service: nkeys.from_seed(bytearray(path.read_bytes())).public_key.decode()
+        for service, path in seeds.items()
+    }
+    nats_server.configure(f"""
+    authorization {{ users: [
+      {{ nkey: {public["watcher"]}, permissions: {{
+          publish: ["talosccm.v1.flow.>", "$JS.API.STREAM.INFO.TALOSCCM", "$JS.API.STREAM.CREATE.TALOSCCM",
+                    "$JS.API.STREAM.UPDATE.TALOSCCM", "$JS.API.CONSUMER.INFO.TALOSCCM.*",
+                    "$JS.API.CONSUMER.CREATE.TALOSCCM.>", "$JS.API.CONSUMER.DELETE.TALOSCCM.*",
+                    "$JS.API.DIRECT.GET.TALOSCCM.>"]
+          subscribe: ["_INBOX_watcher.>"] }} }},
+      {{ nkey: {public["metadata"]}, permissions: {{
+          publish: ["talosccm.v1.decided.metadata.>", "talosccm.v1.dead.metadata.>",
+                    "$JS.API.STREAM.INFO.TALOSCCM", "$JS.API.DIRECT.GET.TALOSCCM.>",
+                    "$JS.API.CONSUMER.CREATE.TALOSCCM.*.talosccm.v1.flow.>",
+                    "$JS.API.CONSUMER.DELETE.TALOSCCM.*", "$JS.API.CONSUMER.MSG.NEXT.TALOSCCM.*",
+                    "$JS.API.CONSUMER.INFO.TALOSCCM.labeler-nodes", "$JS.ACK.TALOSCCM.labeler-nodes.>"]
+          subscribe: ["_INBOX_metadata.>"] }} }}
+    ] }}
+    """)
+    await nats_server.restart()
+    violations: list[str] = []
+    hooks = Hooks(permission_violation=violations.append)
+    watcher = await connect_bus("watcher", nkey_seed_file=seeds["watcher"], hooks=hooks)
+    await watcher.provision((NODES,), max_bytes=MAX_BYTES)
+    metadata = await connect_bus("metadata", nkey_seed_file=seeds["metadata"], hooks=hooks)
+    worker, recorder = Worker(lambda message: PutAside("to see the letter")), Recorder()
+    async with (
+        worker.consuming(metadata),
+        doing(metadata.follow("flow", f"{FLOW}.>", recorder)),
+    ):
+        await watcher.publish(a_word())
+        await eventually(lambda: len(recorder.messages) == 1)
+
+        async def letter_written() -> bool:
+            return await metadata.last(f"{DEAD}.metadata.node.web-1") is not None
+
+        await eventually(letter_written)
+    await watcher.provision((NODES,), max_bytes=2 * MAX_BYTES)
+    assert violations == []
+    assert metadata.problems() == ()
 
 
 async def test_an_unknown_key_is_told(guarded: NatsServer, connect_bus: ConnectBus, tmp_path: Path):
