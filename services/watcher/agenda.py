@@ -1,0 +1,85 @@
+"""Which nodes are still to be looked at and said: one flight per name, the latest wish wins."""
+
+from collections.abc import Collection
+
+import msgspec
+
+
+class Errand(msgspec.Struct, frozen=True):
+    """One look at one name; `anyway` = to be said although nothing changed."""
+
+    name: str
+    anyway: bool
+
+
+class Agenda:
+    """A queue of names, never of versions: whoever takes a name looks at how the node is by then.
+
+    A name is in flight at most once; wished for meanwhile it gets exactly one more turn afterwards. So the
+    messages of one subject leave in order, and a node that changes quickly is said as often as we can, not
+    as often as it changes.
+    """
+
+    def __init__(self, *, in_flight: int) -> None:
+        self._limit = in_flight
+        self._wanted: dict[str, bool] = {}  # in the order of arrival
+        self._flying: dict[str, bool] = {}
+        self._again: dict[str, bool] = {}  # wished for while in flight
+        self._parked: dict[str, bool] = {}  # failed; their turn comes with `retry`, or with news
+        self._failures: dict[str, int] = {}
+        self._outstanding: set[str] = set()
+
+    @property
+    def round_complete(self) -> bool:
+        """Whether every name of the round that began last has been dealt with."""
+        return not self._outstanding
+
+    @property
+    def waiting(self) -> int:
+        """How many names wait for their turn, those that failed included."""
+        return len(self._wanted) + len(self._again) + len(self._parked)
+
+    def begin_round(self, names: Collection[str]) -> None:
+        """All of these are to be said anyway. Earlier failures are forgotten: the world is another one."""
+        self._outstanding = set(names)
+        self._failures.clear()
+        for name in names:
+            self.want(name, anyway=True)
+        for name in list(self._parked):
+            self.want(name)
+
+    def want(self, name: str, *, anyway: bool = False) -> None:
+        """There is news of this name, or it is to be said anyway."""
+        anyway = anyway or self._parked.pop(name, False)
+        queue = self._again if name in self._flying else self._wanted
+        queue[name] = anyway or queue.get(name, False)
+
+    def take(self) -> Errand | None:
+        """The next errand; None when nothing waits, or enough is in flight."""
+        if not self._wanted or len(self._flying) >= self._limit:
+            return None
+        name = next(iter(self._wanted))
+        anyway = self._wanted.pop(name)
+        self._flying[name] = anyway
+        return Errand(name, anyway)
+
+    def done(self, name: str) -> None:
+        """The errand is settled: said, needless or impossible."""
+        del self._flying[name]
+        self._failures.pop(name, None)
+        again = self._again.pop(name, None)
+        if again is not None:
+            self._wanted[name] = again
+        if not again:  # else it was wanted anyway after this flight began: by the round, perhaps
+            self._outstanding.discard(name)
+
+    def failed(self, name: str) -> int:
+        """The errand has to be run again; returns how often in a row it failed, from 1."""
+        self._parked[name] = self._flying.pop(name) | self._again.pop(name, False)
+        self._failures[name] = self._failures.get(name, 0) + 1
+        return self._failures[name]
+
+    def retry(self, name: str) -> None:
+        """The wait after a failure is over."""
+        if name in self._parked:
+            self.want(name)

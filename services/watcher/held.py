@@ -1,0 +1,178 @@
+"""What the stream holds of observations, as far as the watcher must know to say only what is news."""
+
+from collections.abc import Callable
+
+import msgspec
+
+from libs.common.bus import Message, Opened, Unreadable
+from libs.common.events import Event, Leading, NodeGone, NodeObserved, ObservedNode, SnapshotComplete
+from libs.common.ordering import incarnation_of
+from libs.common.subjects import OBSERVED_NODE, SNAPSHOT, subject_of
+
+
+class _Held(msgspec.Struct, frozen=True):
+    sequence: int
+    event: ObservedNode | SnapshotComplete
+
+
+class HeldFlow:
+    """A bus `Follower` that also takes the watcher's own word at once, before it comes back from the stream.
+
+    Leaner than a FlowTable: enriched nodes are not kept, and an own observation is kept once, as the object
+    that was published. `learned` hears each sequence, `on_void` that another stream has taken the place of
+    the known one, `on_change` that following began, was lost or caught up, or that a leader spoke.
+    """
+
+    def __init__(
+        self,
+        *,
+        clock: Callable[[], float],
+        learned: Callable[[str, int], None] = lambda subject, sequence: None,
+        on_void: Callable[[], None] = lambda: None,
+        on_change: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`clock` is monotonic, in seconds."""
+        self._clock = clock
+        self._learned = learned
+        self._on_void = on_void
+        self._on_change = on_change
+        self._held: dict[str, _Held] = {}
+        self._replayed: set[str] = set()
+        self._opened = Opened(incarnation="", last_sequence=0)
+        self._leading: Leading | None = None
+        self._led_at = float("-inf")
+        self._generation = 0
+        self._greatest_epoch = 0
+        self._replaying = True
+        self._lost = "not connected yet"
+
+    @property
+    def incarnation(self) -> str:
+        """That of the stream which is followed; "" before the first."""
+        return self._opened.incarnation
+
+    @property
+    def generation(self) -> int:
+        """Counts how often following began and has been read to its end; 0 while it is not.
+
+        Another one than before means that something may have been missed or lost meanwhile.
+        """
+        return 0 if self._lost or self._replaying else self._generation
+
+    @property
+    def greatest_epoch(self) -> int:
+        """The greatest epoch of any observation, snapshot or Leading heard in this incarnation."""
+        return self._greatest_epoch
+
+    @property
+    def leading(self) -> Leading | None:
+        """The last word of the leader with the greatest epoch, None if there was none in this incarnation."""
+        return self._leading
+
+    def seconds_since_leading(self) -> float:
+        """How long ago that was heard; infinite if never."""
+        return self._clock() - self._led_at
+
+    def is_outranked(self, epoch: int, identity: str) -> bool:
+        """Whether somebody else has spoken with an epoch that is not below this one."""
+        said = self._leading
+        same = said is not None and said.epoch == epoch and said.holder != identity
+        return same or self._greatest_epoch > epoch
+
+    @property
+    def snapshot(self) -> SnapshotComplete | None:
+        """The last one that the stream holds."""
+        held = self._held.get(SNAPSHOT)
+        return held.event if held is not None and isinstance(held.event, SnapshotComplete) else None
+
+    def problems(self) -> tuple[str, ...]:
+        """Why this is not what the stream holds, in words for /readyz."""
+        if self._lost:
+            return (f"the flow is not followed: {self._lost}",)
+        return ("the flow is still being read from its beginning",) if self._replaying else ()
+
+    def of_node(self, name: str) -> ObservedNode | None:
+        """What was last said of that name."""
+        held = self._held.get(f"{OBSERVED_NODE}.{name}")
+        return held.event if held is not None and not isinstance(held.event, SnapshotComplete) else None
+
+    def existing(self) -> set[str]:
+        """Names of which it was last said that the Node exists."""
+        return {h.event.node.name for h in self._held.values() if isinstance(h.event, NodeObserved)}
+
+    def said(self, event: ObservedNode | SnapshotComplete, sequence: int) -> None:
+        """We have published this ourselves, under this sequence."""
+        if event.incarnation == self.incarnation:
+            self._keep(subject_of(event), event, sequence)
+
+    # ---- bus.Follower
+
+    def begin(self, opened: Opened) -> None:
+        another = opened.incarnation != self._opened.incarnation
+        self._opened = opened
+        self._generation += 1
+        self._replayed.clear()
+        self._replaying = True
+        self._lost = ""
+        if another:
+            self._held.clear()
+            self._greatest_epoch = 0
+            self._leading = None
+            self._on_void()
+        # What lies beyond the stream's end was acknowledged once and went with a disk.
+        self._drop({subject for subject, held in self._held.items() if held.sequence > opened.last_sequence})
+        self._on_change()
+
+    def apply(self, message: Message) -> None:
+        if self._replaying:
+            self._replayed.add(message.subject)
+        self._learned(message.subject, message.sequence)
+        event = message.event
+        if isinstance(event, Unreadable) or incarnation_of(event) != self.incarnation:
+            return  # no observation of this stream, whatever it is
+        match event:
+            case Leading():
+                self._hear(event)
+            case NodeObserved() | NodeGone() | SnapshotComplete():
+                self._keep(message.subject, event, message.sequence)
+            case _:
+                return  # what others made of it
+        if _epoch_of(event) > self._greatest_epoch:
+            self._greatest_epoch = _epoch_of(event)
+            self._on_change()
+
+    def caught_up(self) -> None:
+        end = self._opened.last_sequence
+        self._drop({s for s, held in self._held.items() if held.sequence <= end and s not in self._replayed})
+        self._replayed.clear()
+        self._replaying = False
+        self._on_change()
+
+    def lost(self, reason: str) -> None:
+        self._lost = reason or "connection lost"
+        self._on_change()
+
+    def _hear(self, leading: Leading) -> None:
+        if self._leading is None or leading.epoch >= self._leading.epoch:  # else a former leader: ignored
+            self._leading = leading
+            self._led_at = self._clock()
+            self._on_change()
+
+    def _keep(self, subject: str, event: ObservedNode | SnapshotComplete, sequence: int) -> None:
+        known = self._held.get(subject)
+        if known is None or sequence > known.sequence:
+            self._held[subject] = _Held(sequence, event)
+
+    def _drop(self, subjects: set[str]) -> None:
+        for subject in subjects:
+            del self._held[subject]  # aged out while we were away, or lost
+
+
+def _epoch_of(event: Event) -> int:
+    match event:
+        case NodeObserved() | NodeGone():
+            return event.order.epoch
+        case SnapshotComplete() | Leading():
+            return event.epoch
+        case _:
+            return 0

@@ -1,0 +1,166 @@
+"""Who leads: by the Lease, or without one by what the stream says."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from libs.common import metrics
+from libs.common.delivery import TemporaryError
+from libs.common.kube_errors import KubeError
+from libs.common.kube_lock import Held, NotHeld
+from services.watcher.held import HeldFlow
+from services.watcher.settings import RETRY_JITTER
+
+_log = logging.getLogger(__name__)
+_NEVER: Final = float("inf")
+
+
+class LeadershipLost(Exception):
+    """Somebody else may lead from now on; the text says why."""
+
+
+class Lock(Protocol):
+    """What election needs of `kube_lock.LeaseLock`."""
+
+    @property
+    def leading_until(self) -> float: ...
+
+    async def try_hold(self) -> Held | NotHeld: ...
+
+    async def release(self) -> bool: ...
+
+
+class Candidacy(Protocol):
+    """How one process comes to lead, stays it, and stops."""
+
+    async def win(self) -> int:
+        """Wait until we lead; return how many have led before, as far as that is known outside the stream."""
+
+    async def keep(self, renewed: Callable[[], None]) -> None:
+        """Call `renewed` at each renewal. Ends only by LeadershipLost."""
+
+    async def confirm(self) -> None:
+        """Ask whether we lead: the stream says otherwise. Raises LeadershipLost, TemporaryError if nobody answers."""
+
+    async def give_up(self) -> None:
+        """Let the next one in."""
+
+    def problems(self) -> tuple[str, ...]:
+        """Why nobody can say who leads, in words for /readyz."""
+
+
+class ByLease:
+    """client-go's election: a Lease, its holder, and patience."""
+
+    def __init__(
+        self, lock: Lock, *, retry_seconds: float, clock: Callable[[], float], jitter: Callable[[], float]
+    ) -> None:
+        self._lock = lock
+        self._retry_seconds = retry_seconds
+        self._clock = clock
+        self._jitter = jitter
+        self._holder = ""
+        self._trouble = ""
+
+    async def win(self) -> int:
+        while True:
+            answer = await self._try()
+            if isinstance(answer, Held):
+                metrics.LEADER.set(1)
+                _log.info("leading from now on", extra={"lease_transitions": answer.transitions})
+                return answer.transitions
+            await self._pause(answer.seconds if answer is not None else _NEVER)
+
+    async def keep(self, renewed: Callable[[], None]) -> None:
+        while True:
+            try:
+                # The last renewal that was confirmed counts, not the one that hangs: others count from it too.
+                async with asyncio.timeout(self._lock.leading_until - self._clock()):
+                    await self._pause()
+                    answer = await self._try()
+            except TimeoutError:
+                raise self._lost(f"it could not be renewed in time{self._because()}") from None
+            if isinstance(answer, NotHeld):
+                raise self._lost(f"{answer.holder or 'nobody'} holds it now")
+            if answer is not None:
+                renewed()
+
+    async def confirm(self) -> None:
+        answer = await self._try()
+        if answer is None:
+            raise TemporaryError("whether we still lead cannot be asked", self._trouble)
+        if isinstance(answer, NotHeld):
+            raise self._lost(f"{answer.holder or 'nobody'} holds it now")
+
+    async def give_up(self) -> None:
+        metrics.LEADER.set(0)
+        if await self._lock.release():
+            _log.info("the Lease is released")
+
+    def problems(self) -> tuple[str, ...]:
+        return (f"the Lease cannot be read or written: {self._trouble}",) if self._trouble else ()
+
+    async def _try(self) -> Held | NotHeld | None:
+        try:
+            answer = await self._lock.try_hold()
+        except KubeError as error:
+            if not self._trouble:
+                _log.warning("the Lease cannot be read or written", extra={"error": str(error)})
+            self._trouble = str(error)
+            return None
+        self._trouble = ""
+        if isinstance(answer, NotHeld) and answer.holder != self._holder:
+            self._holder = answer.holder
+            _log.info("standing by, another one leads", extra={"holder": answer.holder})
+        return answer
+
+    async def _pause(self, at_most: float = _NEVER) -> None:
+        await asyncio.sleep(min(at_most, self._retry_seconds * (1 + (RETRY_JITTER - 1) * self._jitter())))
+
+    def _lost(self, why: str) -> LeadershipLost:
+        metrics.LEADER.set(0)
+        return LeadershipLost(f"the Lease is lost: {why}")
+
+    def _because(self) -> str:
+        return f" ({self._trouble})" if self._trouble else ""
+
+
+class WithoutLease:
+    """Nothing but the stream says who leads: the latest to come does, the one before it stops at its word."""
+
+    def __init__(
+        self, held: HeldFlow, *, identity: str, retry_seconds: float, silence_seconds: float
+    ) -> None:
+        """Who was outranked waits until no other leader was heard for `silence_seconds`."""
+        self._held = held
+        self._identity = identity
+        self._retry_seconds = retry_seconds
+        self._silence_seconds = silence_seconds
+        self._outranked_by = ""
+
+    async def win(self) -> int:
+        while self._outranked_by and self._held.seconds_since_leading() < self._silence_seconds:
+            await asyncio.sleep(self._retry_seconds)
+        self._outranked_by = ""
+        metrics.LEADER.set(1)
+        _log.info("leading without a Lease from now on")
+        return 0
+
+    async def keep(self, renewed: Callable[[], None]) -> None:
+        while True:
+            await asyncio.sleep(self._retry_seconds)
+            renewed()
+
+    async def confirm(self) -> None:
+        leading = self._held.leading
+        self._outranked_by = leading.holder if leading is not None else "another watcher"
+        raise LeadershipLost(f"{self._outranked_by} publishes to this stream too, and came later")
+
+    async def give_up(self) -> None:
+        metrics.LEADER.set(0)
+
+    def problems(self) -> tuple[str, ...]:
+        if not self._outranked_by:
+            return ()
+        return (f"{self._outranked_by} publishes to this stream too; without a Lease there may be only one",)

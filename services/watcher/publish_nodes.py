@@ -1,0 +1,167 @@
+"""Says what is news of each node, in parallel over nodes and in order for each, until it has been said."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection
+from datetime import datetime
+
+from libs.common import metrics, telemetry
+from libs.common.bus import BusError, NoStream
+from libs.common.delivery import TemporaryError, backoff_seconds
+from libs.common.events import EventError, ObservedNode
+from libs.common.publisher import OrderedPublisher, Outcome
+from libs.common.subjects import subject_of
+from services.watcher.agenda import Agenda, Errand
+from services.watcher.cluster import Cluster
+from services.watcher.held import HeldFlow
+from services.watcher.observe import Observation, Publish, Skipped, Stamp, observe, observe_absence
+
+_log = logging.getLogger(__name__)
+
+
+class NodePublisher:
+    """The mouth of one term; silent until it has a stamp, and again after `pause`."""
+
+    def __init__(
+        self,
+        *,
+        cluster: Cluster,
+        held: HeldFlow,
+        publisher: OrderedPublisher,
+        in_flight: int,
+        now: Callable[[], datetime],
+        jitter: Callable[[], float],
+        on_settled: Callable[[], None] = lambda: None,
+        on_no_stream: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`on_settled` hears that an errand ended, `on_no_stream` that there was no stream to publish to."""
+        self._cluster = cluster
+        self._held = held
+        self._publisher = publisher
+        self._agenda = Agenda(in_flight=in_flight)
+        self._now = now
+        self._jitter = jitter
+        self._on_settled = on_settled
+        self._on_no_stream = on_no_stream
+        self._stamp: Stamp | None = None
+        self._tasks: asyncio.TaskGroup | None = None
+        self._trouble = ""
+        self._skipped: dict[str, str] = {}
+
+    @property
+    def round_complete(self) -> bool:
+        """Whether all that `say_all` named last has been said, or cannot be."""
+        return self._agenda.round_complete
+
+    def problems(self) -> tuple[str, ...]:
+        """Why something is not said, in words for /readyz."""
+        if not self._trouble:
+            return ()
+        return (f"{self._agenda.waiting} observations wait to be published: {self._trouble}",)
+
+    async def run(self) -> None:
+        """Carry out errands until cancelled."""
+        try:
+            async with asyncio.TaskGroup() as self._tasks:
+                self._start()
+                await asyncio.Event().wait()
+        finally:
+            self._tasks = None
+
+    def say(self, names: Collection[str]) -> None:
+        """There is news of these."""
+        for name in names:
+            self._agenda.want(name)
+        self._start()
+
+    def say_again(self, names: Collection[str]) -> None:
+        """It is the turn of these in the resync."""
+        for name in names:
+            self._agenda.want(name, anyway=True)
+        self._start()
+
+    def say_all(self, stamp: Stamp, names: Collection[str]) -> None:
+        """Begin a round: all of these are said with this stamp, and from now on everything is."""
+        self._stamp = stamp
+        self._agenda.begin_round(names)
+        self._start()
+
+    def pause(self) -> None:
+        """Start nothing more until the next `say_all`: the stream may be another one."""
+        self._stamp = None
+
+    def _start(self) -> None:
+        while (
+            self._tasks is not None
+            and self._stamp is not None
+            and (errand := self._agenda.take()) is not None
+        ):
+            self._tasks.create_task(self._run(errand, self._stamp))
+
+    async def _run(self, errand: Errand, stamp: Stamp) -> None:
+        try:
+            await self._look_and_say(errand, stamp)
+        except (BusError, TemporaryError) as error:
+            self._try_later(errand.name, error)
+        except EventError as error:
+            self._skip(errand.name, str(error))
+            self._agenda.done(errand.name)
+        else:
+            self._agenda.done(errand.name)
+        self._on_settled()
+        self._start()
+
+    async def _look_and_say(self, errand: Errand, stamp: Stamp) -> None:
+        match self._look(errand, stamp):
+            case Publish(event=event, reason=reason):
+                await self._publish(errand.name, event, reason)
+                self._recovered()
+            case Skipped(reason=reason):
+                self._skip(errand.name, reason)
+
+    def _look(self, errand: Errand, stamp: Stamp) -> Observation | None:
+        name = errand.name
+        node, held = self._cluster.node(name), self._held.of_node(name)
+        if node is not None:
+            return observe(node, held, stamp, now=self._now(), anyway=errand.anyway)
+        if self._cluster.is_unreadable(name) or not self._cluster.listed:
+            return None  # it exists, and how it is we cannot say
+        return observe_absence(held, stamp, seen_version=self._cluster.seen_version, now=self._now())
+
+    async def _publish(self, name: str, event: ObservedNode, reason: str) -> None:
+        kind = type(event).__name__
+        with telemetry.span("watch event", kind="producer", attributes={"k8s.node.name": name}) as span:
+            outcome = await self._publisher.publish(event, headers=telemetry.outgoing_headers())
+            span.set({"talosccm.outcome": outcome.value, "talosccm.reason": reason})
+        if outcome is Outcome.PUBLISHED:
+            self._held.said(event, self._publisher.sequence_of(subject_of(event)))
+            self._skipped.pop(name, None)
+        metrics.PUBLISHED.labels(kind, outcome.value).inc()
+        _log.debug(
+            "node observed", extra={"node": name, "event": kind, "reason": reason, "outcome": outcome.value}
+        )
+
+    def _try_later(self, name: str, error: Exception) -> None:
+        attempt = self._agenda.failed(name)
+        delay = backoff_seconds(attempt, self._jitter())
+        asyncio.get_running_loop().call_later(delay, self._retry, name)
+        if not self._trouble:  # an outage concerns every node: it is told once
+            _log.warning("observations cannot be published", extra={"node": name, "error": str(error)})
+        self._trouble = str(error)
+        if isinstance(error, NoStream):
+            self._on_no_stream()
+
+    def _retry(self, name: str) -> None:
+        self._agenda.retry(name)
+        self._start()
+
+    def _recovered(self) -> None:
+        if self._trouble and self._agenda.waiting == 0:
+            self._trouble = ""
+            _log.info("observations are published again")
+
+    def _skip(self, name: str, reason: str) -> None:
+        if self._skipped.get(name) != reason:
+            self._skipped[name] = reason
+            metrics.PUBLISHED.labels("NodeObserved", "refused").inc()
+            _log.error("a node cannot be published, the others are", extra={"node": name, "reason": reason})

@@ -1,0 +1,150 @@
+"""The watcher as a service: a candidate, and while it leads the only one who says how the cluster is."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import NoReturn
+
+from libs.common.kube_api import NODES
+from libs.common.kube_lock import LeaseLock
+from libs.common.kube_objects import UnreadableObject
+from libs.common.kube_reflector import Reflector
+from libs.common.node import Node
+from libs.common.publisher import OrderedPublisher
+from libs.common.service import Parts, Run
+from libs.common.subjects import FLOW
+from libs.common.wiring import WATCHER
+from services.watcher.held import HeldFlow
+from services.watcher.leader import ByLease, Candidacy, LeadershipLost, WithoutLease
+from services.watcher.settings import WatcherSettings
+from services.watcher.term import Term
+from services.watcher.watch_nodes import NodeSourceMaker
+
+_log = logging.getLogger(__name__)
+
+
+class WatcherService:
+    """Follows its own stream always, so that it can lead at once; lists and watches only while it leads.
+
+    Losing the Lease ends the process, as upstream: in the all-in-one nothing else must go on writing, and a
+    new process remembers nothing of a time when it led. Without a Lease, who is outranked waits its turn.
+    """
+
+    wiring = WATCHER
+
+    def __init__(
+        self,
+        parts: Parts,
+        settings: WatcherSettings,
+        *,
+        source: NodeSourceMaker | None = None,
+        candidacy: Candidacy | None = None,
+    ) -> None:
+        """`source` and `candidacy` stand for the API server's Nodes and Lease, which are the default."""
+        self._parts = parts
+        self._settings = settings
+        self._publisher = OrderedPublisher(parts.bus)
+        self._held = HeldFlow(
+            clock=parts.monotonic,
+            learned=self._publisher.learned,
+            on_void=self._publisher.forget,
+            on_change=self._on_change,
+        )
+        self._source = source or _nodes_of(parts)
+        self._candidacy = candidacy or self._elected()
+        self._term: Term | None = None
+
+    async def run(self) -> None:
+        """Stand by, lead, and release the Lease at the end."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._parts.bus.follow("watcher", f"{FLOW}.>", self._held))
+                await self._lead()
+        except* LeadershipLost as lost:
+            raise _first(lost) from None
+
+    def problems(self) -> tuple[str, ...]:
+        """Why the flow is not up to date; a standby has nothing to keep up to date and is ready."""
+        return (*self._candidacy.problems(), *(self._term.problems() if self._term is not None else ()))
+
+    async def _lead(self) -> NoReturn:
+        while True:
+            transitions = await self._candidacy.win()
+            try:
+                await self._serve(transitions)
+            except* LeadershipLost as lost:
+                if self._settings.takes_lease:
+                    raise
+                _log.warning("standing by", extra={"reason": str(_first(lost))})
+            finally:
+                self._term = None
+                await self._candidacy.give_up()
+
+    async def _serve(self, transitions: int) -> NoReturn:
+        self._term = Term(
+            self._parts,
+            self._settings,
+            candidacy=self._candidacy,
+            transitions=transitions,
+            held=self._held,
+            publisher=self._publisher,
+            source=self._source,
+        )
+        await self._term.run()
+
+    def _on_change(self) -> None:
+        if self._term is not None:
+            self._term.wake()
+
+    def _elected(self) -> Candidacy:
+        parts, settings = self._parts, self._settings
+        if not settings.takes_lease:
+            return WithoutLease(
+                self._held,
+                identity=parts.identity,
+                retry_seconds=settings.retry_period_seconds,
+                silence_seconds=settings.renew_deadline_seconds,
+            )
+        lock = LeaseLock(
+            parts.kubernetes(),
+            namespace=settings.lease_namespace,
+            name=settings.lease_name,
+            identity=parts.identity,
+            now=parts.now,
+            clock=parts.monotonic,
+            duration_seconds=int(settings.lease_duration_seconds),
+            renew_deadline_seconds=settings.renew_deadline_seconds,
+        )
+        return ByLease(
+            lock,
+            retry_seconds=settings.retry_period_seconds,
+            clock=parts.monotonic,
+            jitter=parts.random.random,
+        )
+
+
+def _nodes_of(parts: Parts) -> NodeSourceMaker:
+    def source(
+        on_unreadable: Callable[[UnreadableObject], None], on_trouble: Callable[[Exception], None]
+    ) -> Reflector[Node]:
+        return Reflector(
+            parts.kubernetes(),
+            NODES,
+            on_unreadable=on_unreadable,
+            on_trouble=on_trouble,
+            clock=parts.monotonic,
+            jitter=parts.random.random,
+        )
+
+    return source
+
+
+def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The reason inside nested groups: the process logs one sentence, not a tree."""
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+WATCHER_RUN = Run(wiring=WATCHER, settings=WatcherSettings, build=WatcherService)

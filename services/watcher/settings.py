@@ -1,0 +1,68 @@
+"""What the watcher can be told."""
+
+from typing import Annotated
+
+import msgspec
+
+from libs.common.flags import (
+    LEADER_ELECT,
+    LEASE_DURATION,
+    LEASE_NAME,
+    LEASE_NAMESPACE,
+    NODE_STATUS_UPDATE_FREQUENCY,
+    OBSERVE_ONLY,
+    RENEW_DEADLINE,
+    RETRY_PERIOD,
+    Flag,
+)
+from libs.common.wiring import LEASE_NAME as OUR_LEASE
+from libs.common.wiring import LEASE_NAMESPACE as OUR_NAMESPACE
+
+# client-go's factor: a pause may be a fifth longer than asked for, and one try must fit into the deadline.
+RETRY_JITTER = 1.2
+
+
+class WatcherSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The Lease, how often everything is said again, and how much at once."""
+
+    leader_elect: Annotated[bool, LEADER_ELECT] = True
+    lease_name: Annotated[str, LEASE_NAME] = OUR_LEASE
+    lease_namespace: Annotated[str, LEASE_NAMESPACE] = OUR_NAMESPACE
+    lease_duration_seconds: Annotated[float, LEASE_DURATION] = 15.0
+    renew_deadline_seconds: Annotated[float, RENEW_DEADLINE] = 10.0
+    retry_period_seconds: Annotated[float, RETRY_PERIOD] = 2.0
+    resync_seconds: Annotated[float, NODE_STATUS_UPDATE_FREQUENCY] = 300.0
+    observe_only: Annotated[bool, OBSERVE_ONLY] = False
+    in_flight: Annotated[
+        int,
+        Flag(
+            "watcher-in-flight",
+            "Observations published at the same time.",
+            group="Nodes",
+            at_least=1,
+            at_most=1000,
+        ),
+    ] = 64
+
+    @property
+    def takes_lease(self) -> bool:
+        """Whether Kubernetes decides who leads; observing only, nothing at all is written there."""
+        return self.leader_elect and not self.observe_only
+
+    def problems(self) -> tuple[str, ...]:
+        """What contradicts itself, as client-go would refuse it."""
+        duration, deadline = self.lease_duration_seconds, self.renew_deadline_seconds
+        found = []
+        if duration != int(duration):
+            found.append(f"--leader-elect-lease-duration is {duration:g} s; a Lease counts in whole seconds")
+        if duration <= deadline:
+            found.append(
+                f"--leader-elect-lease-duration ({duration:g} s) must be longer than "
+                f"--leader-elect-renew-deadline ({deadline:g} s), or two could lead at once"
+            )
+        if deadline <= RETRY_JITTER * self.retry_period_seconds:
+            found.append(
+                f"--leader-elect-renew-deadline ({deadline:g} s) must be longer than {RETRY_JITTER:g} x "
+                f"--leader-elect-retry-period ({self.retry_period_seconds:g} s), or there is no second try"
+            )
+        return tuple(found)

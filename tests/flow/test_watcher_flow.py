@@ -1,0 +1,293 @@
+"""The watcher on a real nats-server, with a script of what the API server tells."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+
+import nats
+import pytest
+from nats.js.errors import NotFoundError
+
+from libs.common.bus import Bus
+from libs.common.events import NodeGone, NodeObserved
+from libs.common.nats_bus import NatsBus
+from libs.common.node import NodeCondition
+from libs.common.subjects import LEADING, OBSERVED_NODE, SNAPSHOT, STREAM
+from libs.common.wiring import DURABLES
+from libs.testbed.nats_server import NatsServer
+from tests.builders import a_node, leading
+from tests.bus_actors import MAX_BYTES, doing, eventually
+from tests.watcher_actors import Flow, ScriptedNodes, a_watcher
+
+Connect = Callable[..., Awaitable[Bus]]
+
+
+@pytest.fixture
+async def connect(nats_server: NatsServer) -> AsyncIterator[Connect]:
+    async with AsyncExitStack() as stack:
+
+        async def connected(service: str = "watcher") -> Bus:
+            bus = await NatsBus.connect((nats_server.url,), service=service)
+            stack.push_async_callback(bus.close)
+            return bus
+
+        yield connected
+
+
+def nodes(count: int) -> list:
+    return [a_node(f"n-{i}.example", uid=f"uid-{i}", resource_version=str(i + 1)) for i in range(count)]
+
+
+async def test_from_nothing_it_provisions_leads_says_everything_and_then_that_it_is_complete(connect: Connect):
+    script = ScriptedNodes(*nodes(150))
+    watcher = a_watcher(await connect(), script.source)
+    flow = Flow()
+    async with doing(watcher.run()), flow.following(await connect("flow")):
+        await flow.hears(lambda f: f.snapshots(), "a snapshot")
+        assert flow.snapshots()[0].nodes == 150
+        assert flow.existing() == set(script.nodes)
+        assert flow.leadings()[0].epoch == 1
+        order = [message.subject for message in sorted(flow.messages, key=lambda m: m.sequence)]
+        assert order.index(SNAPSHOT) > max(i for i, s in enumerate(order) if s.startswith(OBSERVED_NODE))
+        await eventually(lambda: watcher.problems() == (), "ready")
+        bus = await connect()
+        assert await bus.provision(DURABLES, max_bytes=MAX_BYTES) == flow.snapshots()[0].incarnation
+
+
+async def test_news_are_said_and_heartbeats_are_not(connect: Connect):
+    script = ScriptedNodes(*nodes(3))
+    flow = Flow()
+    async with doing(a_watcher(await connect(), script.source).run()), flow.following(await connect("flow")):
+        await flow.hears(lambda f: f.snapshots())
+        for beat in range(20):
+            pressure = NodeCondition(type="MemoryPressure", status="False", message=f"beat {beat}")
+            script.put(a_node("n-1.example", uid="uid-1", conditions=(pressure,)))
+        changed = script.put(a_node("n-2.example", uid="uid-2", labels={"zone": "b"}))
+        joined = script.put(a_node("new", uid="uid-new"))
+        script.delete("n-0.example")
+        await flow.hears(lambda f: f.existing() == {"n-1.example", "n-2.example", "new"})
+        await flow.hears(lambda f: len(f.of("n-2.example")) == 2)
+        assert len(flow.of("n-1.example")) == 1
+        for node in (changed, joined):
+            said = flow.last(node.name)
+            assert isinstance(said, NodeObserved)
+            assert said.node == node
+        gone = flow.last("n-0.example")
+        assert isinstance(gone, NodeGone)
+        assert (gone.uid, gone.order.resource_version) == ("uid-0", script.version)
+
+
+async def test_a_node_that_is_deleted_and_comes_again_ends_as_the_new_one(connect: Connect):
+    script = ScriptedNodes(a_node("web-1", uid="old"))
+    flow = Flow()
+    async with doing(a_watcher(await connect(), script.source).run()), flow.following(await connect("flow")):
+        await flow.hears(lambda f: f.snapshots())
+        script.delete("web-1")
+        script.put(a_node("web-1", uid="new"))
+        await flow.hears(lambda f: isinstance(f.last("web-1"), NodeObserved) and f.last("web-1").node.uid == "new")
+
+
+async def test_each_object_is_said_once_per_resync_and_the_snapshot_again_after_it(connect: Connect):
+    script = ScriptedNodes(*nodes(40))
+    flow = Flow()
+    watcher = a_watcher(await connect(), script.source, resync_seconds=1.0)
+    async with doing(watcher.run()), flow.following(await connect("flow")):
+        await flow.hears(lambda f: len(f.snapshots()) >= 3, "two resyncs")
+        marks = [i for i, event in enumerate(flow.events()) if event in flow.snapshots()]
+        between = [
+            event.node.name for event in flow.events()[marks[1] : marks[2]] if isinstance(event, NodeObserved)
+        ]
+        assert sorted(between) == sorted(script.nodes)
+
+
+async def test_a_durable_that_somebody_deletes_is_restored_with_the_resync(
+    connect: Connect, nats_server: NatsServer
+):
+    bus = await connect()
+    async with doing(a_watcher(bus, ScriptedNodes(*nodes(1)).source, resync_seconds=1.0).run()):
+        operator = await nats.connect(nats_server.url)
+        stream = operator.jetstream()
+
+        async def exists() -> bool:
+            try:
+                await stream.consumer_info(STREAM, DURABLES[0].name)
+            except NotFoundError:
+                return False
+            return True
+
+        await eventually(exists, "the durable")
+        await stream.delete_consumer(STREAM, DURABLES[0].name)
+        await eventually(exists, "the durable again")
+        await operator.close()
+
+
+async def test_a_wiped_stream_is_made_again_with_everything_in_it(connect: Connect, nats_server: NatsServer):
+    script = ScriptedNodes(*nodes(100))
+    flow = Flow()
+    watcher = a_watcher(await connect(), script.source)
+    async with doing(watcher.run()), flow.following(await connect("flow")):
+        await flow.hears(lambda f: f.snapshots())
+        first = flow.opened[-1].incarnation
+        epoch = flow.snapshots()[-1].epoch
+        await nats_server.wipe()
+        script.delete("n-7.example")
+        script.put(a_node("after", uid="uid-after"))
+        await flow.hears(lambda f: f.opened[-1].incarnation != first and f.snapshots(), "a new snapshot", 30)
+        assert flow.existing() == set(script.nodes)
+        assert flow.snapshots()[-1].epoch == epoch
+        assert {event.incarnation for event in flow.nodes()} == {flow.opened[-1].incarnation}
+        await eventually(lambda: watcher.problems() == (), "ready again")
+
+
+async def test_a_server_that_restarts_gets_everything_again_under_the_same_incarnation(
+    connect: Connect, nats_server: NatsServer
+):
+    script = ScriptedNodes(*nodes(20))
+    flow = Flow()
+    watcher = a_watcher(await connect(), script.source)
+    async with doing(watcher.run()), flow.following(await connect("flow")):
+        await flow.hears(lambda f: f.snapshots())
+        before = {event.node.name: event.observed_at for event in flow.nodes() if isinstance(event, NodeObserved)}
+        await nats_server.kill()
+        await eventually(lambda: watcher.problems() != (), "not ready")
+        script.delete("n-3.example")
+        await nats_server.restart()
+        await flow.hears(lambda f: f.existing() == set(script.nodes), seconds=30)
+        await flow.hears(
+            lambda f: all(f.last(name).observed_at > before[name] for name in script.nodes),
+            "everything said again",
+        )
+        assert isinstance(flow.last("n-3.example"), NodeGone)
+        await eventually(lambda: watcher.problems() == (), "ready again")
+
+
+async def test_a_new_leader_says_gone_for_what_went_while_nobody_watched_and_everything_else_anew(connect: Connect):
+    script = ScriptedNodes(*nodes(10))
+    flow = Flow()
+    async with flow.following(await connect("flow")):
+        async with doing(a_watcher(await connect(), script.source, identity="a").run()):
+            await flow.hears(lambda f: f.snapshots())
+        script.delete("n-4.example")
+        async with doing(a_watcher(await connect(), script.source, identity="b").run()):
+            await flow.hears(lambda f: len(f.snapshots()) == 2)
+            assert flow.existing() == set(script.nodes)
+            assert {flow.last(name).order.epoch for name in [*script.nodes, "n-4.example"]} == {2}
+            assert flow.leadings()[-1].epoch == 2
+            assert flow.leadings()[-1].holder == "b"
+
+
+async def test_without_a_lease_the_later_one_leads_and_the_earlier_one_stands_by_until_it_is_silent(connect: Connect):
+    script = ScriptedNodes(*nodes(5))
+    flow = Flow()
+    first = a_watcher(await connect(), script.source, identity="a")
+    second = a_watcher(await connect(), script.source, identity="b")
+    async with flow.following(await connect("flow")), doing(first.run()):
+        await flow.hears(lambda f: f.snapshots())
+        async with doing(second.run()):
+            await flow.hears(lambda f: len(f.snapshots()) == 2)
+            await eventually(lambda: any("publishes to this stream too" in p for p in first.problems()))
+            script.put(a_node("joins", uid="uid-j"))
+            await flow.hears(lambda f: f.last("joins"))
+            assert flow.last("joins").order.epoch == 2
+        await flow.hears(lambda f: len(f.snapshots()) == 3, "the first leads again", 30)
+        assert flow.leadings()[-1].holder == "a"
+        assert flow.leadings()[-1].epoch == 3
+        await eventually(lambda: first.problems() == ())
+
+
+async def test_a_list_after_a_gap_says_what_changed_and_who_went_in_it_and_nothing_else(connect: Connect):
+    script = ScriptedNodes(*nodes(10))
+    flow = Flow()
+    async with doing(a_watcher(await connect(), script.source).run()), flow.following(await connect("flow")):
+        await flow.hears(lambda f: f.snapshots())
+        said = len(flow.nodes())
+        listeners, script._listeners = script._listeners, []  # the watch is deaf
+        script.delete("n-0.example")
+        script.put(a_node("n-1.example", uid="uid-1", labels={"zone": "b"}))
+        script._listeners = listeners
+        script.list_again()
+        await flow.hears(lambda f: isinstance(f.last("n-0.example"), NodeGone) and len(f.of("n-1.example")) == 2)
+        marker = script.put(a_node("marker", uid="uid-m"))
+        await flow.hears(lambda f: f.last(marker.name))
+        assert len(flow.nodes()) == said + 3
+
+
+async def test_an_api_server_restored_from_a_backup_is_believed(connect: Connect):
+    script = ScriptedNodes(*nodes(3))
+    flow = Flow()
+    async with doing(a_watcher(await connect(), script.source).run()), flow.following(await connect("flow")):
+        script.put(a_node("n-1.example", uid="uid-1", labels={"later": "yes"}))
+        await flow.hears(lambda f: f.snapshots() and len(f.of("n-1.example")) == 1)
+        script.version = 500
+        script.nodes = {node.name: node for node in nodes(3)}
+        script.list_again()
+        await flow.hears(lambda f: f.last("n-1.example").node.labels == script.nodes["n-1.example"].labels)
+        await flow.hears(lambda f: f.last("n-1.example").order.epoch == 2)
+
+
+async def test_an_unreadable_node_is_neither_said_nor_said_to_be_gone(connect: Connect):
+    script = ScriptedNodes(*nodes(3))
+    flow = Flow()
+    async with doing(a_watcher(await connect(), script.source).run()), flow.following(await connect("flow")):
+        await flow.hears(lambda f: f.snapshots())
+        del script.nodes["n-1.example"]
+        del script.nodes["n-2.example"]
+        script.unreadable = ("n-1.example",)
+        script.list_again()
+        await flow.hears(lambda f: isinstance(f.last("n-2.example"), NodeGone))
+        assert isinstance(flow.last("n-1.example"), NodeObserved)
+
+
+async def test_a_node_that_cannot_be_published_does_not_stop_the_others(connect: Connect):
+    huge = a_node("huge", uid="uid-h", labels={f"k{i}": "v" * 1000 for i in range(300)})
+    script = ScriptedNodes(huge, a_node("no version", uid="uid-x"), *nodes(3))
+    flow = Flow()
+    watcher = a_watcher(await connect(), script.source)
+    async with doing(watcher.run()), flow.following(await connect("flow")):
+        await flow.hears(lambda f: f.snapshots())
+        assert flow.existing() == {node.name for node in nodes(3)}
+        assert flow.snapshots()[0].nodes == 5
+
+
+async def test_a_full_stream_is_not_ready_and_says_so_until_there_is_room(connect: Connect):
+    annotations = {f"a{i}": "x" * 1000 for i in range(200)}
+    script = ScriptedNodes(*(a_node(f"big-{i}", uid=f"u{i}", annotations=annotations) for i in range(400)))
+    watcher = a_watcher(await connect(), script.source)
+    async with doing(watcher.run()):
+        await eventually(lambda: any("10077" in problem for problem in watcher.problems()), "full", 30)
+        for name in list(script.nodes)[:150]:
+            script.put(a_node(name, uid=script.nodes[name].uid))
+        await eventually(lambda: watcher.problems() == (), "room again", 60)
+
+
+async def test_a_replaced_leader_cannot_overwrite_who_leads(connect: Connect):
+    script = ScriptedNodes(*nodes(2))
+    flow = Flow()
+    bus = await connect()
+    async with doing(a_watcher(await connect(), script.source, identity="a").run()), flow.following(bus):
+        await flow.hears(lambda f: f.snapshots())
+        incarnation = flow.snapshots()[0].incarnation
+        await bus.publish(leading(incarnation=incarnation, epoch=7, holder="b"))
+        await flow.hears(lambda f: f.leadings()[-1].epoch == 7)
+        seen = len(flow.leadings())
+        await flow.hears(lambda f: len(f.leadings()) > seen, "a leads again once b is silent", 30)
+        assert flow.leadings()[-1].epoch == 8
+        message = await bus.last(LEADING)
+        assert message is not None
+
+
+async def test_news_leave_at_once(connect: Connect):
+    script = ScriptedNodes(*nodes(50))
+    flow = Flow()
+    async with doing(a_watcher(await connect(), script.source).run()), flow.following(await connect("flow")):
+        await flow.hears(lambda f: f.snapshots())
+        loop = asyncio.get_running_loop()
+        delays = []
+        for i in range(50):
+            began = loop.time()
+            script.put(a_node(f"joins-{i}", uid=f"uid-j{i}"))
+            while flow.last(f"joins-{i}") is None:
+                await asyncio.sleep(0)
+                assert loop.time() - began < 5
+            delays.append(loop.time() - began)
+        assert sorted(delays)[25] < 0.05, f"p50 {sorted(delays)[25] * 1000:.1f} ms"

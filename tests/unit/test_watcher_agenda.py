@@ -1,0 +1,150 @@
+"""One flight per name, the latest wish wins, and a round ends when each of its names was said in it."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from services.watcher.agenda import Agenda, Errand
+
+NAMES = ["a", "b", "c", "d"]
+
+
+def test_names_are_served_in_the_order_of_their_news():
+    agenda = Agenda(in_flight=2)
+    for name in ("b", "a", "c"):
+        agenda.want(name)
+    assert [agenda.take(), agenda.take(), agenda.take()] == [Errand("b", False), Errand("a", False), None]
+    agenda.done("a")
+    assert agenda.take() == Errand("c", False)
+
+
+def test_a_name_in_flight_waits_for_its_flight_to_end_and_then_goes_once():
+    agenda = Agenda(in_flight=8)
+    agenda.want("a")
+    agenda.take()
+    for _ in range(5):
+        agenda.want("a")
+    assert agenda.take() is None
+    agenda.done("a")
+    assert agenda.take() == Errand("a", False)
+    agenda.done("a")
+    assert agenda.take() is None
+
+
+def test_a_round_is_not_complete_by_a_flight_that_began_before_it():
+    agenda = Agenda(in_flight=8)
+    agenda.want("a")
+    agenda.take()
+    agenda.begin_round({"a"})
+    agenda.done("a")
+    assert not agenda.round_complete
+    assert agenda.take() == Errand("a", True)
+    agenda.done("a")
+    assert agenda.round_complete
+
+
+def test_a_failed_errand_keeps_its_round_open_and_comes_back_as_it_was():
+    agenda = Agenda(in_flight=8)
+    agenda.begin_round({"a"})
+    agenda.take()
+    assert agenda.failed("a") == 1
+    assert agenda.take() is None
+    assert not agenda.round_complete
+    agenda.retry("a")
+    assert agenda.take() == Errand("a", True)
+    assert agenda.failed("a") == 2
+    agenda.want("a")  # news do not wait for the back-off
+    assert agenda.take() == Errand("a", True)
+    agenda.done("a")
+    assert agenda.round_complete
+    agenda.retry("a")
+    assert agenda.take() is None
+
+
+def test_a_new_round_does_not_wait_for_the_back_off_of_the_last_one():
+    agenda = Agenda(in_flight=8)
+    agenda.want("a")
+    agenda.take()
+    agenda.failed("a")
+    agenda.begin_round({"b"})
+    assert {agenda.take(), agenda.take()} == {Errand("a", False), Errand("b", True)}
+    assert agenda.failed("a") == 1
+
+
+@given(st.sets(st.sampled_from(NAMES)))
+def test_an_empty_agenda_has_nothing_outstanding(names):
+    agenda = Agenda(in_flight=2)
+    agenda.begin_round(names)
+    assert agenda.round_complete is not bool(names)
+
+
+class AgendaMachine(RuleBasedStateMachine):
+    """Whatever happens in whatever order: no name flies twice, no wish is lost, `anyway` is not forgotten."""
+
+    def __init__(self):
+        super().__init__()
+        self.agenda = Agenda(in_flight=2)
+        self.flying: dict[str, bool] = {}
+        self.parked: set[str] = set()
+        self.owed: dict[str, bool] = {}  # wishes that no flight has begun for
+        self.round: set[str] = set()
+
+    def _owe(self, name: str, anyway: bool) -> None:
+        self.owed[name] = self.owed.get(name, False) or anyway
+
+    @rule(name=st.sampled_from(NAMES), anyway=st.booleans())
+    def want(self, name, anyway):
+        self.agenda.want(name, anyway=anyway)
+        self._owe(name, anyway)
+        self.parked.discard(name)
+
+    @rule(names=st.sets(st.sampled_from(NAMES)))
+    def begin_round(self, names):
+        self.agenda.begin_round(names)
+        self.round = set(names)
+        self.parked.clear()
+        for name in names:
+            self._owe(name, True)
+
+    @rule()
+    def take(self):
+        errand = self.agenda.take()
+        if errand is None:
+            assert len(self.flying) == 2 or not (self.owed.keys() - self.flying.keys() - self.parked)
+            return
+        assert errand.name not in self.flying
+        assert errand.name not in self.parked
+        assert self.owed.pop(errand.name) == errand.anyway
+        self.flying[errand.name] = errand.anyway
+
+    @rule(data=st.data())
+    def settle(self, data):
+        if not self.flying:
+            return
+        name = data.draw(st.sampled_from(sorted(self.flying)))
+        was_anyway = self.flying.pop(name)
+        if data.draw(st.booleans()):
+            self.agenda.done(name)
+            if not self.owed.get(name, False):
+                self.round.discard(name)
+        else:
+            self.agenda.failed(name)
+            self.parked.add(name)
+            self._owe(name, was_anyway)
+
+    @rule(name=st.sampled_from(NAMES))
+    def retry(self, name):
+        self.agenda.retry(name)
+        self.parked.discard(name)
+
+    @invariant()
+    def the_round_is_as_complete_as_it_says(self):
+        assert self.agenda.round_complete == (not self.round)
+
+    @invariant()
+    def nothing_is_lost(self):
+        assert self.agenda.waiting == len(self.owed)
+
+
+TestAgendaMachine = AgendaMachine.TestCase
+TestAgendaMachine.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)

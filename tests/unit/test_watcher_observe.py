@@ -1,0 +1,181 @@
+"""What is news of a Node: against what the stream holds, in the order of epochs and resourceVersions."""
+
+from datetime import UTC, datetime
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from libs.common.events import NodeGone, NodeObserved, ObservedNode, ObservedOrder
+from libs.common.node import NodeCondition, what_we_read
+from libs.common.ordering import Standing, standing
+from services.watcher.observe import (
+    BYTES_PER_NODE,
+    STREAM_STEP_BYTES,
+    Publish,
+    Skipped,
+    Stamp,
+    Unchanged,
+    next_epoch,
+    observe,
+    observe_absence,
+    stream_bytes,
+)
+from tests.builders import INCARNATION, a_node, gone, observed
+
+LATER = datetime(2026, 3, 1, 13, 0, tzinfo=UTC)
+STAMP = Stamp(incarnation=INCARNATION, epoch=3)
+
+
+def look(node, held=None, *, anyway=False):
+    return observe(node, held, STAMP, now=LATER, anyway=anyway)
+
+
+def test_a_node_that_the_stream_does_not_hold_is_said_in_the_order_of_its_own_version():
+    node = a_node(resource_version="812")
+    assert look(node) == Publish(
+        event=NodeObserved(
+            incarnation=INCARNATION,
+            order=ObservedOrder(epoch=3, resource_version=812),
+            node=node,
+            observed_at=LATER,
+        ),
+        reason="new to the stream",
+    )
+
+
+def test_a_heartbeat_is_no_news():
+    ready = NodeCondition(type="Ready", status="True", reason="KubeletReady")
+    said = observed(a_node(conditions=(ready,), resource_version="100"), epoch=3)
+    pressure = NodeCondition(type="MemoryPressure", status="False", message="changed by the kubelet")
+    beaten = what_we_read(a_node(conditions=(pressure, ready), resource_version="101"))
+    assert isinstance(look(beaten, said), Unchanged)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"labels": {"zone": "b"}},
+        {"annotations": {"a": "b"}},
+        {"provider_id": "talos://metal/10.0.0.5"},
+        {"taints": ()},
+        {"conditions": (NodeCondition(type="Ready", status="False"),)},
+        {"uid": "uid-2"},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_whatever_we_read_is_news_when_it_differs(change):
+    said = observed(a_node(resource_version="100"), epoch=3)
+    found = look(a_node(resource_version="101", **change), said)
+    assert isinstance(found, Publish)
+    assert found.reason == "changed"
+
+
+def test_what_is_due_is_said_although_nothing_changed():
+    said = observed(a_node(), epoch=3)
+    found = look(a_node(), said, anyway=True)
+    assert isinstance(found, Publish)
+    assert found.reason == "said again"
+
+
+def test_a_node_that_was_said_to_be_gone_and_exists_is_said_again():
+    found = look(a_node(resource_version="101"), gone(a_node(), epoch=2, resource_version=100))
+    assert isinstance(found, Publish)
+
+
+def test_what_the_stream_holds_of_a_later_leader_is_not_contradicted():
+    later = observed(a_node(labels={"new": "er"}, resource_version="90"), epoch=4)
+    assert isinstance(look(a_node(resource_version="100"), later, anyway=True), Unchanged)
+
+
+@pytest.mark.parametrize(
+    ("node", "word"),
+    [
+        (a_node("a b"), "'a b'"),
+        (a_node("a..b"), "'a..b'"),
+        (a_node("web->"), "'web->'"),
+        (a_node(resource_version=""), "''"),
+        (a_node(resource_version="0x10"), "0x10"),
+    ],
+)
+def test_a_node_without_a_subject_or_a_place_in_the_order_is_skipped_and_told(node, word):
+    found = look(node, anyway=True)
+    assert isinstance(found, Skipped)
+    assert word in found.reason
+
+
+def test_a_node_that_is_missing_from_the_cluster_is_said_to_be_gone_as_of_what_we_have_heard():
+    said = observed(a_node("old", uid="u-9", resource_version="100"), epoch=2)
+    found = observe_absence(said, STAMP, seen_version=450, now=LATER)
+    assert found == Publish(
+        event=NodeGone(
+            incarnation=INCARNATION,
+            order=ObservedOrder(epoch=3, resource_version=450),
+            name="old",
+            uid="u-9",
+            observed_at=LATER,
+        ),
+        reason="deleted",
+    )
+
+
+def test_a_node_is_said_to_be_gone_once():
+    for held in (None, gone(a_node(), epoch=3)):
+        assert isinstance(observe_absence(held, STAMP, seen_version=450, now=LATER), Unchanged)
+
+
+def test_an_observation_from_after_we_looked_is_not_said_to_be_gone():
+    for said in (observed(a_node(resource_version="451"), epoch=3), observed(a_node(), epoch=4)):
+        assert isinstance(observe_absence(said, STAMP, seen_version=450, now=LATER), Unchanged)
+
+
+versions = st.integers(1, 50)
+observations: st.SearchStrategy[ObservedNode | None] = st.none() | st.builds(
+    lambda epoch, version, uid, is_gone: (
+        gone(a_node(uid=uid), epoch=epoch, resource_version=version)
+        if is_gone
+        else observed(a_node(uid=uid, resource_version=str(version)), epoch=epoch)
+    ),
+    st.integers(1, 5),
+    versions,
+    st.sampled_from(["u1", "u2"]),
+    st.booleans(),
+)
+
+
+@given(observations, versions, st.sampled_from(["u1", "u2"]), st.booleans())
+def test_what_is_said_never_loses_against_what_the_stream_holds(held, version, uid, anyway):
+    found = look(a_node(uid=uid, resource_version=str(version)), held, anyway=anyway)
+    if isinstance(found, Publish):
+        assert standing(found.event, held, INCARNATION) is not Standing.OLDER
+
+
+@given(observations, versions, st.sampled_from(["u1", "u2"]))
+def test_saying_it_settles_it(held, version, uid):
+    node = a_node(uid=uid, resource_version=str(version))
+    found = look(node, held)
+    if isinstance(found, Publish):
+        assert isinstance(look(node, found.event), Unchanged)
+    if isinstance(found, Unchanged):
+        assert held is not None
+        assert held.order > ObservedOrder(epoch=3, resource_version=version) or (
+            isinstance(held, NodeObserved)
+            and msgspec.structs.replace(held.node.metadata, resource_version="")
+            == msgspec.structs.replace(node.metadata, resource_version="")
+        )
+
+
+@given(st.integers(0, 10**6), st.integers(0, 10**6))
+def test_a_new_leader_is_above_all_that_anybody_remembers(heard, transitions):
+    epoch = next_epoch(heard=heard, lease_transitions=transitions)
+    assert epoch > heard
+    assert epoch > transitions
+
+
+@given(st.integers(0, 50_000))
+def test_the_stream_has_room_for_every_node_and_grows_in_steps(nodes):
+    room = stream_bytes(nodes)
+    assert room >= max(nodes * BYTES_PER_NODE, 64_000_000)
+    assert room % STREAM_STEP_BYTES == 0
+    assert room < nodes * BYTES_PER_NODE + 2 * STREAM_STEP_BYTES

@@ -1,0 +1,165 @@
+"""Who takes part in a watcher's test: a script of what the API server tells, and who follows what is said."""
+
+import asyncio
+import random
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from typing import Any, NoReturn
+
+import msgspec
+
+from libs.common.bus import Bus
+from libs.common.events import Event, Leading, NodeGone, NodeObserved, SnapshotComplete
+from libs.common.kube_api import KubeApi
+from libs.common.kube_objects import UnreadableObject
+from libs.common.kube_reflector import Bookmark, Changed, Deleted, Happening, Listed
+from libs.common.node import Node
+from libs.common.service import Parts
+from libs.common.subjects import FLOW
+from services.watcher.leader import Candidacy
+from services.watcher.service import WatcherService
+from services.watcher.settings import WatcherSettings
+from services.watcher.watch_nodes import NodeSourceMaker
+from tests.bus_actors import Recorder, doing, eventually
+
+
+class ScriptedNodes:
+    """What an API server has, told as the reflector tells it; may be listened to by several watchers."""
+
+    def __init__(self, *nodes: Node) -> None:
+        self.version = 1000
+        self.nodes = {node.name: node for node in nodes}
+        self.unreadable: tuple[str, ...] = ()
+        self.lists = 0
+        self._listeners: list[asyncio.Queue[Happening[Node]]] = []
+
+    def source(
+        self, on_unreadable: Callable[[UnreadableObject], None], on_trouble: Callable[[Exception], None]
+    ) -> "_Telling":
+        return _Telling(self)
+
+    def put(self, node: Node) -> Node:
+        """Add or modify; the node gets the next resourceVersion."""
+        self.version += 1
+        metadata = msgspec.structs.replace(node.metadata, resource_version=str(self.version))
+        self.nodes[node.name] = msgspec.structs.replace(node, metadata=metadata)
+        self._tell(Changed(self.nodes[node.name]))
+        return self.nodes[node.name]
+
+    def delete(self, name: str) -> None:
+        """Delete it; its last state bears the version of the deletion, as the API server's does."""
+        self.version += 1
+        node = self.nodes.pop(name)
+        metadata = msgspec.structs.replace(node.metadata, resource_version=str(self.version))
+        self._tell(Deleted(msgspec.structs.replace(node, metadata=metadata)))
+
+    def bookmark(self) -> None:
+        self._tell(Bookmark(str(self.version)))
+
+    def list_again(self) -> None:
+        """As after a 410."""
+        self._tell(self._list())
+
+    def _list(self) -> Listed[Node]:
+        self.lists += 1
+        return Listed(tuple(self.nodes.values()), str(self.version), self.unreadable)
+
+    def _tell(self, happening: Happening[Node]) -> None:
+        for listener in self._listeners:
+            listener.put_nowait(happening)
+
+    async def _listen(self, handle: Callable[[Happening[Node]], Awaitable[None]]) -> NoReturn:
+        queue: asyncio.Queue[Happening[Node]] = asyncio.Queue()
+        self._listeners.append(queue)
+        try:
+            await handle(self._list())
+            while True:
+                await handle(await queue.get())
+        finally:
+            self._listeners.remove(queue)
+
+
+class _Telling:
+    def __init__(self, script: ScriptedNodes) -> None:
+        self._script = script
+
+    def problems(self) -> tuple[str, ...]:
+        return ()
+
+    async def run(self, handle: Callable[[Happening[Node]], Awaitable[None]]) -> NoReturn:
+        await self._script._listen(handle)
+
+
+class Flow(Recorder):
+    """Follows the flow and counts what it hears live."""
+
+    def of(self, name: str) -> list[NodeObserved | NodeGone]:
+        """All that was said of a name since following began, in stream order."""
+        return [event for event in self.nodes() if _name(event) == name]
+
+    def nodes(self) -> list[NodeObserved | NodeGone]:
+        return [event for event in self.events() if isinstance(event, NodeObserved | NodeGone)]
+
+    def last(self, name: str) -> NodeObserved | NodeGone | None:
+        return next(reversed(self.of(name)), None)
+
+    def existing(self) -> set[str]:
+        last = {_name(event): event for event in self.nodes()}
+        return {name for name, event in last.items() if isinstance(event, NodeObserved)}
+
+    def snapshots(self) -> list[SnapshotComplete]:
+        return [event for event in self.events() if isinstance(event, SnapshotComplete)]
+
+    def leadings(self) -> list[Leading]:
+        return [event for event in self.events() if isinstance(event, Leading)]
+
+    def events(self) -> list[Event | Any]:
+        return [message.event for message in self.messages]
+
+    @asynccontextmanager
+    async def following(self, bus: Bus) -> AsyncIterator["Flow"]:
+        async with doing(bus.follow("flow", f"{FLOW}.>", self)):
+            yield self
+
+    async def hears(self, condition: Callable[["Flow"], Any], what: str = "", seconds: float = 15.0) -> None:
+        await eventually(lambda: bool(condition(self)), what, seconds)
+
+
+def _name(event: NodeObserved | NodeGone) -> str:
+    return event.name if isinstance(event, NodeGone) else event.node.name
+
+
+def parts(bus: Bus, *, kube: KubeApi | None = None, identity: str = "host-a_1") -> Parts:
+    return Parts(
+        bus=bus,
+        kube=kube,
+        monotonic=time.monotonic,
+        now=lambda: datetime.now(UTC),
+        random=random.Random(1),
+        identity=identity,
+    )
+
+
+# Quick enough for a test, in the proportions of the real ones.
+QUICK = {"lease_duration_seconds": 3.0, "renew_deadline_seconds": 2.0, "retry_period_seconds": 0.25}
+
+
+def a_watcher(
+    bus: Bus,
+    source: NodeSourceMaker | None = None,
+    *,
+    kube: KubeApi | None = None,
+    identity: str = "host-a_1",
+    candidacy: Candidacy | None = None,
+    **settings: Any,
+) -> WatcherService:
+    """A watcher with quick timing; without a kube it takes no Lease."""
+    chosen = {"observe_only": kube is None and candidacy is None, **QUICK, **settings}
+    return WatcherService(
+        parts(bus, kube=kube, identity=identity),
+        WatcherSettings(**chosen),
+        source=source,
+        candidacy=candidacy,
+    )
