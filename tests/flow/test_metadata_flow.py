@@ -1,0 +1,471 @@
+"""The metadata service on a real nats-server; machines and watcher do as the test says."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import msgspec
+import pytest
+
+from libs.common import telemetry
+from libs.common.bus import BusError
+from libs.common.events import EnrichedNodeGone, NodeEnriched, NodeUnreachable
+from libs.common.machine import AddressStatus, metadata_incomplete
+from libs.common.publisher import OrderedPublisher, Outcome
+from libs.common.subjects import ENRICHED_NODE, OBSERVED_NODE
+from libs.testbed.nats_server import NatsServer
+from services.metadata.settings import MetadataSettings
+from tests.builders import a_node, enriched, some_facts
+from tests.bus_actors import eventually
+from tests.metadata_actors import ScriptedTalos, Stream, metadata_running
+
+UUID = "4c4c4544-0037-4b10-8057-b2c04f4d4e31"
+
+
+@pytest.fixture
+async def stream(nats_server: NatsServer) -> AsyncIterator[Stream]:
+    async with Stream.provisioned(nats_server.url) as provisioned:
+        yield provisioned
+
+
+@pytest.fixture
+def talos() -> ScriptedTalos:
+    machines = ScriptedTalos()
+    machines.put(some_facts())
+    return machines
+
+
+async def test_a_joining_node_is_enriched_with_what_its_machine_says(nats_server, stream, talos):
+    async with metadata_running(nats_server.url, talos):
+        await stream.snapshot(0)
+        sequence = await stream.observe(a_node())
+        event = await stream.once("web-1", NodeEnriched)
+    assert event.observed_sequence == sequence
+    assert event.incarnation == stream.incarnation
+    assert event.facts.addresses == some_facts().addresses
+    assert event.node == a_node()
+    assert event.recognized_by == "nodename"
+    assert talos.closed
+
+
+async def test_nodes_that_were_there_first_are_enriched_too(nats_server, stream, talos):
+    names = [f"web-{i}" for i in range(30)]
+    for i, name in enumerate(names):
+        talos.put(some_facts(node_name=name, node_ip=f"10.0.1.{i + 1}"))
+        await stream.observe(a_node(name, uid=name, ip=f"10.0.1.{i + 1}"))
+    await stream.snapshot(len(names))
+    async with metadata_running(nats_server.url, talos) as service:
+        for name in names:
+            assert (await stream.once(name, NodeEnriched)).facts.node_name == name
+        await eventually(lambda: not service.problems())
+
+
+async def test_a_node_without_provided_node_ip_is_not_ours_and_nobody_is_dialled(nats_server, stream, talos):
+    async with metadata_running(nats_server.url, talos):
+        await stream.observe(a_node("theirs", uid="theirs", ip=""))
+        await stream.observe(a_node())
+        await stream.once("web-1", NodeEnriched)
+        assert await stream.said("theirs") is None
+        assert talos.looks == ["10.0.0.5"]
+
+
+@pytest.mark.parametrize(
+    "written", ["metadata.google.internal", "127.0.0.1", "169.254.169.254", "fe80::1%eth0", "::1"]
+)
+async def test_a_hostile_node_ip_is_told_and_never_dialled(nats_server, stream, talos, written):
+    async with metadata_running(nats_server.url, talos):
+        await stream.observe(a_node(ip=written))
+        event = await stream.once("web-1", NodeUnreachable)
+        assert event.fault.kind == "bad_node_ip"
+        assert written in event.fault.message
+        assert talos.looks == []
+        await stream.observe(a_node(ip="10.0.0.5"))
+        await stream.once("web-1", NodeEnriched)
+
+
+async def test_an_unreachable_machine_is_told_once_and_enriched_when_it_is_back(nats_server, stream, talos):
+    talos.break_down("10.0.0.5", "timeout")
+    async with metadata_running(nats_server.url, talos):
+        await stream.observe(a_node())
+        event = await stream.once("web-1", NodeUnreachable)
+        assert (event.fault.kind, event.attempt, event.last_known) == ("timeout", 1, None)
+        assert event.retry_at > event.enriched_at
+        told_at = await stream.sequence("web-1")
+        await eventually(lambda: len(talos.looks) >= 3, "it is retried")
+        assert await stream.sequence("web-1") == told_at, "the same fault is not told again on each retry"
+        talos.break_down("10.0.0.5", "permission")
+        await stream.once("web-1", NodeUnreachable, lambda event: event.fault.kind == "permission")
+        talos.heal("10.0.0.5")
+        await stream.once("web-1", NodeEnriched)
+
+
+async def test_labels_that_change_are_answered_at_once_with_the_facts_at_hand(nats_server, stream, talos):
+    async with metadata_running(nats_server.url, talos):
+        await stream.observe(a_node())
+        await stream.once("web-1", NodeEnriched)
+        await eventually(lambda: talos.watching["10.0.0.5"] == 1)
+        await eventually(lambda: len(talos.looks) == 2, "what happened before the watch opened is looked for")
+        sequence = await stream.observe(a_node(labels={"team": "a"}))
+        event = await stream.once("web-1", NodeEnriched, lambda event: event.node.labels == {"team": "a"})
+        assert event.observed_sequence == sequence
+        assert len(talos.looks) == 2
+
+
+async def test_a_newer_observation_during_a_look_gets_that_look(nats_server, stream, talos):
+    talos.held["10.0.0.5"] = asyncio.Event()
+    async with metadata_running(nats_server.url, talos, MetadataSettings(watched_machines=0)) as service:
+        await stream.observe(a_node())
+        await eventually(lambda: talos.looking["10.0.0.5"] == 1)
+        newest = await stream.observe(a_node(labels={"team": "b"}))
+        await eventually(lambda: service._table.last(f"{OBSERVED_NODE}.web-1").sequence == newest)
+        talos.held["10.0.0.5"].set()
+        event = await stream.once("web-1", NodeEnriched)
+        assert event.observed_sequence == newest
+        assert event.node.labels == {"team": "b"}
+        assert (talos.looks, talos.most_at_once["10.0.0.5"]) == (["10.0.0.5"], 1)
+
+
+async def test_a_node_that_moved_while_it_was_looked_at_is_looked_at_where_it_is(nats_server, stream, talos):
+    talos.held["10.0.0.5"] = asyncio.Event()
+    talos.put(some_facts(node_ip="10.0.0.6"))
+    async with metadata_running(nats_server.url, talos):
+        await stream.observe(a_node())
+        await eventually(lambda: talos.looking["10.0.0.5"] == 1)
+        await stream.observe(a_node(ip="10.0.0.6"))
+        talos.held["10.0.0.5"].set()
+        event = await stream.once("web-1", NodeEnriched)
+        assert event.facts.node_ip == "10.0.0.6"
+
+
+async def test_a_stale_enrichment_that_arrives_last_is_dropped(nats_server, stream, talos):
+    async with metadata_running(nats_server.url, talos):
+        old = await stream.observe(a_node())
+        await stream.observe(a_node(labels={"team": "new"}))
+        newest = await stream.once("web-1", NodeEnriched, lambda event: event.node.labels == {"team": "new"})
+        late = enriched(
+            a_node(), some_facts(region="old"), incarnation=stream.incarnation, observed_sequence=old
+        )
+        assert await OrderedPublisher(stream.bus).publish(late) is Outcome.SUPERSEDED
+        assert await stream.said("web-1") == newest
+
+
+async def test_a_machine_that_changes_under_a_watch_reaches_its_node(nats_server, stream, talos):
+    async with metadata_running(nats_server.url, talos):
+        await stream.observe(a_node())
+        first = await stream.once("web-1", NodeEnriched)
+        await eventually(lambda: talos.watching["10.0.0.5"] == 1)
+        await eventually(lambda: len(talos.looks) == 2)
+        for i in range(5):
+            talos.put(some_facts(addresses=(AddressStatus(address=f"10.0.0.{i + 10}/24", link="eth0"),)))
+        event = await stream.once(
+            "web-1", NodeEnriched, lambda event: event.facts.addresses[0].address == "10.0.0.14/24", 3.0
+        )
+        assert event.observed_sequence == first.observed_sequence
+        assert len(talos.looks) == 3, "a flock of changes is one look"
+
+
+async def test_a_change_that_we_do_not_read_is_looked_at_and_not_said(nats_server, stream, talos):
+    async with metadata_running(nats_server.url, talos):
+        await stream.observe(a_node())
+        await stream.once("web-1", NodeEnriched)
+        await eventually(lambda: talos.watching["10.0.0.5"] == 1)
+        await eventually(lambda: len(talos.looks) == 2)
+        told_at = await stream.sequence("web-1")
+        talos.put(some_facts())
+        await eventually(lambda: len(talos.looks) == 3)
+        await stream.observe(a_node("web-2", uid="uid-2"))
+        talos.break_down("10.0.0.5")  # web-2 is another machine's name: a fault, once all before it is done
+        await stream.once("web-2", NodeUnreachable)
+        assert await stream.sequence("web-1") == told_at
+
+
+async def test_a_watch_that_ends_is_opened_again_and_what_it_missed_is_found(nats_server, stream, talos):
+    async with metadata_running(nats_server.url, talos):
+        await stream.observe(a_node())
+        await stream.once("web-1", NodeEnriched)
+        await eventually(lambda: talos.watching["10.0.0.5"] == 1)
+        talos.machines["10.0.0.5"] = some_facts(zone="b")  # while nobody hears
+        talos.cut_watch("10.0.0.5")
+        await stream.once("web-1", NodeEnriched, lambda event: event.facts.platform.zone == "b")
+        await eventually(lambda: talos.watching["10.0.0.5"] == 1)
+
+
+async def test_facts_are_lost_and_come_back_while_the_last_known_ones_are_told(nats_server, stream, talos):
+    async with metadata_running(nats_server.url, talos):
+        await stream.observe(a_node())
+        good = await stream.once("web-1", NodeEnriched)
+        await eventually(lambda: talos.watching["10.0.0.5"] == 1)
+        talos.break_down("10.0.0.5", "refused")
+        talos.cut_watch("10.0.0.5")
+        event = await stream.once("web-1", NodeUnreachable)
+        assert event.last_known is not None
+        assert event.last_known.addresses == good.facts.addresses
+        talos.heal("10.0.0.5")
+        await stream.once("web-1", NodeEnriched)
+        await eventually(lambda: talos.watching["10.0.0.5"] == 1)
+
+
+async def test_after_a_restart_the_last_known_facts_are_still_known(nats_server, stream, talos):
+    async with metadata_running(nats_server.url, talos):
+        await stream.observe(a_node())
+        await stream.snapshot()
+        before = await stream.once("web-1", NodeEnriched)
+    talos.break_down("10.0.0.5", "timeout")
+    async with metadata_running(nats_server.url, talos, seed=2):
+        event = await stream.once("web-1", NodeUnreachable)
+    assert event.last_known == before.facts
+
+
+async def test_a_restart_says_nothing_that_the_stream_holds_already(nats_server, stream, talos):
+    async with metadata_running(nats_server.url, talos):
+        await stream.observe(a_node())
+        await stream.snapshot()
+        await stream.once("web-1", NodeEnriched)
+    told_at = await stream.sequence("web-1")
+    looks = len(talos.looks)
+    async with metadata_running(nats_server.url, talos, seed=2) as service:
+        await eventually(lambda: len(talos.looks) > looks, "every node is looked at, at start")
+        await eventually(lambda: service._nodes["web-1"].known.facts is not None)
+        talos.put(some_facts(node_name="web-2", node_ip="10.0.0.6"))
+        await stream.observe(a_node("web-2", uid="uid-2", ip="10.0.0.6"))
+        await stream.once("web-2", NodeEnriched)
+        assert await stream.sequence("web-1") == told_at
+
+
+async def test_a_new_stream_is_told_everything_again(nats_server, stream, talos):
+    async with metadata_running(nats_server.url, talos):
+        await stream.observe(a_node())
+        await stream.snapshot()
+        await stream.once("web-1", NodeEnriched)
+        await nats_server.wipe()
+        old = stream.incarnation
+
+        async def provisioned_anew() -> bool:
+            try:
+                await stream.provision()
+            except BusError:
+                return False
+            return stream.incarnation != old
+
+        await eventually(provisioned_anew)
+        sequence = await stream.observe(a_node())
+        await stream.snapshot()
+        event = await stream.once("web-1", NodeEnriched)
+    assert (event.incarnation, event.observed_sequence) == (stream.incarnation, sequence)
+
+
+async def test_nats_that_is_away_for_a_while_loses_nothing(nats_server, stream, talos):
+    async with metadata_running(nats_server.url, talos):
+        await stream.observe(a_node())
+        await stream.snapshot()
+        await stream.once("web-1", NodeEnriched)
+        await eventually(lambda: talos.watching["10.0.0.5"] == 1)
+        await nats_server.kill()
+        looks = len(talos.looks)
+        talos.put(some_facts(zone="c"))
+        await eventually(lambda: len(talos.looks) > looks)
+        await nats_server.restart()
+
+        async def told() -> bool:
+            try:
+                event = await stream.said("web-1")
+            except BusError:
+                return False
+            return isinstance(event, NodeEnriched) and event.facts.platform.zone == "c"
+
+        await eventually(told)
+
+
+async def test_a_node_that_is_gone_is_passed_on_and_forgotten(nats_server, stream, talos):
+    async with metadata_running(nats_server.url, talos) as service:
+        await stream.observe(a_node())
+        await stream.once("web-1", NodeEnriched)
+        await eventually(lambda: talos.watching["10.0.0.5"] == 1)
+        sequence = await stream.gone(a_node())
+        event = await stream.once("web-1", EnrichedNodeGone)
+        assert (event.uid, event.observed_sequence) == ("uid-1", sequence)
+        await eventually(lambda: not service._nodes and talos.watching["10.0.0.5"] == 0)
+
+
+async def test_a_new_uid_inherits_nothing(nats_server, stream, talos):
+    async with metadata_running(nats_server.url, talos):
+        await stream.observe(a_node())
+        await stream.once("web-1", NodeEnriched)
+        await eventually(lambda: talos.watching["10.0.0.5"] == 1)
+        talos.break_down("10.0.0.5", "timeout")
+        await stream.observe(a_node(uid="uid-2"))
+        event = await stream.once("web-1", NodeUnreachable)
+        assert event.node.uid == "uid-2"
+        assert event.last_known is None
+
+
+async def test_two_metadata_at_once_end_with_the_truth_and_come_to_rest(nats_server, stream, talos):
+    others = ScriptedTalos()
+    others.put(some_facts())
+    async with metadata_running(nats_server.url, talos), metadata_running(nats_server.url, others, seed=2):
+        await stream.snapshot(20)
+        for i in range(20):
+            facts = some_facts(node_name=f"n-{i}", node_ip=f"10.0.2.{i + 1}")
+            talos.put(facts)
+            others.put(facts)
+            await stream.observe(a_node(f"n-{i}", uid=f"n-{i}", ip=f"10.0.2.{i + 1}"))
+        newest = {}
+        for i in range(20):
+            node = a_node(f"n-{i}", uid=f"n-{i}", ip=f"10.0.2.{i + 1}", labels={"round": "2"})
+            newest[node.name] = await stream.observe(node)
+        for name, sequence in newest.items():
+            await stream.once(name, NodeEnriched, lambda event, s=sequence: event.observed_sequence == s)
+        await eventually(lambda: len(talos.looks) >= 20 and len(others.looks) >= 20)
+        facts = some_facts(node_name="n-0", node_ip="10.0.2.1", zone="z")
+        talos.put(facts)
+        others.put(facts)
+        await stream.once("n-0", NodeEnriched, lambda event: event.facts.platform.zone == "z")
+        last = (await stream.bus.last(f"{ENRICHED_NODE}.n-0")).sequence
+    assert last < sum(newest.values()), "no endless to and fro"
+
+
+async def test_one_of_two_metadata_that_reaches_nothing_does_not_quarrel_with_the_other(
+    nats_server, stream, talos
+):
+    blind = ScriptedTalos()
+    async with metadata_running(nats_server.url, talos), metadata_running(nats_server.url, blind, seed=2):
+        await stream.observe(a_node())
+        await stream.once("web-1", NodeEnriched)
+        await eventually(lambda: len(blind.looks) >= 4)
+        assert await stream.sequence("web-1") < 8, "each says what it has to say, and that is that"
+
+
+async def test_another_machine_at_that_address_is_never_taken_for_the_node(nats_server, stream, talos):
+    talos.put(some_facts(node_name="db-7", uuid=UUID))
+    async with metadata_running(nats_server.url, talos):
+        await stream.snapshot()
+        await stream.observe(a_node(system_uuid="9a5a5544-0000-4b10-8057-b2c04f4d4e31"))
+        event = await stream.once("web-1", NodeUnreachable)
+        assert event.fault.kind == "wrong_machine"
+        assert "db-7" in event.fault.message
+        assert "web-1" in event.fault.message
+
+
+async def test_a_renamed_node_is_recognized_by_its_uuid_until_another_claims_the_machine(
+    nats_server, stream, talos
+):
+    talos.put(some_facts(node_name="talos-abc", uuid=UUID))
+    async with metadata_running(nats_server.url, talos):
+        await stream.observe(a_node(system_uuid=UUID.upper()))
+        waiting = await stream.once("web-1", NodeUnreachable)
+        assert "not known yet" in waiting.fault.message, "not every Node is known before the snapshot"
+        await stream.snapshot()
+        event = await stream.once("web-1", NodeEnriched)
+        assert event.recognized_by == "system-uuid"
+        other = a_node("talos-abc", uid="uid-2", ip="10.0.0.9")
+        await stream.observe(other)
+        await stream.observe(a_node(system_uuid=UUID, labels={"changed": "yes"}))
+        event = await stream.once("web-1", NodeUnreachable, lambda event: event.fault.kind == "wrong_machine")
+        assert "Node talos-abc has its node name too" in event.fault.message
+
+
+async def test_a_machine_without_a_node_name_yet_is_waited_for(nats_server, stream, talos):
+    talos.put(some_facts(node_name=""))
+    async with metadata_running(nats_server.url, talos):
+        await stream.observe(a_node())
+        event = await stream.once("web-1", NodeUnreachable)
+        assert (event.fault.kind, event.fault.step) == ("not_found", "Nodename")
+        talos.put(some_facts())
+        await stream.once("web-1", NodeEnriched)
+
+
+async def test_the_second_address_is_asked_when_the_first_refuses(nats_server, stream, talos):
+    talos.put(some_facts(node_ip="fd00::5"))
+    talos.break_down("10.0.0.5", "refused")
+    async with metadata_running(nats_server.url, talos):
+        await stream.observe(a_node(ip="10.0.0.5,fd00::5"))
+        event = await stream.once("web-1", NodeEnriched)
+        assert event.facts.node_ip == "fd00::5"
+        assert talos.looks[:2] == ["10.0.0.5", "fd00::5"]
+
+
+async def test_incomplete_cloud_metadata_are_looked_at_again_soon(nats_server, stream, talos):
+    talos.put(some_facts(platform="hcloud"))
+    settings = MetadataSettings(watched_machines=0)
+    async with metadata_running(nats_server.url, talos, settings):
+        await stream.observe(a_node())
+        event = await stream.once("web-1", NodeEnriched)
+        assert metadata_incomplete(event.facts.platform)
+        talos.put(some_facts(platform="hcloud", provider_id="hcloud://1"))
+        await stream.once(
+            "web-1", NodeEnriched, lambda event: event.facts.platform.provider_id == "hcloud://1", 5.0
+        )
+        talos.put(some_facts(platform="hcloud"))  # it boots: less than before
+        await stream.observe(a_node("web-1", ip="10.0.0.5, 10.0.0.5"))
+        told = await stream.once("web-1", NodeUnreachable)
+        assert told.last_known is not None
+        assert told.last_known.platform.provider_id == "hcloud://1"
+
+
+async def test_an_outage_of_talos_ends_for_all_within_seconds(nats_server, stream, talos):
+    names = [f"w-{i}" for i in range(40)]
+    for i, name in enumerate(names):
+        ip = f"10.0.3.{i + 1}"
+        talos.put(some_facts(node_name=name, node_ip=ip))
+        talos.break_down(ip, "no_endpoint", "connect")
+    settings = MetadataSettings(watched_machines=0, probe_seconds=0.1)
+    async with metadata_running(nats_server.url, talos, settings) as service:
+        for i, name in enumerate(names):
+            await stream.observe(a_node(name, uid=name, ip=f"10.0.3.{i + 1}"))
+        for name in names:
+            await stream.once(name, NodeUnreachable)
+        for node in service._nodes.values():  # as after a long outage: the next look is a minute away
+            node.known = msgspec.structs.replace(node.known, due=node._with.monotonic() + 60.0)
+        for i in range(len(names)):
+            talos.heal(f"10.0.3.{i + 1}")
+        for name in names:
+            await stream.once(name, NodeEnriched, seconds=5.0)
+
+
+async def test_a_hanging_machine_holds_up_nobody(nats_server, stream, talos):
+    settings = MetadataSettings(concurrent_looks=2, watched_machines=0)
+    gate = asyncio.Event()
+    async with metadata_running(nats_server.url, talos, settings):
+        for i in range(3):
+            talos.held[f"10.0.4.{i + 1}"] = gate
+            await stream.observe(a_node(f"hung-{i}", uid=f"hung-{i}", ip=f"10.0.4.{i + 1}"))
+        await stream.observe(a_node())
+        await stream.once("web-1", NodeEnriched, seconds=5.0)
+        gate.set()
+
+
+async def test_the_trace_that_an_observation_began_goes_on(nats_server, stream, talos):
+    trace = "4bf92f3577b34da6a3ce929d0e0e4736"
+    telemetry.setup_tracing("metadata", "http://127.0.0.1:9")  # nobody collects: that must not matter
+    try:
+        async with metadata_running(nats_server.url, talos):
+            await stream.observe(a_node(), headers={"traceparent": f"00-{trace}-00f067aa0ba902b7-01"})
+            await stream.once("web-1", NodeEnriched)
+            message = await stream.bus.last(f"{ENRICHED_NODE}.web-1")
+            assert message.headers["traceparent"].split("-")[1] == trace
+    finally:
+        telemetry.setup_tracing("metadata", None)
+
+
+async def test_what_does_not_change_is_said_again_before_the_stream_forgets(nats_server, stream, talos):
+    settings = MetadataSettings(repeat_seconds=1.0, watched_machines=0)
+    async with metadata_running(nats_server.url, talos, settings):
+        await stream.observe(a_node())
+        await stream.once("web-1", NodeEnriched)
+        first = await stream.sequence("web-1")
+
+        async def again() -> bool:
+            return await stream.sequence("web-1") > first
+
+        await eventually(again)
+        assert talos.looks == ["10.0.0.5"], "said again, not asked again"
+
+
+async def test_a_talos_that_cannot_be_asked_makes_us_not_ready_with_the_reason(nats_server, stream, talos):
+    talos.trouble = "talosconfig: field crt: expired"
+    async with metadata_running(nats_server.url, talos) as service:
+        await stream.snapshot(0)
+        await eventually(
+            lambda: service.problems() == ("Talos cannot be asked: talosconfig: field crt: expired",)
+        )
+        talos.trouble = ""
+        assert service.problems() == ()

@@ -1,0 +1,214 @@
+"""Around the metadata service in tests: machines that do as told, a watcher that says what it is given."""
+
+import asyncio
+import random
+import time
+from collections import Counter
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from typing import TypeVar
+
+import msgspec
+
+from libs.common.events import (
+    EnrichedNodeGone,
+    NodeEnriched,
+    NodeGone,
+    NodeObserved,
+    NodeUnreachable,
+    ObservedOrder,
+    SnapshotComplete,
+)
+from libs.common.machine import FaultKind, MachineFacts, MachineFault
+from libs.common.nats_bus import NatsBus
+from libs.common.nats_link import Timing
+from libs.common.node import Node
+from libs.common.service import Parts
+from libs.common.subjects import ENRICHED_NODE
+from libs.common.wiring import DURABLES
+from services.metadata.service import MetadataService, TalosConnections
+from services.metadata.settings import MetadataSettings
+from services.metadata.talos_api import MachineUnavailable
+from tests.bus_actors import MAX_BYTES, doing, eventually
+
+Said = TypeVar("Said", NodeEnriched, NodeUnreachable, EnrichedNodeGone)
+
+QUICK = Timing(probe_every=0.5, probe_deadline=0.5, retry_first=0.05, retry_cap=0.3, follow_retry_cap=0.3)
+CALM = MetadataSettings(watches_opened_per_second=1000.0)  # nothing happens by itself within a test
+
+
+class ScriptedTalos:
+    """Fulfils `TalosConnections`: a machine per address, as the test says."""
+
+    def __init__(self) -> None:
+        self.machines: dict[str, MachineFacts] = {}
+        self.faults: dict[str, MachineFault] = {}
+        self.held: dict[str, asyncio.Event] = {}  # looks that have begun wait for it
+        self.looks: list[str] = []
+        self.looking: Counter[str] = Counter()
+        self.most_at_once: Counter[str] = Counter()
+        self.watching: Counter[str] = Counter()
+        self.closed = False
+        self.trouble = ""
+        self._changes: dict[str, asyncio.Event] = {}
+        self._cut: set[str] = set()
+
+    def put(self, facts: MachineFacts) -> None:
+        """A machine, or what has changed on it: live watches fire."""
+        self.machines[facts.node_ip] = facts
+        self.faults.pop(facts.node_ip, None)
+        if facts.node_ip in self._changes:
+            self._changes[facts.node_ip].set()
+
+    def break_down(self, ip: str, kind: FaultKind = "refused", step: str = "PlatformMetadata") -> None:
+        """From now on looks at that address fail."""
+        self.faults[ip] = MachineFault(kind=kind, step=step, endpoint="cp:50000", message=f"{ip} {kind}")
+
+    def heal(self, ip: str) -> None:
+        """Looks succeed again; no watch tells of it."""
+        self.faults.pop(ip, None)
+
+    def cut_watch(self, ip: str) -> None:
+        """The watch that is open now ends."""
+        self._cut.add(ip)
+        self._changes[ip].set()
+
+    async def look(self, node_ip: str, *, deadline_seconds: float) -> MachineFacts:
+        self.looks.append(node_ip)
+        self.looking[node_ip] += 1
+        self.most_at_once[node_ip] = max(self.most_at_once[node_ip], self.looking[node_ip])
+        looked_at = datetime.now(UTC)
+        try:
+            if node_ip in self.held:
+                await self.held[node_ip].wait()
+        finally:
+            self.looking[node_ip] -= 1
+        if node_ip in self.faults or node_ip not in self.machines:
+            unknown = MachineFault(kind="refused", step="PlatformMetadata", message=f"nobody at {node_ip}")
+            raise MachineUnavailable(self.faults.get(node_ip, unknown))
+        return msgspec.structs.replace(self.machines[node_ip], looked_at=looked_at)
+
+    async def watch(self, node_ip: str, *, read_deadline_seconds: float) -> AsyncGenerator[str, None]:
+        changed = self._changes[node_ip] = asyncio.Event()
+        self.watching[node_ip] += 1
+        try:
+            yield "open"
+            while True:
+                await changed.wait()
+                changed.clear()
+                if node_ip in self._cut:
+                    self._cut.discard(node_ip)
+                    return
+                yield "changed"
+        finally:
+            self.watching[node_ip] -= 1
+
+    def problem(self) -> str:
+        return self.trouble
+
+    def certificate_expires_at(self) -> datetime | None:
+        return None
+
+    async def close(self) -> None:
+        self.closed = True
+
+
+class Stream:
+    """The flow as the watcher writes it and the labeler reads it."""
+
+    def __init__(self, bus: NatsBus) -> None:
+        self.bus = bus
+        self.incarnation = ""
+        self._version = 100
+
+    @classmethod
+    @asynccontextmanager
+    async def provisioned(cls, url: str) -> AsyncIterator["Stream"]:
+        bus = await NatsBus.connect((url,), service="watcher", timing=QUICK)
+        try:
+            stream = cls(bus)
+            await stream.provision()
+            yield stream
+        finally:
+            await bus.close()
+
+    async def provision(self) -> None:
+        self.incarnation = await self.bus.provision(DURABLES, max_bytes=MAX_BYTES)
+
+    async def observe(self, node: Node, *, headers: dict[str, str] | None = None) -> int:
+        """The watcher's word; returns its sequence."""
+        event = NodeObserved(
+            incarnation=self.incarnation, order=self._next(), node=node, observed_at=datetime.now(UTC)
+        )
+        return await self.bus.publish(event, headers=headers)
+
+    async def gone(self, node: Node) -> int:
+        event = NodeGone(
+            incarnation=self.incarnation,
+            order=self._next(),
+            name=node.name,
+            uid=node.uid,
+            observed_at=datetime.now(UTC),
+        )
+        return await self.bus.publish(event)
+
+    async def snapshot(self, nodes: int = 1) -> None:
+        await self.bus.publish(SnapshotComplete(incarnation=self.incarnation, epoch=1, nodes=nodes))
+
+    async def said(self, name: str) -> NodeEnriched | NodeUnreachable | EnrichedNodeGone | None:
+        """What the stream holds of the enriched Node."""
+        message = await self.bus.last(f"{ENRICHED_NODE}.{name}")
+        event = message.event if message else None
+        assert event is None or isinstance(event, NodeEnriched | NodeUnreachable | EnrichedNodeGone)
+        return event
+
+    async def sequence(self, name: str) -> int:
+        message = await self.bus.last(f"{ENRICHED_NODE}.{name}")
+        return message.sequence if message else 0
+
+    async def once(
+        self,
+        name: str,
+        kind: type[Said],
+        says: Callable[[Said], bool] = lambda event: True,
+        seconds: float = 10.0,
+    ) -> Said:
+        """What the stream holds of the Node, as soon as it is of that kind and says that."""
+        found: list[Said] = []
+
+        async def there() -> bool:
+            event = await self.said(name)
+            if not isinstance(event, kind) or not says(event):
+                return False
+            found.append(event)
+            return True
+
+        await eventually(there, f"{kind.__name__} of {name}", seconds)
+        return found[0]
+
+    def _next(self) -> ObservedOrder:
+        self._version += 1
+        return ObservedOrder(epoch=1, resource_version=self._version)
+
+
+@asynccontextmanager
+async def metadata_running(
+    url: str, talos: TalosConnections, settings: MetadataSettings = CALM, *, seed: int = 1
+) -> AsyncIterator[MetadataService]:
+    """A metadata service on a bus of its own, as in a process of its own."""
+    bus = await NatsBus.connect((url,), service="metadata", timing=QUICK)
+    try:
+        parts = Parts(
+            bus=bus,
+            kube=None,
+            monotonic=time.monotonic,
+            now=lambda: datetime.now(UTC),
+            random=random.Random(seed),
+            identity=f"test_{seed}",
+        )
+        service = MetadataService(parts, settings, talos=talos)
+        async with doing(service.run()):
+            yield service
+    finally:
+        await bus.close()
