@@ -19,6 +19,7 @@ class Readiness:
     def __init__(self, clock: Callable[[], float]) -> None:
         """`clock` is monotonic, in seconds."""
         self._clock = clock
+        self._changed_at = clock()
         self._checks: dict[str, Problems] = {"process": lambda: ("still starting",)}
 
     def add(self, name: str, problems: Problems) -> None:
@@ -39,17 +40,16 @@ class Readiness:
 
     async def tell(self) -> None:
         """Log it when the process becomes ready, and when it has not been so for a while; until cancelled."""
-        ready, since, told = False, self._clock(), False
+        ready, told = False, False
         while True:
             problems = self.problems()
+            seconds = round(self._clock() - self._changed_at, 2)
             if ready is any(problems.values()):
-                ready, since, told = not ready, self._clock(), False
-            seconds = self._clock() - since
-            if ready and not told:
-                log.info("ready")
-                told = True
-            elif not told and seconds >= _UNREADY_WORTH_TELLING_SECONDS:
+                ready, told, self._changed_at = not ready, False, self._clock()
+                if ready:
+                    log.info("ready", extra={"after_seconds": seconds})
+            elif not ready and not told and seconds >= _UNREADY_WORTH_TELLING_SECONDS:
                 reasons = [f"{name}: {reason}" for name, found in problems.items() for reason in found]
-                log.warning("not ready", extra={"reasons": reasons, "seconds": round(seconds, 1)})
+                log.warning("not ready", extra={"reasons": reasons, "for_seconds": seconds})
                 told = True
             await asyncio.sleep(_LOOK_EVERY_SECONDS)

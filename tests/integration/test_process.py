@@ -77,7 +77,7 @@ async def test_with_nats_it_becomes_ready_and_an_unready_service_says_why(
     await bus.provision((NODES,), max_bytes=MAX_BYTES)
     await bus.close()
     async with a_process(tmp_path, PROBE, "metadata", NATS_URL=nats_server.url) as process:
-        await process.said("metadata ready\n")
+        await process.said("metadata ready  after_seconds=")
         assert await process.get("/readyz") == (200, "text/plain; charset=utf-8", "ok")
         assert 'talosccm_nats_connected{service="metadata"} 1.0' in (await process.get("/metrics"))[2]
         assert (await process.ends_after_sigterm())[0] == 0
