@@ -1,0 +1,504 @@
+"""One request to an API server that is busy, slow, gone, a stranger, or does not know us (any more)."""
+
+import asyncio
+import base64
+import os
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import msgspec
+import pytest
+from aiohttp import web
+
+from libs.common.kube_api import KubeApi
+from libs.common.kube_config import KubeConfigError, load_kube_config
+from libs.common.kube_credentials import CHECK_SECONDS, Credentials
+from libs.common.kube_errors import (
+    Invalid,
+    KubeError,
+    ServerError,
+    TooManyRequests,
+    Unauthorized,
+    Unreachable,
+)
+from libs.common.kube_events import ObjectEvent, about_node
+from libs.testbed.children import free_port
+from libs.testbed.control_plane.cluster import ControlPlane
+from libs.testbed.kubelets import Kubelets
+from libs.testbed.pki import Authority
+from tests.builders import NOW
+from tests.kube_loopback import Loopback, a_node_object, api_of, refusal
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[Loopback]:
+    async with Loopback.start() as running:
+        yield running
+
+
+async def a_node(request: web.Request) -> web.StreamResponse:
+    return web.json_response(a_node_object("web-1"))
+
+
+def first_then_a_node(refused: web.Response, times: int = 1):
+    left = times
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        nonlocal left
+        left -= 1
+        return refused if left >= 0 else await a_node(request)
+
+    return answer
+
+
+# ---- busy
+
+
+@pytest.mark.parametrize("status", [429, 503, 500])
+async def test_a_server_that_says_when_to_come_back_is_asked_again_then(
+    server: Loopback, tmp_path: Path, status: int
+):
+    server.answer = first_then_a_node(refusal(status, "Busy", headers={"Retry-After": "1"}))
+    async with api_of(server.url, tmp_path, jitter=lambda: 0.0) as api:
+        started = time.monotonic()
+        assert (await api.get_node("web-1")).name == "web-1"
+    assert 1.0 <= time.monotonic() - started < 5.0
+    assert len(server.asked) == 2
+
+
+async def test_a_wait_beyond_the_deadline_is_the_callers_to_plan(server: Loopback, tmp_path: Path):
+    server.answer = first_then_a_node(refusal(429, "TooManyRequests", headers={"Retry-After": "60"}))
+    async with api_of(server.url, tmp_path, deadline_seconds=10.0) as api:
+        started = time.monotonic()
+        with pytest.raises(TooManyRequests) as raised:
+            await api.patch_node("web-1", [])
+    assert raised.value.retry_after_seconds == 60.0
+    assert time.monotonic() - started < 5.0
+    assert len(server.asked) == 1
+
+
+async def test_a_failure_without_a_wait_is_not_repeated_here(server: Loopback, tmp_path: Path):
+    server.answer = first_then_a_node(refusal(503, "ServiceUnavailable"))
+    async with api_of(server.url, tmp_path) as api:
+        with pytest.raises(ServerError):
+            await api.get_node("web-1")
+    assert len(server.asked) == 1
+
+
+async def test_those_who_were_refused_together_come_back_apart(server: Loopback, tmp_path: Path):
+    arrivals: list[float] = []
+    spread = iter([0.0, 0.99])
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        arrivals.append(time.monotonic())
+        busy = refusal(429, "TooManyRequests", headers={"Retry-After": "1"})
+        return busy if len(arrivals) <= 2 else await a_node(request)
+
+    server.answer = answer
+    async with api_of(server.url, tmp_path, jitter=lambda: next(spread)) as api:
+        await asyncio.gather(api.get_node("a"), api.get_node("b"))
+    assert arrivals[3] - arrivals[2] > 0.1
+
+
+# ---- slow or gone
+
+
+@pytest.mark.parametrize("where", ["before the answer", "within the body"])
+async def test_a_server_that_hangs_costs_one_deadline(server: Loopback, tmp_path: Path, where: str):
+    async def answer(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        if where == "within the body":
+            await response.prepare(request)
+            await response.write(b'{"metadata":')
+        await asyncio.Event().wait()
+        return response
+
+    server.answer = answer
+    async with api_of(server.url, tmp_path, deadline_seconds=0.3) as api:
+        with pytest.raises(Unreachable, match=rf"{server.url}.*no answer within 0.3 s") as raised:
+            await api.patch_node("web-1", [])
+    assert raised.value.reason == "Timeout"
+
+
+async def test_a_server_that_is_not_there_is_named_with_what_to_check(tmp_path: Path):
+    url = f"http://127.0.0.1:{free_port()}"
+    async with api_of(url, tmp_path) as api:
+        with pytest.raises(
+            Unreachable, match=rf"get nodes web-1: {url} \(.*context loopback\): cannot connect.*runs"
+        ):
+            await api.get_node("web-1")
+
+
+@asynccontextmanager
+async def hanging_up(after: int) -> AsyncIterator[tuple[str, list[bytes]]]:
+    """A server that ends each connection at its `after`-th request, unanswered."""
+    heard: list[bytes] = []
+    body = msgspec.json.encode(a_node_object("web-1"))
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            for number in range(1, after + 1):
+                head = await reader.readuntil(b"\r\n\r\n")
+                lengths = [
+                    line for line in head.split(b"\r\n") if line.lower().startswith(b"content-length:")
+                ]
+                await reader.readexactly(int(lengths[0].split(b":")[1]) if lengths else 0)
+                heard.append(head.split(b" ", 1)[0])
+                if number < after:
+                    writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        except asyncio.IncompleteReadError:
+            pass  # the client left first
+        finally:
+            writer.close()
+
+    listening = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with listening:
+        host, port = listening.sockets[0].getsockname()[:2]
+        yield f"http://{host}:{port}", heard
+
+
+async def test_a_kept_connection_that_the_server_ended_costs_no_error(tmp_path: Path):
+    async with hanging_up(after=2) as (url, heard), api_of(url, tmp_path) as api:
+        for _ in range(3):
+            assert (await api.patch_node("web-1", [])).name == "web-1"
+    assert Counter(heard) == {b"PATCH": 5}  # the second and the third were sent twice
+
+
+async def test_a_server_that_always_hangs_up_is_asked_twice_and_then_unreachable(tmp_path: Path):
+    async with hanging_up(after=1) as (url, heard), api_of(url, tmp_path) as api:
+        with pytest.raises(Unreachable, match="closed the connection without an answer"):
+            await api.patch_node("web-1", [])
+    assert len(heard) == 2
+
+
+# ---- strangers
+
+
+async def test_an_answer_that_is_no_node_is_the_servers_fault(server: Loopback, tmp_path: Path):
+    async with api_of(server.url, tmp_path) as api:
+        for text in ("<html>", "[]", '{"metadata": {"name": 7}}'):
+            server.answer = first_then_a_node(web.Response(text=text))
+            with pytest.raises(ServerError, match="get nodes web-1: the answer cannot be read"):
+                await api.get_node("web-1")
+
+
+async def test_a_redirect_is_not_followed_with_our_credentials(server: Loopback, tmp_path: Path):
+    server.answer = first_then_a_node(web.Response(status=302, headers={"Location": "/elsewhere"}))
+    async with api_of(server.url, tmp_path, {"token": "secret"}) as api:
+        with pytest.raises(ServerError):
+            await api.get_node("web-1")
+    assert len(server.asked) == 1
+
+
+async def test_a_server_with_another_authority_is_told_as_not_trusted(
+    control_plane: ControlPlane, tmp_path: Path
+):
+    document = msgspec.yaml.decode(control_plane.kubeconfig().read_bytes())
+    stranger = tmp_path / "other-ca.crt"
+    stranger.write_bytes(Authority.make(common_name="another").pair.certificate)
+    document["clusters"][0]["cluster"]["certificate-authority"] = str(stranger)
+    path = tmp_path / "config"
+    path.write_bytes(msgspec.yaml.encode(document))
+    api = KubeApi(load_kube_config(path, {}), user_agent="t")
+    with pytest.raises(Unreachable, match=r"its certificate is not trusted .*check certificate-authority"):
+        await api.version()
+    await api.close()
+
+
+async def test_a_port_that_speaks_no_tls_is_told_as_such(server: Loopback, tmp_path: Path):
+    async with api_of(server.url.replace("http", "https"), tmp_path) as api:
+        with pytest.raises(Unreachable, match=r"TLS handshake failed.*check the port"):
+            await api.version()
+
+
+# ---- who we are
+
+
+def b64_of(path: str) -> str:
+    return base64.b64encode(Path(path).read_bytes()).decode()
+
+
+async def test_certificates_written_into_the_kubeconfig_open_the_real_server(
+    control_plane: ControlPlane, tmp_path: Path
+):
+    document = msgspec.yaml.decode(control_plane.kubeconfig().read_bytes())
+    cluster, user = document["clusters"][0]["cluster"], document["users"][0]["user"]
+    for holder, field in (
+        (cluster, "certificate-authority"),
+        (user, "client-certificate"),
+        (user, "client-key"),
+    ):
+        holder[f"{field}-data"] = b64_of(holder.pop(field))
+    path = tmp_path / "config"
+    path.write_bytes(msgspec.yaml.encode(document))
+    api = KubeApi(load_kube_config(path, {}), user_agent="t")
+    assert [page.resource_version async for page in api.list_nodes()]
+    await api.close()
+
+
+async def test_a_name_in_the_certificate_that_is_not_the_address_can_be_given(
+    control_plane: ControlPlane, tmp_path: Path
+):
+    document = msgspec.yaml.decode(control_plane.kubeconfig().read_bytes())
+    path = tmp_path / "config"
+    for name, trusted in (("kubernetes.default.svc", True), ("another.example", False)):
+        document["clusters"][0]["cluster"]["tls-server-name"] = name
+        path.write_bytes(msgspec.yaml.encode(document))
+        api = KubeApi(load_kube_config(path, {}), user_agent="t")
+        if trusted:
+            await api.version()
+        else:
+            with pytest.raises(Unreachable, match="not trusted"):
+                await api.version()
+        await api.close()
+
+
+@pytest.mark.parametrize(
+    ("field", "other"), [("client-certificate", "client-key"), ("certificate-authority", "")]
+)
+async def test_a_file_that_holds_no_certificate_is_named(
+    control_plane: ControlPlane, tmp_path: Path, field: str, other: str
+):
+    document = msgspec.yaml.decode(control_plane.kubeconfig().read_bytes())
+    broken = tmp_path / "broken.pem"
+    broken.write_text("-----BEGIN CERTIFICATE-----\nnonsense\n-----END CERTIFICATE-----\n")
+    holder = document["users"][0]["user"] if other else document["clusters"][0]["cluster"]
+    holder[field] = str(broken)
+    path = tmp_path / "config"
+    path.write_bytes(msgspec.yaml.encode(document))
+    with pytest.raises(KubeConfigError, match=rf"{path}, (user|cluster) \w+, {field}"):
+        KubeApi(load_kube_config(path, {}), user_agent="t")
+
+
+@pytest.fixture
+async def service_account(
+    control_plane: ControlPlane, kubelets: Kubelets, tmp_path: Path
+) -> tuple[Path, str]:
+    """A pod's folder with the real CA and, still to be written, a token; and such a token."""
+    account = f"sa-{os.getpid()}"
+    await kubelets.request(
+        "POST", "/api/v1/namespaces/default/serviceaccounts", body={"metadata": {"name": account}}
+    )
+    issued = await kubelets.request(
+        "POST", f"/api/v1/namespaces/default/serviceaccounts/{account}/token", body={"spec": {}}
+    )
+    assert issued.status == 201, issued
+    (tmp_path / "ca.crt").write_bytes(control_plane.ca_file.read_bytes())
+    return tmp_path, str(issued.body["status"]["token"])
+
+
+async def test_a_service_account_token_that_was_replaced_is_read_again_after_a_401(
+    control_plane: ControlPlane, service_account: tuple[Path, str]
+):
+    folder, token = service_account
+    (folder / "token").write_text("expired\n")
+    host, port = control_plane.server.removeprefix("https://").split(":")
+    environment = {"KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": port}
+    statuses: list[int] = []
+    api = KubeApi(
+        load_kube_config(None, environment, service_account=folder),
+        user_agent="t",
+        observe=lambda verb, resource, status, seconds: statuses.append(status),
+    )
+    with pytest.raises(Unauthorized, match=r"in-cluster, service account in .*check that token") as raised:
+        await api.version()
+    assert str(folder) in str(raised.value)
+    (folder / "token").write_text(token + "\n")
+    assert (await api.version()).startswith("v1.")
+    assert statuses == [401, 401, 200]
+    await api.close()
+
+
+def credentials_in(folder: Path) -> Credentials:
+    path = folder / "config"
+    path.write_text(
+        "current-context: c\ncontexts: [{name: c, context: {cluster: c, user: u}}]\n"
+        "clusters: [{name: c, cluster: {server: 'http://a'}}]\nusers: [{name: u, user: {tokenFile: token}}]\n"
+    )
+    return Credentials(load_kube_config(path, {}))
+
+
+async def test_a_token_file_is_looked_at_every_ten_seconds(tmp_path: Path):
+    (tmp_path / "token").write_text("first\n")
+    credentials = credentials_in(tmp_path)
+    await credentials.refresh(0.0)
+    (tmp_path / "token").write_text("second\n")
+    await credentials.refresh(CHECK_SECONDS - 0.1)
+    assert credentials.headers == {"Authorization": "Bearer first"}
+    await credentials.refresh(CHECK_SECONDS)
+    assert credentials.headers == {"Authorization": "Bearer second"}
+
+
+@pytest.mark.parametrize("broken", [None, "", "two words", "späť"])
+async def test_a_token_file_that_cannot_be_used_leaves_the_old_token_and_is_told(
+    tmp_path: Path, broken: str | None
+):
+    token = tmp_path / "token"
+    token.write_text("first")
+    credentials = credentials_in(tmp_path)
+    if broken is None:
+        token.unlink()
+    else:
+        token.write_text(broken)
+    await credentials.refresh(0.0)
+    assert credentials.headers == {"Authorization": "Bearer first"}
+    assert "tokenFile" in credentials.problem
+    token.write_text("second")
+    await credentials.refresh(CHECK_SECONDS)
+    assert (credentials.headers, credentials.problem) == ({"Authorization": "Bearer second"}, "")
+
+
+# ---- credential plugins
+
+V1 = "client.authentication.k8s.io/v1"
+
+
+def a_plugin(folder: Path, status: str, *, shell: str = "") -> dict[str, object]:
+    """A program that counts its runs in `runs` and prints an ExecCredential with that status."""
+    program = folder / "login"
+    program.write_text(
+        f"#!/bin/sh\necho run >> {folder}/runs\n{shell}\n"
+        f"""echo '{{"apiVersion":"{V1}","kind":"ExecCredential","status":{status}}}'\n"""
+    )
+    program.chmod(0o755)
+    return {"exec": {"apiVersion": V1, "command": "./login", "installHint": "get it from the shop"}}
+
+
+def runs(folder: Path) -> int:
+    return len((folder / "runs").read_text().splitlines())
+
+
+async def test_a_plugin_runs_once_for_all_who_wait_and_not_again_before_its_token_expires(
+    server: Loopback, tmp_path: Path
+):
+    server.answer = a_node
+    user = a_plugin(tmp_path, '{"token": "from-plugin", "expirationTimestamp": "2126-01-01T00:00:00Z"}')
+    async with api_of(server.url, tmp_path, user) as api:
+        await asyncio.gather(*(api.get_node("web-1") for _ in range(20)))
+        await api.get_node("web-1")
+    assert runs(tmp_path) == 1
+    assert {request.headers["Authorization"] for request in server.asked} == {"Bearer from-plugin"}
+
+
+async def test_a_plugins_token_that_has_expired_or_is_refused_is_asked_for_again(
+    server: Loopback, tmp_path: Path
+):
+    server.answer = a_node
+    expired = a_plugin(tmp_path, '{"token": "t", "expirationTimestamp": "2020-01-01T00:00:00Z"}')
+    async with api_of(server.url, tmp_path, expired) as api:
+        await api.get_node("web-1")
+        await api.get_node("web-1")
+        assert runs(tmp_path) == 2
+    a_plugin(tmp_path, f"""{{"token": "'$(wc -l < {tmp_path}/runs)'"}}""")
+    async with api_of(server.url, tmp_path, expired) as api:
+        server.answer = first_then_a_node(refusal(401, "Unauthorized"))
+        assert (await api.get_node("web-1")).name == "web-1"
+
+
+@pytest.mark.parametrize(
+    ("status", "shell", "complaint"),
+    [
+        ("{}", "", "neither token nor client certificate"),
+        ("{}", "echo not logged in >&2; exit 3", "ended with status 3: not logged in"),
+        ("7", "", "printed no ExecCredential"),
+        ("{}", "echo nonsense; exit 0", "printed no ExecCredential"),
+    ],
+)
+async def test_a_plugin_that_fails_is_named_with_what_it_said(
+    server: Loopback, tmp_path: Path, status: str, shell: str, complaint: str
+):
+    async with api_of(server.url, tmp_path, a_plugin(tmp_path, status, shell=shell)) as api:
+        with pytest.raises(Unauthorized, match=rf"user me, exec: .*{complaint}"):
+            await api.get_node("web-1")
+    assert server.asked == []
+
+
+async def test_a_plugin_that_is_not_installed_comes_with_its_hint(server: Loopback, tmp_path: Path):
+    user = a_plugin(tmp_path, "{}")
+    (tmp_path / "login").unlink()
+    async with api_of(server.url, tmp_path, user) as api:
+        with pytest.raises(Unauthorized, match=r"cannot run .*login: No such file.*get it from the shop"):
+            await api.get_node("web-1")
+
+
+# ---- how it looks from outside
+
+
+async def test_requests_carry_our_name_and_are_observed_in_kubernetes_words(server: Loopback, tmp_path: Path):
+    seen: list[tuple[str, str, int]] = []
+    server.answer = a_node
+    event = ObjectEvent(about=about_node("web-1", "uid"), reason="Synced", message="x")
+    async with api_of(
+        server.url, tmp_path, observe=lambda verb, what, status, seconds: seen.append((verb, what, status))
+    ) as api:
+        await api.get_node("web-1")
+        await api.patch_node("web-1", [])
+        await api.patch_node_status("web-1", {})
+        await api.create_event(event, now=NOW)
+    assert seen == [
+        ("get", "nodes", 200),
+        ("patch", "nodes", 200),
+        ("patch", "nodes/status", 200),
+        ("create", "events", 200),
+    ]
+    assert {request.headers["User-Agent"] for request in server.asked} == {"talos-ccm/test"}
+    assert [request.content_type for request in server.asked[1:3]] == [
+        "application/json-patch+json",
+        "application/strategic-merge-patch+json",
+    ]
+
+
+async def test_many_requests_share_a_bounded_number_of_connections(server: Loopback, tmp_path: Path):
+    at_once = most = 0
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        nonlocal at_once, most
+        at_once += 1
+        most = max(most, at_once)
+        await asyncio.sleep(0)  # let the others arrive
+        at_once -= 1
+        return await a_node(request)
+
+    server.answer = answer
+    async with api_of(server.url, tmp_path, connections=4) as api:
+        await asyncio.gather(*(api.get_node("web-1") for _ in range(100)))
+    assert most <= 4
+    assert len({id(request.transport) for request in server.asked}) <= 4
+
+
+async def test_a_request_in_flight_ends_when_the_api_is_closed(server: Loopback, tmp_path: Path):
+    arrived = asyncio.Event()
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        arrived.set()
+        await asyncio.Event().wait()
+        return web.Response()
+
+    server.answer = answer
+    async with api_of(server.url, tmp_path) as api:
+        waiting = asyncio.create_task(api.get_node("web-1"))
+        await arrived.wait()
+        await api.close()
+        with pytest.raises(KubeError):
+            async with asyncio.timeout(5):
+                await waiting
+
+
+async def test_a_list_with_a_node_that_cannot_be_read_is_no_answer(server: Loopback, tmp_path: Path):
+    async def answer(request: web.Request) -> web.StreamResponse:
+        return web.json_response({"metadata": {"resourceVersion": "1"}, "items": [{"metadata": {"name": 7}}]})
+
+    server.answer = answer
+    async with api_of(server.url, tmp_path) as api:
+        with pytest.raises(ServerError, match="cannot be read"):
+            _ = [page async for page in api.list_nodes()]
+
+
+async def test_what_was_asked_wrongly_is_permanent(server: Loopback, tmp_path: Path):
+    server.answer = first_then_a_node(refusal(413, "RequestEntityTooLarge"))
+    async with api_of(server.url, tmp_path) as api:
+        with pytest.raises(Invalid):
+            await api.patch_node("web-1", [])

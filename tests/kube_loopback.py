@@ -1,0 +1,118 @@
+"""An API server that misbehaves as told: for faults that no real one shows on demand."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from libs.common.kube_api import KubeApi
+from libs.common.kube_config import load_kube_config
+
+Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class Loopback:
+    """Answers each request with `answer`; remembers what was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[web.Request] = []
+        self.answer: Answer = not_found
+        self.url = ""
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        self.asked.append(request)
+        return await self.answer(request)
+
+    @classmethod
+    @asynccontextmanager
+    async def start(cls) -> AsyncIterator["Loopback"]:
+        loopback = cls()
+        application = web.Application()
+        application.router.add_route("*", "/{path:.*}", loopback.handle)
+        runner = web.AppRunner(application, handler_cancellation=True, shutdown_timeout=0.1)
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        host, port = runner.addresses[0]
+        loopback.url = f"http://{host}:{port}"
+        try:
+            yield loopback
+        finally:
+            await runner.cleanup()
+
+
+@asynccontextmanager
+async def api_of(
+    url: str, folder: Path, user: dict[str, Any] | None = None, **options: Any
+) -> AsyncIterator[KubeApi]:
+    """A KubeApi for that address, by a kubeconfig in `folder`."""
+    path = folder / "kubeconfig"
+    path.write_bytes(
+        msgspec.yaml.encode(
+            {
+                "current-context": "loopback",
+                "clusters": [{"name": "loopback", "cluster": {"server": url}}],
+                "users": [{"name": "me", "user": user or {}}],
+                "contexts": [{"name": "loopback", "context": {"cluster": "loopback", "user": "me"}}],
+            }
+        )
+    )
+    api = KubeApi(load_kube_config(path, {"PATH": "/usr/bin:/bin"}), user_agent="talos-ccm/test", **options)
+    try:
+        yield api
+    finally:
+        await api.close()
+
+
+async def not_found(request: web.Request) -> web.StreamResponse:
+    return refusal(404, "NotFound")
+
+
+def refusal(
+    status: int, reason: str, message: str = "no", headers: dict[str, str] | None = None
+) -> web.Response:
+    body = {"kind": "Status", "code": status, "reason": reason, "message": message}
+    return web.json_response(body, status=status, headers=headers)
+
+
+def a_node_object(name: str, version: int = 1, **more: Any) -> dict[str, Any]:
+    metadata = {"name": name, "uid": f"uid-{name}", "resourceVersion": str(version)}
+    return {"kind": "Node", "apiVersion": "v1", "metadata": metadata, "spec": {}, "status": {}} | more
+
+
+def a_list(*items: dict[str, Any], version: int = 100, token: str = "") -> web.Response:
+    metadata = {"resourceVersion": str(version)} | ({"continue": token} if token else {})
+    return web.json_response(
+        {"kind": "NodeList", "apiVersion": "v1", "metadata": metadata, "items": list(items)}
+    )
+
+
+def an_event(kind: str, subject: dict[str, Any]) -> bytes:
+    return msgspec.json.encode({"type": kind, "object": subject}) + b"\n"
+
+
+def a_bookmark(version: int) -> bytes:
+    return an_event("BOOKMARK", {"kind": "Node", "metadata": {"resourceVersion": str(version)}})
+
+
+def an_error(code: int, reason: str) -> bytes:
+    return an_event(
+        "ERROR", {"kind": "Status", "code": code, "reason": reason, "message": "told in the watch"}
+    )
+
+
+async def stream(
+    request: web.Request, lines: Iterable[bytes] = (), *, then_silent: bool = False
+) -> web.StreamResponse:
+    """A watch that says these lines and ends, or stays open without another word."""
+    response = web.StreamResponse()
+    await response.prepare(request)
+    for line in lines:
+        await response.write(line)
+    if then_silent:
+        await asyncio.Event().wait()
+    return response
