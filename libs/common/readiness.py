@@ -50,6 +50,6 @@ class Readiness:
                     log.info("ready", extra={"after_seconds": seconds})
             elif not ready and not told and seconds >= _UNREADY_WORTH_TELLING_SECONDS:
                 reasons = [f"{name}: {reason}" for name, found in problems.items() for reason in found]
-                log.warning("not ready", extra={"reasons": reasons, "for_seconds": seconds})
+                log.warning("not ready", extra={"reasons": "; ".join(reasons), "for_seconds": seconds})
                 told = True
             await asyncio.sleep(_LOOK_EVERY_SECONDS)

@@ -1,0 +1,138 @@
+"""`python -m services`: one process, with nothing around it, and with a Lease that it loses."""
+
+import asyncio
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+from libs.common.wiring import LEASE_NAME, LEASE_NAMESPACE
+from libs.testbed.control_plane.cluster import ControlPlane
+from libs.testbed.kubelets import Kubelet, Kubelets
+from libs.testbed.machines import Machines, a_machine
+from libs.testbed.nats_server import NatsServer
+from libs.testbed.running_services import RunningServices
+from tests.bus_actors import eventually
+from tests.integration.processes import ROOT, a_process
+from tests.integration.test_process import KUBECONFIG
+
+LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{LEASE_NAMESPACE}/leases/{LEASE_NAME}"
+
+
+async def test_with_nothing_there_it_waits_for_everything_and_names_each(tmp_path: Path):
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(KUBECONFIG)
+    talosconfig = str(tmp_path / "mounted-later")
+    chart = "--v=2 --cloud-provider=talos --controllers=cloud-node,node-csr-approval --leader-elect"
+    async with a_process(
+        tmp_path, "services", *chart.split(), f"--kubeconfig={kubeconfig}", TALOSCONFIG=talosconfig
+    ) as process:
+        await process.serves()
+
+        async def all_named() -> bool:
+            report = await process.readyz()
+            return all(
+                part in report
+                for part in (
+                    "[-]bus failed: NATS at nats://127.0.0.1:1: connection refused",
+                    "[-]watcher failed: ",
+                    "https://127.0.0.1:1",
+                    "[-]metadata failed: ",
+                    talosconfig,
+                    "[-]labeler failed: ",
+                )
+            )
+
+        await eventually(all_named, "each reason is told")
+        assert "NOT IN THIS VERSION" in process.log_text(), (
+            "certificates are not approved yet, and that is told"
+        )
+        code, seconds = await process.ends_after_sigterm()
+    assert code == 0, process.log_text()
+    assert seconds < 5
+
+
+def test_the_in_memory_bus_does_not_exist_yet_and_what_does_is_named():
+    ran = subprocess.run(
+        [sys.executable, "-m", "services", "--bus=memory"],
+        cwd=ROOT, capture_output=True, text=True, check=False, timeout=30,
+    )  # fmt: skip
+    assert ran.returncode == 2
+    assert ran.stderr.startswith("python -m services: --bus=memory: NOT IN THIS VERSION")
+    assert "--bus=nats --nats-url=" in ran.stderr
+
+
+async def test_help_lists_the_flags_of_all_services_within_80_columns():
+    help_text = await asyncio.to_thread(
+        subprocess.check_output, [sys.executable, "-m", "services", "--help"], cwd=ROOT, text=True, timeout=30
+    )
+    for flag in ("--leader-elect", "--talosconfig", "--labeler-in-flight", "--nats-url", "--secure-port"):
+        assert help_text.count(f"  {flag}\n") + help_text.count(f"  {flag} ") >= 1
+    assert max(len(line) for line in help_text.splitlines()) <= 80
+
+
+async def test_it_ends_when_it_loses_its_lease(
+    tmp_path: Path,
+    control_plane: ControlPlane,
+    kubelets: Kubelets,
+    machines: Machines,
+    nats_server: NatsServer,
+):
+    async with RunningServices.start(
+        tmp_path,
+        control_plane,
+        kubelets,
+        nats_url=nats_server.url,
+        talosconfig=machines.talosconfig(),
+        all_in_one=True,
+    ) as services:
+        await services.ready()
+        stolen = {"spec": {"holderIdentity": "another-controller"}}
+        answer = await kubelets.request(
+            "PATCH", LEASE, body=stolen, content_type="application/merge-patch+json"
+        )
+        assert answer.status == 200
+        child = services.children["all-in-one"]
+        async with asyncio.timeout(30):
+            assert await child.wait() == 1
+        assert "another-controller holds it now" in child.log.read_text()
+    await kubelets.request("DELETE", LEASE)
+
+
+async def test_observe_only_writes_nothing_to_kubernetes(
+    tmp_path: Path,
+    control_plane: ControlPlane,
+    kubelets: Kubelets,
+    machines: Machines,
+    nats_server: NatsServer,
+):
+    machine = a_machine("observed-only.example.com", "10.210.0.1", platform="metal")
+    await machines.put(machine)
+    since = control_plane.audit_mark()
+    async with RunningServices.start(
+        tmp_path,
+        control_plane,
+        kubelets,
+        nats_url=nats_server.url,
+        talosconfig=machines.talosconfig(),
+        all_in_one=True,
+        flags=["--observe-only", "--v=4"],
+    ) as services:
+        await services.ready()
+        await kubelets.join(Kubelet.on(machine))
+        log = services.children["all-in-one"].log
+        await eventually(lambda: _decided(log, machine.name), "the labeler has decided", 30)
+    verbs = Counter(
+        {r.verb: n for r, n in control_plane.audit_counts(since).items() if r.user.startswith("talos-ccm")}
+    )
+    await kubelets.delete(machine.name)
+    await machines.delete(machine.id)
+    assert set(verbs) <= {"get", "list", "watch"}
+    assert verbs["list"] >= 1
+
+
+def _decided(log: Path, node: str) -> bool:
+    return any(
+        "labeler  handled" in line and f"node={node}" in line and "event=NodeEnriched" in line
+        for line in log.read_text().splitlines()
+    )
