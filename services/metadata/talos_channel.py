@@ -41,11 +41,14 @@ class TalosChannel:
         self._dialling: asyncio.Task[H2Protocol] | None = None
         self._calls = 0
         self._retired = False
+        self._closed = False
 
     async def connected(self) -> None:
         """Return once there is a connection; everybody who waits shares one attempt. Raises OSError."""
         if self._connection.is_connected:
             return
+        if self._closed:
+            raise ConnectionAbortedError("the Talos API was closed on our side")
         if self._dialling is None:
             self._dialling = asyncio.create_task(self._connection.__connect__(), name=f"dial {self.endpoint}")
             self._dialling.add_done_callback(self._dialled)
@@ -115,7 +118,8 @@ class TalosChannel:
             self._connection.close()
 
     async def close(self) -> None:
-        """Close now; calls under way end with StreamLost."""
+        """Close now, for good; calls under way end with StreamLost."""
+        self._closed = True
         if self._dialling is not None:
             self._dialling.cancel()
             await asyncio.wait({self._dialling})

@@ -1,0 +1,224 @@
+"""Several endpoints, endpoints that fail in every way, and what that says about the machine behind them."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import aclosing, asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from libs.common.machine import MachineFault
+from libs.testbed.children import free_port
+from libs.testbed.machines import Machines, a_machine
+from services.metadata.credentials import CredentialStore
+from services.metadata.talos_api import MachineUnavailable, TalosApi
+
+
+@pytest.fixture(scope="module")
+async def pair(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Machines]:
+    """Machines behind two endpoints that the tests of this module cut."""
+    async with Machines.start(tmp_path_factory.mktemp("two-endpoints"), endpoints=2) as machines:
+        await machines.put(*(a_machine(f"pair-{i}", f"10.73.0.{i}") for i in range(1, 9)))
+        yield machines
+
+
+@asynccontextmanager
+async def asking(
+    machines: Machines, tmp_path: Path, *endpoints: str, connect_seconds: float = 3.0
+) -> AsyncIterator[TalosApi]:
+    config = machines.talosconfig(tmp_path / "config", endpoints=endpoints or None)
+    api = TalosApi(
+        CredentialStore([config]), clock=lambda: datetime.now(UTC), connect_seconds=connect_seconds
+    )
+    try:
+        yield api
+    finally:
+        await api.close()
+
+
+async def fault_of(api: TalosApi, node_ip: str, *, deadline_seconds: float = 5) -> MachineFault:
+    with pytest.raises(MachineUnavailable) as unavailable:
+        await api.look(node_ip, deadline_seconds=deadline_seconds)
+    return unavailable.value.fault
+
+
+async def answers(api: TalosApi, node_ip: str) -> bool:
+    try:
+        await api.look(node_ip, deadline_seconds=2)
+    except MachineUnavailable:
+        return False
+    return True
+
+
+async def eventually(api: TalosApi, node_ip: str) -> None:
+    async with asyncio.timeout(10):
+        while True:
+            if await answers(api, node_ip):
+                return
+            await asyncio.sleep(0.05)
+
+
+async def test_machines_are_spread_over_the_endpoints_and_all_answer_when_one_is_cut(
+    pair: Machines, tmp_path: Path
+):
+    ips = [f"10.73.0.{i}" for i in range(1, 9)]
+    async with asking(pair, tmp_path) as api:
+        for ip in ips:
+            await api.look(ip, deadline_seconds=5)
+        await pair.cut(0)
+        try:
+            facts = await asyncio.gather(*(api.look(ip, deadline_seconds=5) for ip in ips))
+        finally:
+            await pair.restore(0)
+        assert [each.node_ip for each in facts] == ips
+
+
+async def test_a_call_under_way_on_the_endpoint_that_is_cut_is_made_again_on_the_other(
+    pair: Machines, tmp_path: Path
+):
+    async with asking(pair, tmp_path) as api:
+        await api.look("10.73.0.1", deadline_seconds=5)
+        await pair.fault("pair-1", delay_ms=300)
+        try:
+            for endpoint in (0, 1):  # one of them is the one that the machine is asked by
+                look = asyncio.create_task(api.look("10.73.0.1", deadline_seconds=5))
+                await pair.calls()
+                await pair.cut(endpoint)
+                assert (await look).node_name == "pair-1"
+                await pair.restore(endpoint)
+                await eventually(api, "10.73.0.1")
+        finally:
+            await pair.fault("pair-1")
+
+
+async def test_the_only_endpoint_cut_is_a_refusal_that_ends_when_it_is_back(pair: Machines, tmp_path: Path):
+    async with asking(pair, tmp_path, pair.endpoints[0]) as api:
+        await api.look("10.73.0.2", deadline_seconds=5)
+        assert api.problem() == ""
+        await pair.cut(0)
+        try:
+            fault = await fault_of(api, "10.73.0.2")
+            assert (fault.kind, fault.step, fault.endpoint) == ("refused", "connect", pair.endpoints[0])
+            assert "Connect call failed" in api.problem()
+        finally:
+            await pair.restore(0)
+        await eventually(api, "10.73.0.2")
+        assert api.problem() == ""
+
+
+async def test_an_endpoint_that_refuses_is_left_alone_between_attempts(pair: Machines, tmp_path: Path):
+    attempts = 0
+
+    async def hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal attempts
+        attempts += 1
+        writer.close()
+
+    async with await asyncio.start_server(hang_up, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        async with asking(pair, tmp_path, f"127.0.0.1:{port}") as api:
+            faults = [await fault_of(api, f"10.73.0.{i}") for i in (1, 2, 3, 4)]
+    assert attempts == 1
+    assert {fault.kind for fault in faults} == {"refused"}
+
+
+async def test_a_watch_on_the_endpoint_that_is_cut_ends_and_opens_on_the_other(
+    pair: Machines, tmp_path: Path
+):
+    async with asking(pair, tmp_path) as api:
+        for endpoint in (0, 1):
+            async with aclosing(api.watch("10.73.0.3", read_deadline_seconds=30)) as first:
+                assert await anext(first) == "open"
+                await pair.cut(endpoint)
+                async with aclosing(api.watch("10.73.0.3", read_deadline_seconds=30)) as second:
+                    assert await anext(second) == "open"
+                await pair.restore(endpoint)
+            await eventually(api, "10.73.0.3")
+
+
+async def test_an_endpoint_that_swallows_everything_costs_a_bounded_time(pair: Machines, tmp_path: Path):
+    async def swallow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+
+    async with await asyncio.start_server(swallow, "127.0.0.1", 0) as server:
+        hole = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        async with asking(pair, tmp_path, hole, connect_seconds=0.3) as api:
+            begun = asyncio.get_running_loop().time()
+            fault = await fault_of(api, "10.73.0.4")
+            assert asyncio.get_running_loop().time() - begun < 2
+            assert (fault.kind, fault.step) == ("timeout", "connect")
+        async with asking(pair, tmp_path, hole, pair.endpoints[0], connect_seconds=0.3) as api:
+            for i in range(1, 9):
+                assert (await api.look(f"10.73.0.{i}", deadline_seconds=5)).node_name == f"pair-{i}"
+        async with asking(pair, tmp_path, hole, connect_seconds=30) as api:
+            fault = await fault_of(api, "10.73.0.4", deadline_seconds=0.3)
+            assert (fault.kind, fault.step) == ("timeout", "connect")
+
+
+async def test_an_endpoint_that_does_not_speak_tls_is_told_apart(pair: Machines, tmp_path: Path):
+    async def greet(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"220 mail.example ESMTP\r\n")
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(greet, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        async with asking(pair, tmp_path, f"127.0.0.1:{port}") as api:
+            fault = await fault_of(api, "10.73.0.4")
+    assert fault.kind == "refused"
+    assert "does not speak TLS" in fault.message
+
+
+async def test_an_endpoint_whose_name_does_not_resolve_is_refused_by_name(pair: Machines, tmp_path: Path):
+    async with asking(pair, tmp_path, "talos.invalid") as api:
+        fault = await fault_of(api, "10.73.0.4")
+    assert fault.kind == "refused"
+    assert "talos.invalid:50000" in fault.message
+
+
+async def test_a_machine_that_is_down_does_not_put_its_endpoint_aside(pair: Machines, tmp_path: Path):
+    async with asking(pair, tmp_path) as api:
+        await pair.fault("pair-5", unavailable=True)
+        try:
+            for _ in range(3):
+                assert (await fault_of(api, "10.73.0.5")).kind == "refused"
+            assert api.problem() == ""
+            for i in (1, 2, 3, 4, 6, 7, 8):
+                await api.look(f"10.73.0.{i}", deadline_seconds=5)
+        finally:
+            await pair.fault("pair-5")
+
+
+async def test_a_machine_that_is_not_reached_is_asked_by_the_other_endpoint_next(
+    pair: Machines, tmp_path: Path
+):
+    async with asking(pair, tmp_path) as api:
+        await pair.fault("pair-6", unavailable=True)
+        try:
+            faults = [await fault_of(api, "10.73.0.6") for _ in range(2)]
+        finally:
+            await pair.fault("pair-6")
+        assert {fault.endpoint.split(" ")[0] for fault in faults} == set(pair.endpoints)
+
+
+async def test_nothing_listens_at_an_unused_port(pair: Machines, tmp_path: Path):
+    async with asking(pair, tmp_path, f"127.0.0.1:{free_port()}") as api:
+        fault = await fault_of(api, "10.73.0.7")
+        assert fault.kind == "refused"
+        with pytest.raises(MachineUnavailable):
+            await api.cluster_networks(deadline_seconds=2)
+
+
+async def test_a_closed_api_does_not_connect_again(pair: Machines, tmp_path: Path):
+    async with asking(pair, tmp_path) as api:
+        await api.look("10.73.0.8", deadline_seconds=5)
+        await pair.fault("pair-8", hang=True)
+        try:
+            look = asyncio.create_task(fault_of(api, "10.73.0.8"))
+            await pair.calls()
+            await api.close()
+            assert (await look).kind == "refused"
+        finally:
+            await pair.fault("pair-8")

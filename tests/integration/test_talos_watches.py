@@ -1,0 +1,170 @@
+"""Watches on real COSI servers: what fires, what does not, and how they end."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from libs.testbed.machines import Address, Machine, Machines, Platform, a_machine
+from services.metadata.credentials import CredentialStore
+from services.metadata.talos_api import MachineUnavailable, TalosApi, WatchSignal
+
+SILENCE_SECONDS = 0.5
+
+
+@pytest.fixture
+async def talos(machines: Machines, tmp_path: Path) -> AsyncIterator[TalosApi]:
+    store = CredentialStore([machines.talosconfig(tmp_path / "config")])
+    api = TalosApi(store, clock=lambda: datetime.now(UTC))
+    yield api
+    await api.close()
+
+
+async def following(signals: AsyncGenerator[WatchSignal, None]) -> WatchSignal:
+    async with asyncio.timeout(5):
+        return await anext(signals)
+
+
+async def ended(signals: AsyncGenerator[WatchSignal, None]) -> bool:
+    async with asyncio.timeout(5):
+        return [signal async for signal in signals] == []
+
+
+async def opened(
+    talos: TalosApi, machine: Machine, *, silence: float = 30
+) -> AsyncGenerator[WatchSignal, None]:
+    signals = talos.watch(machine.reachable_at[0], read_deadline_seconds=silence)
+    assert await following(signals) == "open"
+    return signals
+
+
+async def test_each_fact_that_changes_is_told(machines: Machines, talos: TalosApi):
+    machine = a_machine("watch-1", "10.72.0.1")
+    await machines.put(machine)
+    async with aclosing(await opened(talos, machine)) as signals:
+        await machines.change("watch-1", name="watch-1b")
+        assert await following(signals) == "changed"
+        await machines.change("watch-1", platform=Platform(platform="metal", region="r"))
+        assert await following(signals) == "changed"
+        await machines.change("watch-1", addresses=(*machine.addresses, Address(address="10.72.9.9/24")))
+        assert await following(signals) == "changed"
+        await machines.change("watch-1", addresses=machine.addresses)
+        assert await following(signals) == "changed"
+
+
+async def test_nothing_is_told_when_nothing_that_we_watch_changes(machines: Machines, talos: TalosApi):
+    machine = a_machine("watch-2", "10.72.0.2")
+    await machines.put(machine)
+    async with aclosing(await opened(talos, machine, silence=SILENCE_SECONDS)) as signals:
+        await machines.put(machine)
+        await machines.change("watch-2", talos_version="v9.9.9", hostname="other")
+        assert await ended(signals)
+
+
+async def test_a_watch_opens_before_the_resource_exists_and_tells_when_it_does(
+    machines: Machines, talos: TalosApi
+):
+    machine = a_machine("watch-3", "10.72.0.3")
+    await machines.put(machine)
+    await machines.change("watch-3", platform=None, name="")
+    async with aclosing(await opened(talos, machine)) as signals:
+        await machines.put(machine)
+        assert await following(signals) == "changed"
+
+
+async def test_a_burst_of_changes_is_told_less_often_than_it_happens_and_the_last_is_not_lost(
+    machines: Machines, talos: TalosApi
+):
+    machine = a_machine("watch-4", "10.72.0.4")
+    await machines.put(machine)
+    told = 0
+    async with aclosing(await opened(talos, machine)) as signals:
+        for i in range(40):
+            await machines.change("watch-4", name=f"watch-4-{i}")
+        while (await talos.look("10.72.0.4", deadline_seconds=5)).node_name != "watch-4-39" or not told:
+            assert await following(signals) == "changed"
+            told += 1
+    assert told < 40
+
+
+async def test_service_addresses_of_ipvs_wake_nobody(machines: Machines, talos: TalosApi):
+    machine = a_machine("watch-5", "10.72.0.5")
+    await machines.put(machine)
+    async with aclosing(await opened(talos, machine, silence=SILENCE_SECONDS)) as signals:
+        service = Address(address="10.96.0.10/32", link="kube-ipvs0", link_index=9)
+        await machines.change("watch-5", addresses=(*machine.addresses, service))
+        assert await ended(signals)
+
+
+async def test_a_half_open_watch_ends_at_its_read_deadline(machines: Machines, talos: TalosApi):
+    machine = a_machine("watch-6", "10.72.0.6")
+    await machines.put(machine)
+    async with aclosing(await opened(talos, machine, silence=SILENCE_SECONDS)) as signals:
+        await machines.mute_watches("watch-6")
+        await machines.change("watch-6", name="watch-6b")
+        assert await ended(signals)
+
+
+async def test_a_machine_that_goes_down_ends_its_watch_with_the_reason(machines: Machines, talos: TalosApi):
+    machine = a_machine("watch-7", "10.72.0.7")
+    await machines.put(machine)
+    async with aclosing(await opened(talos, machine)) as signals:
+        await machines.delete("watch-7")
+        with pytest.raises(MachineUnavailable) as unavailable:
+            await following(signals)
+    assert unavailable.value.fault.kind == "refused"
+    assert unavailable.value.fault.endpoint.endswith("for 10.72.0.7")
+
+
+async def test_a_machine_that_cannot_be_watched_says_why(machines: Machines, talos: TalosApi):
+    machine = a_machine("watch-8", "10.72.0.8")
+    await machines.put(machine)
+    await machines.fault("watch-8", permission_denied=True)
+    with pytest.raises(MachineUnavailable) as unavailable:
+        await following(talos.watch("10.72.0.8", read_deadline_seconds=30))
+    assert unavailable.value.fault.kind == "permission"
+
+
+async def test_a_watch_on_a_machine_that_hangs_does_not_open_for_ever(machines: Machines, talos: TalosApi):
+    machine = a_machine("watch-9", "10.72.0.9")
+    await machines.put(machine)
+    await machines.fault("watch-9", hang=True)
+    with pytest.raises(MachineUnavailable) as unavailable:
+        await following(talos.watch("10.72.0.9", read_deadline_seconds=30, open_seconds=0.5))
+    assert unavailable.value.fault.kind == "timeout"
+    await machines.fault("watch-9")
+
+
+async def test_a_look_while_watches_are_open_is_not_held_up_by_them(machines: Machines, tmp_path: Path):
+    machine = a_machine("watch-10", "10.72.0.10")
+    await machines.put(machine)
+    store = CredentialStore([machines.talosconfig(tmp_path / "config")])
+    api = TalosApi(store, clock=lambda: datetime.now(UTC), concurrent_looks=1)
+    async with aclosing(await opened(api, machine)), aclosing(await opened(api, machine)):
+        assert (await api.look("10.72.0.10", deadline_seconds=5)).node_name == "watch-10"
+    await api.close()
+
+
+async def test_a_closed_watch_leaves_no_task_behind(machines: Machines, talos: TalosApi):
+    machine = a_machine("watch-11", "10.72.0.11")
+    await machines.put(machine)
+    await talos.look("10.72.0.11", deadline_seconds=5)
+    before = asyncio.all_tasks()
+    signals = await opened(talos, machine)
+    assert asyncio.all_tasks() - before
+    await signals.aclose()
+    assert not asyncio.all_tasks() - before
+
+
+async def test_closing_the_api_ends_its_watches(machines: Machines, tmp_path: Path):
+    machine = a_machine("watch-12", "10.72.0.12")
+    await machines.put(machine)
+    store = CredentialStore([machines.talosconfig(tmp_path / "config")])
+    api = TalosApi(store, clock=lambda: datetime.now(UTC))
+    async with aclosing(await opened(api, machine)) as signals:
+        await api.close()
+        with pytest.raises(MachineUnavailable):
+            await following(signals)
