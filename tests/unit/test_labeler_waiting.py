@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from libs.common.events import Decided, NodeUnreachable
-from libs.common.machine import FaultKind, MachineFault
+from libs.common.events import Decided
+from libs.common.machine import FaultKind
 from libs.common.node import CONDITION_BLOCKED, NodeCondition
 from services.labeler.blocked import REASON_OF_FAULT, by_fault, condition, says_so_already
 from services.labeler.freshest import freshest
@@ -18,26 +18,8 @@ from services.labeler.plan import AS_IT_SHOULD_BE, Global, Notice, plan_unreacha
 from services.labeler.told import Told
 from services.labeler.waiting import NO_FACTS_AFTER_SECONDS, WaitingNodes, why_blocked
 from services.labeler.watch_waiting import PASS_SECONDS, SAID_WITHIN_SECONDS
-from tests.builders import INCARNATION, NOW, a_message, a_node, enriched, gone, observed, some_facts
-
-FAULT = MachineFault(
-    kind="refused", step="connect", endpoint="10.0.0.1:50000 for 10.0.0.5", message="connection refused"
-)
-
-
-def unreachable(node=None, *, fault=FAULT, last_known=None, attempt=1) -> NodeUnreachable:
-    return NodeUnreachable(
-        incarnation=INCARNATION,
-        observed_sequence=1,
-        node=node or a_node(),
-        fault=fault,
-        last_known=last_known,
-        attempt=attempt,
-        retry_at=NOW + timedelta(seconds=attempt),
-        observed_at=NOW,
-        enriched_at=NOW,
-    )
-
+from tests.builders import NOW, a_message, a_node, enriched, gone, observed, some_facts
+from tests.unreachable import FAULT, unreachable
 
 # ---- reasons
 

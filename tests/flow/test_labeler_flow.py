@@ -1,0 +1,417 @@
+"""The labeler between a real bus and an API server in memory: what it writes, and what it must not."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import msgspec
+import pytest
+
+from libs.common import metrics
+from libs.common.kube_errors import FenceFailed, Forbidden, Invalid
+from libs.common.machine import AddressStatus, MachineFault
+from libs.common.node import Taint
+from libs.common.subjects import DEAD
+from libs.testbed.nats_server import NatsServer
+from services.labeler.plan import AS_IT_SHOULD_BE
+from tests.builders import NOW, UNINITIALIZED, a_node, some_facts
+from tests.bus_actors import eventually
+from tests.labeler_actors import Flow, InMemoryNodes, TurnedClock, labeler_running
+
+REFUSED = MachineFault(kind="refused", step="connect", endpoint="cp:50000", message="connection refused")
+TWO_WRITES_AND_AN_EVENT = ["nodes/status", "nodes", "events"]
+
+
+@pytest.fixture
+async def flow(nats_server: NatsServer) -> AsyncIterator[Flow]:
+    async with Flow.provisioned(nats_server.url) as running:
+        yield running
+
+
+async def test_a_joining_node_costs_two_node_writes_and_one_event_and_no_read(
+    flow: Flow, nats_server: NatsServer
+):
+    kube = InMemoryNodes(a_node())
+    delays = metrics.TAINT_REMOVAL_DELAY._sum.get()
+    clock = TurnedClock()
+    clock.turn(2.5)
+    async with labeler_running(nats_server.url, kube, clock=clock):
+        await flow.enrich(a_node(), some_facts(platform="hcloud", provider_id="hcloud://7"))
+        decided = await flow.until_decided("web-1", "initialized")
+    assert kube.requests == [("patch", "nodes/status"), ("patch", "nodes"), ("create", "events")]
+    node = kube.node("web-1")
+    assert node.initialized
+    assert node.spec.provider_id == "hcloud://7"
+    [event] = kube.events
+    assert (event.reason, event.message, event.type, event.component) == (
+        "Synced", "Node synced successfully", "Normal", "cloud-node-controller",
+    )  # fmt: skip
+    assert decided.uid == "uid-1"
+    assert "providerID hcloud://7" in decided.changes
+    assert metrics.TAINT_REMOVAL_DELAY._sum.get() - delays == pytest.approx(2.5)
+
+
+async def test_nothing_is_written_or_said_when_nothing_changes(flow: Flow, nats_server: NatsServer):
+    kube = InMemoryNodes(a_node())
+    async with labeler_running(nats_server.url, kube):
+        await flow.enrich(a_node(), some_facts())
+        await flow.until_decided("web-1", "initialized")
+        said = await flow.decisions("web-1")
+        for _ in range(20):
+            await flow.enrich(kube.node("web-1"), some_facts())
+        await flow.until_handled()
+    assert kube.writes() == TWO_WRITES_AND_AN_EVENT
+    assert await flow.decisions("web-1") == said
+
+
+async def test_a_message_that_comes_twice_ends_in_the_same_node(flow: Flow, nats_server: NatsServer):
+    kube = InMemoryNodes(a_node())
+    async with labeler_running(nats_server.url, kube):
+        place = await flow.observe(a_node())
+        await flow.enrich(a_node(), some_facts(), observed=place)
+        await flow.until_decided("web-1", "initialized")
+        once = kube.node("web-1")
+        await flow.enrich(a_node(), some_facts(), observed=place)  # the same old view again
+        await flow.until_handled()
+    assert kube.node("web-1") == once
+    assert kube.told("web-1") == ["Synced"]
+
+
+async def test_a_changed_machine_changes_its_node_in_one_write(flow: Flow, nats_server: NatsServer):
+    kube = InMemoryNodes(a_node())
+    async with labeler_running(nats_server.url, kube):
+        await flow.enrich(a_node(), some_facts(platform="aws", provider_id="aws:///a/1", zone="a"))
+        await flow.until_decided("web-1", "initialized")
+        await flow.enrich(kube.node("web-1"), some_facts(platform="aws", provider_id="aws:///a/1", zone="b"))
+        decided = await flow.until_decided("web-1", "updated")
+    assert kube.writes() == [*TWO_WRITES_AND_AN_EVENT, "nodes"]
+    assert decided.changes == (
+        "label topology.kubernetes.io/zone=b",
+        "label failure-domain.beta.kubernetes.io/zone=b",
+    )
+
+
+async def test_a_thousand_flaky_looks_change_addresses_at_most_once(flow: Flow, nats_server: NatsServer):
+    own = AddressStatus(address="10.0.0.5/24", link="eth0", flags=128)
+    public = AddressStatus(address="203.0.113.7/24", link="eth1", flags=128)
+    kube = InMemoryNodes(a_node())
+    async with labeler_running(nats_server.url, kube):
+        await flow.enrich(a_node(), some_facts(addresses=(own, public)))
+        await flow.until_decided("web-1", "initialized")
+        place = await flow.observe(kube.node("web-1"))
+        for number in range(1000):
+            looks = [(own, public), (), (public,)]
+            await flow.enrich(kube.node("web-1"), some_facts(addresses=looks[number % 3]), observed=place)
+        await flow.until_handled()
+    assert kube.writes() == TWO_WRITES_AND_AN_EVENT
+
+
+# ---- fences
+
+
+async def test_a_write_between_view_and_patch_is_planned_again_on_what_is_there_now(
+    flow: Flow, nats_server: NatsServer
+):
+    kube = InMemoryNodes(a_node())
+    not_ready = Taint(key="node.kubernetes.io/not-ready", effect="NoExecute")
+
+    def somebody_taints(resource: str) -> None:
+        if resource == "nodes" and not_ready not in kube.node("web-1").spec.taints:
+            node = kube.node("web-1")
+            spec = msgspec.structs.replace(node.spec, taints=(not_ready, *node.spec.taints))
+            kube.put(msgspec.structs.replace(node, spec=spec))
+
+    kube.before = somebody_taints
+    async with labeler_running(nats_server.url, kube):
+        await flow.enrich(a_node(), some_facts())
+        await flow.until_decided("web-1", "initialized")
+    assert kube.node("web-1").spec.taints == (not_ready,)
+    assert kube.requests == [
+        ("patch", "nodes/status"), ("patch", "nodes"), ("get", "nodes"), ("patch", "nodes"),
+        ("create", "events"),
+    ]  # fmt: skip
+
+
+async def test_the_answer_to_the_first_write_is_the_view_for_the_second(flow: Flow, nats_server: NatsServer):
+    not_ready = Taint(key="node.kubernetes.io/not-ready", effect="NoExecute")
+    kube = InMemoryNodes(a_node(taints=(not_ready, UNINITIALIZED)))
+    async with labeler_running(nats_server.url, kube):
+        await flow.enrich(a_node(), some_facts())  # an older view, with the taint at another index
+        await flow.until_decided("web-1", "initialized")
+    assert kube.node("web-1").spec.taints == (not_ready,)
+    assert ("get", "nodes") not in kube.requests
+
+
+async def test_a_message_that_is_not_the_last_of_its_node_writes_nothing_after_a_failed_fence(
+    flow: Flow, nats_server: NatsServer
+):
+    kube = InMemoryNodes(a_node())
+    kube.failing = {"nodes": FenceFailed("the server rejected our request", status=422)}
+    newer = some_facts(platform="aws", provider_id="aws:///z/1")
+    published: list[asyncio.Task[int]] = []
+
+    def newer_word_arrives(resource: str) -> None:
+        if resource == "nodes" and not published:
+            published.append(asyncio.create_task(flow.enrich(kube.node("web-1"), newer)))
+
+    kube.before = newer_word_arrives
+    original_get = kube.get_node
+
+    async def get_after_the_newer_word(name: str):
+        await published[0]
+        kube.failing.clear()
+        return await original_get(name)
+
+    kube.get_node = get_after_the_newer_word  # type: ignore[method-assign]  # the moment between fence and read
+    async with labeler_running(nats_server.url, kube):
+        await flow.enrich(a_node(), some_facts())
+        await flow.until_decided("web-1", "initialized")
+        await flow.until_handled()
+    assert kube.node("web-1").spec.provider_id == "aws:///z/1"
+    assert kube.requests.count(("get", "nodes")) == 1
+
+
+async def test_a_fence_that_fails_twice_is_tried_again_later(flow: Flow, nats_server: NatsServer):
+    kube = InMemoryNodes(a_node())
+    kube.failing = {"nodes": FenceFailed("the server rejected our request", status=422)}
+    async with labeler_running(nats_server.url, kube):
+        await flow.enrich(a_node(), some_facts())
+        await eventually(lambda: kube.requests.count(("patch", "nodes")) >= 2, "both tries")
+        assert not kube.node("web-1").initialized
+        kube.failing.clear()
+        await flow.until_decided("web-1", "initialized")
+
+
+async def test_a_node_that_is_deleted_before_the_write_is_no_failure(flow: Flow, nats_server: NatsServer):
+    kube = InMemoryNodes()
+    async with labeler_running(nats_server.url, kube):
+        await flow.enrich(a_node(), some_facts())
+        await flow.until_handled()
+    assert kube.writes() == ["nodes/status"]
+    assert await flow.decided("web-1") is None
+
+
+async def test_word_of_a_replaced_node_writes_nothing_to_its_successor(flow: Flow, nats_server: NatsServer):
+    kube = InMemoryNodes(a_node(uid="uid-2"))
+    async with labeler_running(nats_server.url, kube):
+        place = await flow.observe(a_node())
+        await flow.observe(a_node(uid="uid-2"))
+        await flow.enrich(a_node(), some_facts(), observed=place)
+        await flow.until_handled()
+        assert kube.requests == []
+        await flow.enrich(a_node("other", uid="uid-1"), some_facts(node_name="other"))
+        await flow.until_handled()
+    assert kube.node("web-1").uid == "uid-2"
+    assert not kube.node("web-1").initialized
+
+
+async def test_the_uid_fences_a_successor_that_the_flow_has_not_told_of_yet(
+    flow: Flow, nats_server: NatsServer
+):
+    kube = InMemoryNodes(a_node(uid="uid-2"))
+    async with labeler_running(nats_server.url, kube):
+        await flow.enrich(a_node(), some_facts())
+        await flow.until_handled()
+    assert kube.requests == [("patch", "nodes/status"), ("get", "nodes")]
+    assert kube.node("web-1").labels == a_node().labels
+
+
+async def test_the_newest_observation_is_planned_on_not_the_one_in_the_message(
+    flow: Flow, nats_server: NatsServer
+):
+    initialized = a_node(taints=(), provider_id="talos://metal/10.0.0.5", resource_version="120")
+    kube = InMemoryNodes(initialized)
+    async with labeler_running(nats_server.url, kube):
+        place = await flow.observe(a_node())
+        await flow.observe(initialized)
+        await flow.enrich(a_node(), some_facts(), observed=place)
+        await flow.until_decided("web-1", "updated")
+    assert "events" not in kube.writes()  # somebody else has initialised it
+
+
+async def test_an_older_word_that_is_delivered_last_is_not_followed(flow: Flow, nats_server: NatsServer):
+    kube = InMemoryNodes(a_node())
+    kube.failing = {"nodes/status": Forbidden("not yet", status=403)}
+    async with labeler_running(nats_server.url, kube):
+        await flow.enrich(a_node(), some_facts(platform="aws", provider_id="aws:///z/old"))
+        await eventually(lambda: bool(kube.requests), "the first try")
+        await flow.enrich(a_node(), some_facts(platform="aws", provider_id="aws:///z/new"))
+        kube.failing.clear()
+        await flow.until_decided("web-1", "initialized")
+        await flow.until_handled()
+    assert kube.node("web-1").spec.provider_id == "aws:///z/new"
+
+
+async def test_word_of_another_incarnation_of_the_stream_is_dropped(flow: Flow, nats_server: NatsServer):
+    kube = InMemoryNodes(a_node())
+    async with labeler_running(nats_server.url, kube):
+        await flow.enrich(a_node(), some_facts(), incarnation="2020-01-01T00:00:00Z")
+        await flow.until_handled()
+        assert kube.requests == []
+        await flow.enrich(a_node(), some_facts())
+        await flow.until_decided("web-1", "initialized")
+
+
+# ---- who leads
+
+
+async def test_nothing_is_written_while_no_leader_is_heard_and_nothing_is_lost(
+    flow: Flow, nats_server: NatsServer
+):
+    kube, clock = InMemoryNodes(a_node()), TurnedClock()
+    retried = metrics.HANDLED.labels("labeler", "NodeEnriched", "retried")
+    before = retried._value.get()
+    async with labeler_running(nats_server.url, kube, clock=clock) as labeler:
+        clock.turn(10.5)
+        assert ["no leader is heard of" in problem for problem in labeler.problems()] == [True]
+        await flow.enrich(a_node(), some_facts())
+        await eventually(lambda: retried._value.get() > before, "handed back")
+        assert kube.requests == []
+        await flow.lead()
+        await flow.until_decided("web-1", "initialized")
+        assert not labeler.problems()
+
+
+async def test_a_labeler_that_has_never_heard_a_leader_takes_no_message(nats_server: NatsServer):
+    kube = InMemoryNodes(a_node())
+    retried = metrics.HANDLED.labels("labeler", "NodeEnriched", "retried")
+    before = retried._value.get()
+    async with (
+        Flow.provisioned(nats_server.url, led=False) as flow,
+        labeler_running(nats_server.url, kube, ready=False) as labeler,
+    ):
+        await flow.enrich(a_node(), some_facts())
+        await eventually(lambda: len(labeler.problems()) == 1, "all but the leader is there")
+        assert "no leader is heard of" in labeler.problems()[0]
+        assert (kube.requests, retried._value.get()) == ([], before)
+        await flow.lead()
+        await flow.until_decided("web-1", "initialized")
+
+
+async def test_observe_only_writes_nothing_and_publishes_what_it_would_have_written(
+    flow: Flow, nats_server: NatsServer
+):
+    kube, clock = InMemoryNodes(a_node()), TurnedClock()
+    async with labeler_running(nats_server.url, kube, clock=clock, observe_only=True):
+        clock.turn(3600.0)  # nobody leads: with observe-only nobody needs to
+        await flow.enrich(a_node(), some_facts())
+        decided = await flow.until_decided("web-1", "would-initialize")
+        await flow.unreachable(a_node("down"), REFUSED)
+        await flow.until_decided("down", "blocked")
+    assert kube.requests == []
+    assert "providerID talos://metal/10.0.0.5" in decided.changes
+    assert "taint node.cloudprovider.kubernetes.io/uninitialized:NoSchedule removed" in decided.changes
+
+
+# ---- what is not initialised
+
+
+async def test_a_machine_that_does_not_answer_blocks_its_node_and_the_next_try_is_told(
+    flow: Flow, nats_server: NatsServer
+):
+    kube = InMemoryNodes(a_node())
+    async with labeler_running(nats_server.url, kube):
+        await flow.unreachable(a_node(), REFUSED)
+        decided = await flow.until_decided("web-1", "blocked")
+    assert decided.next_look_at == NOW
+    assert "connection refused" in decided.reason
+
+
+async def test_an_initialized_node_whose_machine_does_not_answer_is_left_as_it_is(
+    flow: Flow, nats_server: NatsServer
+):
+    kube = InMemoryNodes(a_node())
+    async with labeler_running(nats_server.url, kube):
+        await flow.enrich(a_node(), some_facts())
+        await flow.until_decided("web-1", "initialized")
+        await flow.unreachable(kube.node("web-1"), REFUSED)
+        decided = await flow.until_decided("web-1", "unchanged")
+        assert decided.reason.startswith("left as it is")
+        await flow.enrich(kube.node("web-1"), some_facts())
+        await eventually(lambda: _says(flow, AS_IT_SHOULD_BE), "its return is told")
+    assert kube.writes() == TWO_WRITES_AND_AN_EVENT
+
+
+async def test_a_node_that_is_not_ours_is_told_and_left_alone(flow: Flow, nats_server: NatsServer):
+    foreign = a_node(provider_id="kind://docker/k/w")
+    kube = InMemoryNodes(foreign)
+    async with labeler_running(nats_server.url, kube):
+        await flow.enrich(foreign, some_facts())
+        decided = await flow.until_decided("web-1", "not-ours")
+    assert "kind://docker/k/w" in decided.reason
+    assert kube.requests == []
+
+
+async def test_a_notice_is_one_event_however_often_the_node_is_looked_at(flow: Flow, nats_server: NatsServer):
+    kube, clock = InMemoryNodes(a_node()), TurnedClock()
+    facts = some_facts(platform="nocloud", hostname="h", zone="Standard PC (i440FX + PIIX, 1996)")
+    async with labeler_running(nats_server.url, kube, clock=clock):
+        await flow.enrich(a_node(), facts)
+        await flow.until_decided("web-1", "initialized")
+        for _ in range(3):
+            clock.turn(61.0)  # another minute, so another Event name
+            await flow.lead()
+            await flow.enrich(kube.node("web-1"), facts)
+            await flow.until_handled()
+    assert kube.told("web-1") == ["Synced", "LabelSkipped"]
+
+
+async def test_an_event_that_cannot_be_written_does_not_fail_the_node(flow: Flow, nats_server: NatsServer):
+    kube = InMemoryNodes(a_node())
+    kube.failing = {"events": Forbidden("events is forbidden", status=403)}
+    async with labeler_running(nats_server.url, kube):
+        await flow.enrich(a_node(), some_facts())
+        await flow.until_decided("web-1", "initialized")
+        await flow.until_handled()
+    assert kube.writes() == TWO_WRITES_AND_AN_EVENT
+
+
+async def test_what_kubernetes_refuses_for_good_is_put_aside_with_the_reason(
+    flow: Flow, nats_server: NatsServer
+):
+    kube = InMemoryNodes(a_node())
+    kube.failing = {"nodes": Invalid("spec.providerID: Invalid value", status=422)}
+    async with labeler_running(nats_server.url, kube):
+        await flow.enrich(a_node(), some_facts())
+        await flow.until_handled()
+    letter = await flow.bus.last(f"{DEAD}.labeler.node.web-1")
+    assert letter is not None
+    assert "spec.providerID: Invalid value" in str(letter.event)
+
+
+async def test_a_gone_node_is_forgotten_and_its_successor_is_told_anew(flow: Flow, nats_server: NatsServer):
+    kube = InMemoryNodes(a_node())
+    async with labeler_running(nats_server.url, kube):
+        await flow.enrich(a_node(), some_facts())
+        await flow.until_decided("web-1", "initialized")
+        kube.delete("web-1")
+        await flow.gone(a_node())
+        await flow.enriched_gone(a_node())
+        await flow.until_handled()
+        kube.put(a_node(uid="uid-2"))
+        await flow.enrich(a_node(uid="uid-2"), some_facts())
+        await eventually(lambda: _of_uid(flow, "uid-2"), "told anew")
+    assert kube.told("web-1") == ["Synced", "Synced"]
+
+
+async def test_replicas_share_the_work_and_write_each_node_once(flow: Flow, nats_server: NatsServer):
+    nodes = [a_node(f"n{number}", uid=f"uid-{number}") for number in range(30)]
+    kube = InMemoryNodes(*nodes)
+    async with (
+        labeler_running(nats_server.url, kube, seed=1),
+        labeler_running(nats_server.url, kube, seed=2),
+    ):
+        for node in nodes:
+            await flow.enrich(node, some_facts(node_name=node.name))
+        for node in nodes:
+            await flow.until_decided(node.name, "initialized")
+    assert len(kube.writes()) == 3 * len(nodes)
+
+
+async def _says(flow: Flow, reason: str) -> bool:
+    decided = await flow.decided("web-1")
+    return decided is not None and decided.reason == reason
+
+
+async def _of_uid(flow: Flow, uid: str) -> bool:
+    decided = await flow.decided("web-1")
+    return decided is not None and decided.uid == uid

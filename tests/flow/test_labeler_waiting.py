@@ -1,0 +1,341 @@
+"""No Node waits in silence: conditions and Events on an API server in memory, second by second."""
+
+import random
+from collections.abc import AsyncIterator
+from datetime import timedelta
+
+import pytest
+
+from libs.common import metrics
+from libs.common.bus import Opened
+from libs.common.events import Decided, Event
+from libs.common.flow_table import FlowTable
+from libs.common.kube_errors import Forbidden
+from libs.common.machine import MachineFault
+from libs.common.node import CONDITION_BLOCKED, Node
+from libs.testbed.nats_server import NatsServer
+from services.labeler.decisions import Decisions
+from services.labeler.node_api import NodeApi
+from services.labeler.plan import Global
+from services.labeler.told import Told
+from services.labeler.waiting import WaitingNodes
+from services.labeler.watch_waiting import WRITES_PER_PASS, WatchWaiting
+from tests.builders import (
+    INCARNATION,
+    NOW,
+    a_message,
+    a_node,
+    a_snapshot,
+    enriched,
+    gone,
+    leading,
+    observed,
+    some_facts,
+)
+from tests.labeler_actors import Flow, InMemoryNodes, TurnedClock
+from tests.unreachable import unreachable
+
+TIMEOUT = MachineFault(
+    kind="timeout", step="PlatformMetadata", endpoint="cp:50000", message="no answer in 5 s"
+)
+
+
+class Stage:
+    """One replica's watch over the waiting Nodes; the test says what the flow says, and turns the clock."""
+
+    def __init__(self, flow: Flow, kube: InMemoryNodes, *, seed: int = 1, observe_only: bool = False) -> None:
+        self.clock = TurnedClock()
+        self.kube = kube
+        self.flow = flow
+        self.paused = ""
+        self.waiting = WaitingNodes()
+        self.table = FlowTable(
+            clock=self.clock,
+            on_message=lambda message: self.waiting.heard(message.event, self.clock()),
+            on_void=self.waiting.clear,
+        )
+        told = Told()
+        self.watch = WatchWaiting(
+            table=self.table,
+            waiting=self.waiting,
+            nodes=NodeApi(kube, told, now=self.clock.now, observe_only=observe_only),
+            decisions=Decisions(flow.bus, told, now=self.clock.now, observe_only=observe_only),
+            config=Global(),
+            paused=lambda: self.paused,
+            clock=self.clock,
+            random=random.Random(seed),
+        )
+        self._sequence = 0
+        self.table.begin(Opened(incarnation=INCARNATION, last_sequence=0))
+        self.hear(a_snapshot(), leading())
+        self.table.caught_up()
+
+    def hear(self, *events: Event) -> None:
+        """The flow says this."""
+        for event in events:
+            self._sequence += 1
+            self.table.apply(a_message(event, sequence=self._sequence))
+
+    def observe_again(self, *names: str) -> None:
+        """The watcher tells what the API server holds."""
+        self.hear(*(observed(self.kube.node(name)) for name in names))
+
+    async def second(self, times: int = 1) -> None:
+        """That many seconds pass, with one look in each."""
+        for _ in range(times):
+            self.clock.turn(1.0)
+            await self.watch.look()
+
+    def blocked(self, name: str = "web-1") -> str:
+        """The reason on the Node, "" without the condition."""
+        condition = self.kube.node(name).condition(CONDITION_BLOCKED)
+        return condition.reason if condition and condition.status == "True" else ""
+
+
+@pytest.fixture
+async def flow(nats_server: NatsServer) -> AsyncIterator[Flow]:
+    async with Flow.provisioned(nats_server.url) as running:
+        yield running
+
+
+def some_nodes(count: int) -> list[Node]:
+    return [a_node(f"n{number:03}", uid=f"uid-{number}") for number in range(count)]
+
+
+async def test_a_node_whose_machine_does_not_answer_says_why_within_seconds(flow: Flow):
+    stage = Stage(flow, InMemoryNodes(a_node()))
+    stage.hear(observed(a_node()), unreachable())
+    await stage.second(6)
+    assert stage.blocked() == "TalosUnreachable"
+    condition = stage.kube.node("web-1").condition(CONDITION_BLOCKED)
+    assert condition is not None
+    assert "connect at 10.0.0.1:50000 for 10.0.0.5: connection refused" in condition.message
+    assert condition.last_transition_time is not None
+    assert NOW < condition.last_transition_time <= NOW + timedelta(seconds=6)
+    [event] = stage.kube.events
+    assert (event.reason, event.type, event.message) == ("TalosUnreachable", "Warning", condition.message)
+    assert metrics.BLOCKED_NODES._value.get() == 1
+
+
+async def test_a_node_that_nobody_says_anything_of_says_so_after_twenty_seconds(flow: Flow):
+    stage = Stage(flow, InMemoryNodes(a_node()))
+    stage.hear(observed(a_node()))
+    await stage.second(19)
+    assert stage.kube.requests == []
+    await stage.second(7)
+    assert stage.blocked() == "NoFactsYet"
+    assert stage.kube.told("web-1") == ["NoFactsYet"]
+    decided = await flow.decided("web-1")
+    assert isinstance(decided, Decided)
+    assert decided.outcome == "blocked"
+
+
+async def test_trouble_that_passes_at_once_is_not_written(flow: Flow):
+    stage = Stage(flow, InMemoryNodes(a_node()), seed=1)
+    stage.hear(observed(a_node()), unreachable())
+    await stage.watch.look()
+    stage.hear(enriched(a_node(), some_facts()))
+    await stage.second(10)
+    assert stage.kube.requests == []
+
+
+async def test_the_condition_is_written_again_only_when_its_reason_changes(flow: Flow):
+    stage = Stage(flow, InMemoryNodes(a_node()))
+    stage.hear(observed(a_node()), unreachable())
+    await stage.second(6)
+    stage.observe_again("web-1")
+    for attempt in range(2, 30):
+        stage.hear(unreachable(stage.kube.node("web-1"), attempt=attempt))
+        await stage.second()
+    assert stage.kube.writes() == ["nodes/status", "events"]
+    stage.hear(unreachable(stage.kube.node("web-1"), fault=TIMEOUT))
+    await stage.second(6)
+    assert stage.blocked() == "TalosTimeout"
+    assert stage.kube.told("web-1") == ["TalosUnreachable", "TalosTimeout"]
+
+
+async def test_what_was_written_is_not_written_again_before_the_watcher_tells_of_it(flow: Flow):
+    stage = Stage(flow, InMemoryNodes(a_node()))
+    stage.hear(observed(a_node()), unreachable())
+    await stage.second(30)
+    assert stage.kube.writes() == ["nodes/status", "events"]
+
+
+async def test_a_condition_that_somebody_removes_is_written_again(flow: Flow):
+    stage = Stage(flow, InMemoryNodes(a_node()))
+    stage.hear(observed(a_node()), unreachable())
+    await stage.second(6)
+    stage.observe_again("web-1")
+    await stage.second()
+    stage.kube.put(a_node())
+    stage.observe_again("web-1")
+    await stage.second(6)
+    assert stage.blocked() == "TalosUnreachable"
+
+
+async def test_nothing_is_written_on_an_initialized_node(flow: Flow):
+    node = a_node(taints=())
+    stage = Stage(flow, InMemoryNodes(node))
+    stage.hear(observed(node), unreachable(node))
+    await stage.second(40)
+    assert stage.kube.requests == []
+
+
+async def test_a_node_whose_platform_has_not_answered_says_what_it_waits_for(flow: Flow):
+    stage = Stage(flow, InMemoryNodes(a_node()))
+    stage.hear(observed(a_node()), enriched(a_node(), some_facts(platform="hcloud")))
+    await stage.second(6)
+    assert stage.blocked() == "WaitingForPlatformMetadata"
+
+
+async def test_a_node_that_kubernetes_does_not_let_us_write_says_so(flow: Flow):
+    stage = Stage(flow, InMemoryNodes(a_node()))
+    stage.hear(observed(a_node()), enriched(a_node(), some_facts()))
+    stage.waiting.write_failed("web-1", "uid-1", "patch nodes: 403 Forbidden: no right")
+    await stage.second(6)
+    assert stage.blocked() == "NodeWriteFailed"
+
+
+async def test_a_condition_that_cannot_be_written_is_tried_again(flow: Flow):
+    stage = Stage(flow, InMemoryNodes(a_node()))
+    stage.kube.failing = {"nodes/status": Forbidden("no right", status=403)}
+    stage.hear(observed(a_node()), unreachable())
+    await stage.second(6)
+    tries = len(stage.kube.writes())
+    assert tries == 1
+    stage.kube.failing.clear()
+    await stage.second(11)
+    assert stage.blocked() == "TalosUnreachable"
+
+
+async def test_a_node_that_is_gone_or_replaced_is_not_written(flow: Flow):
+    stage = Stage(flow, InMemoryNodes(a_node(uid="uid-2")))
+    stage.hear(observed(a_node()), unreachable())
+    await stage.second(6)  # the flow does not know of the successor: the uid fences it
+    assert stage.blocked() == ""
+    stage.hear(gone(a_node()))
+    await stage.second(6)
+    assert stage.kube.writes() == ["nodes/status"]
+    assert stage.waiting.by_name == {}
+
+
+async def test_nothing_is_concluded_while_the_flow_is_not_complete(flow: Flow):
+    stage = Stage(flow, InMemoryNodes(a_node()))
+    stage.hear(observed(a_node()), unreachable())
+    stage.table.lost("cut off")
+    await stage.second(30)
+    assert stage.kube.requests == []
+
+
+async def test_nothing_is_written_while_nobody_leads(flow: Flow):
+    stage = Stage(flow, InMemoryNodes(a_node()))
+    stage.paused = "no leader"
+    stage.hear(observed(a_node()), unreachable())
+    await stage.second(30)
+    assert stage.kube.requests == []
+
+
+async def test_observe_only_writes_no_condition(flow: Flow):
+    stage = Stage(flow, InMemoryNodes(a_node()), observe_only=True)
+    stage.hear(observed(a_node()), unreachable())
+    await stage.second(30)
+    assert stage.kube.requests == []
+
+
+async def test_two_replicas_write_a_node_once_and_tell_it_once(flow: Flow):
+    kube = InMemoryNodes(a_node())
+    stages = [Stage(flow, kube, seed=seed) for seed in (1, 2)]
+    for stage in stages:
+        stage.hear(observed(a_node()), unreachable())
+    for _ in range(30):
+        for stage in stages:
+            await stage.second()
+        for stage in stages:
+            stage.observe_again("web-1")
+    assert kube.writes() == ["nodes/status", "events"]
+
+
+# ---- outages
+
+
+async def test_an_outage_is_one_event_and_a_problem_and_every_node_still_says_why(flow: Flow):
+    nodes = some_nodes(120)
+    stage = Stage(flow, InMemoryNodes(*nodes))
+    stage.hear(*(observed(node) for node in nodes), *(unreachable(node, fault=TIMEOUT) for node in nodes))
+    most = 0
+    for _ in range(12):
+        before = len(stage.kube.writes())
+        await stage.second()
+        most = max(most, len(stage.kube.writes()) - before)
+    assert {stage.blocked(node.name) for node in nodes} == {"TalosTimeout"}
+    assert most <= WRITES_PER_PASS + 1
+    [event] = stage.kube.events
+    assert event.about.name == "n000"
+    assert "120 of 120 Nodes" in event.message
+    assert "no answer in 5 s" in event.message
+    assert stage.watch.problems() == ("outage: TalosTimeout: 120 of 120 Nodes that wait to be initialised",)
+
+
+async def test_an_outage_that_ends_is_no_problem_any_more(flow: Flow):
+    nodes = some_nodes(11)
+    stage = Stage(flow, InMemoryNodes(*nodes))
+    stage.hear(*(observed(node) for node in nodes), *(unreachable(node) for node in nodes))
+    await stage.second()
+    assert stage.watch.problems()
+    stage.hear(*(enriched(node, some_facts(node_name=node.name)) for node in nodes))
+    await stage.second()
+    assert stage.watch.problems() == ()
+
+
+async def test_trouble_of_a_few_nodes_is_told_on_each(flow: Flow):
+    nodes = some_nodes(5)
+    stage = Stage(flow, InMemoryNodes(*nodes))
+    stage.hear(*(observed(node) for node in nodes), *(unreachable(node) for node in nodes))
+    await stage.second(6)
+    assert sorted(event.about.name for event in stage.kube.events) == [node.name for node in nodes]
+    assert stage.watch.problems() == ()
+
+
+# ---- not ours
+
+
+async def test_a_node_without_provided_node_ip_is_disowned_in_a_decision_and_told_once_if_it_waits(
+    flow: Flow,
+):
+    stage = Stage(flow, InMemoryNodes(a_node(ip="")))
+    stage.hear(observed(a_node(ip="")))
+    await stage.second()
+    decided = await flow.decided("web-1")
+    assert decided is not None
+    assert decided.outcome == "not-ours"
+    assert "--cloud-provider=external" in decided.reason
+    assert stage.kube.requests == []
+    await stage.second(60)
+    assert stage.kube.writes() == ["events"]
+    assert stage.kube.told("web-1") == ["ProvidedNodeIPMissing"]
+    assert stage.blocked() == ""
+
+
+async def test_an_initialized_node_without_provided_node_ip_gets_no_event(flow: Flow):
+    node = a_node(ip="", taints=())
+    stage = Stage(flow, InMemoryNodes(node))
+    stage.hear(observed(node))
+    await stage.second(60)
+    assert stage.kube.requests == []
+    assert (await flow.decided("web-1")) is not None
+
+
+async def test_the_fleet_of_another_cloud_controller_manager_is_not_told_of_by_events(flow: Flow):
+    nodes = [a_node(f"n{number}", uid=f"uid-{number}", ip="") for number in range(11)]
+    stage = Stage(flow, InMemoryNodes(*nodes))
+    stage.hear(*(observed(node) for node in nodes))
+    await stage.second(60)
+    assert stage.kube.requests == []
+
+
+async def test_a_node_with_a_foreign_provider_id_and_a_silent_machine_is_not_touched(flow: Flow):
+    node = a_node(provider_id="kind://docker/k/w")
+    stage = Stage(flow, InMemoryNodes(node))
+    stage.hear(observed(node), unreachable(node))
+    await stage.second(60)
+    assert stage.kube.requests == []
