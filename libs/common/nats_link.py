@@ -65,7 +65,7 @@ class Link:
         servers = self.access.servers
         turn = int(self.jitter() * len(servers))
         attempt = 0
-        while True:
+        while not self._closed:
             started = self._now()
             self._set_reason(await self._try(servers[turn % len(servers)]))
             self._tried.set()
@@ -151,7 +151,9 @@ class Link:
 
     async def _probe(self, connection: Connection) -> str:
         """Return why the connection is over. A ping is asked for even while a publish backlog is stuck."""
-        while True:
+        # nats-py awaits its PONG in asyncio.wait_for, which before Python 3.12 drops a cancellation that comes
+        # in the same turn of the loop: `close` would wait for ever if this relied on being cancelled.
+        while not self._closed:
             done, _ = await asyncio.wait({connection.lost}, timeout=self.timing.probe_every)
             if done:
                 return connection.lost.result()
@@ -159,6 +161,7 @@ class Link:
                 await connection.round_trip(self.timing.probe_deadline)
             except BusError:
                 return f"no answer to a ping within {self.timing.probe_deadline:g} s"
+        return "the bus was closed"
 
     def _set_reason(self, reason: str) -> None:
         if reason != self._reason:
