@@ -74,11 +74,18 @@ def run_process(
         telemetry.setup_logging(
             log_format=settings.logging_format, level=level_of_verbosity(settings.verbosity)
         )
+        certificate = _certificate(settings)  # before there are threads: it forks
         with asyncio.Runner() as runner:
-            return runner.run(_Process(runs, reading, environment).run())
+            return runner.run(_Process(runs, reading, environment, certificate).run())
     except SettingsError as error:
         _say(sys.stderr, "".join(f"{program}: {mistake}\n" for mistake in str(error).splitlines()))
         return EXIT_CONFIGURATION
+
+
+def _certificate(settings: ProcessSettings) -> ServingCertificate | None:
+    if settings.secure_port == 0 or not settings.secure_serving:
+        return None
+    return ServingCertificate(settings.tls_cert_file, settings.tls_private_key_file, now=datetime.now(UTC))
 
 
 def _what(runs: Sequence[Run[Any]]) -> str:
@@ -92,8 +99,15 @@ def _say(stream: TextIO, text: str) -> int:
 
 
 class _Process:
-    def __init__(self, runs: Sequence[Run[Any]], reading: Reading, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        runs: Sequence[Run[Any]],
+        reading: Reading,
+        environment: Mapping[str, str],
+        certificate: ServingCertificate | None,
+    ) -> None:
         self._runs = runs
+        self._certificate = certificate
         self._reading = reading
         self._settings = reading.of(ProcessSettings)
         self._environment = environment
@@ -167,16 +181,14 @@ class _Process:
         port = port if settings.secure_port is None else settings.secure_port
         if not port:
             return
-        certificate = None
-        if settings.secure_serving:
-            certificate = ServingCertificate(
-                settings.tls_cert_file, settings.tls_private_key_file, now=datetime.now(UTC)
-            )
-            in_background(endings, _kept_fresh(certificate))
-        server = HealthServer(self._readiness, certificate)
+        if self._certificate is not None:
+            in_background(endings, _kept_fresh(self._certificate))
+        server = HealthServer(self._readiness, self._certificate)
         port = await server.start(settings.bind_address, port)
         at_end(endings, "health server", server.stop)
-        log.info("health and metrics are served", extra={"port": port, "https": certificate is not None})
+        log.info(
+            "health and metrics are served", extra={"port": port, "https": self._certificate is not None}
+        )
 
     def _build(self, run: Run[Any], bus: Bus, kube: "KubeApi | None") -> Service:
         parts = Parts(

@@ -161,7 +161,7 @@ async def test_metadata_never_loads_a_kubernetes_client_and_nobody_loads_what_is
         await process.said("modules: ")
         (line,) = [line for line in process.log_text().splitlines() if line.startswith("modules: ")]
         loaded = {name.split(".")[0] for name in line.split()}
-        assert not loaded & {"kubernetes_asyncio", "opentelemetry", "requests", "grpclib"}
+        assert not loaded & {"kubernetes_asyncio", "opentelemetry", "requests", "grpclib", "cryptography"}
         assert "libs.common.kube_api" not in line.split()
         assert "libs.common.nats_bus" in line.split()
 
