@@ -105,6 +105,21 @@ class Flow(Recorder):
     def last(self, name: str) -> NodeObserved | NodeGone | None:
         return next(reversed(self.of(name)), None)
 
+    def observed(self, name: str) -> NodeObserved:
+        """What was last said of a Node that exists."""
+        last = self.last(name)
+        assert isinstance(last, NodeObserved), last
+        return last
+
+    def uid(self, name: str) -> str:
+        last = self.last(name)
+        return last.node.uid if isinstance(last, NodeObserved) else ""
+
+    def epoch(self, name: str) -> int:
+        """That of the last word of a name, 0 for none."""
+        last = self.last(name)
+        return last.order.epoch if last is not None else 0
+
     def existing(self) -> set[str]:
         last = {_name(event): event for event in self.nodes()}
         return {name for name, event in last.items() if isinstance(event, NodeObserved)}

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import AsyncIterator, Callable, Sequence
+from copy import copy
 from datetime import datetime
 from typing import Any, Final
 from urllib.parse import quote
@@ -48,6 +49,12 @@ class KubeApi:
         )
         self._component = component
         self._instance = instance
+
+    def apart(self, *, connections: int) -> "KubeApi":
+        """The same server and identity over connections of its own: what queues here delays nothing there."""
+        made = copy(self)
+        made.transport = self.transport.apart(connections=connections)
+        return made
 
     @property
     def server(self) -> str:

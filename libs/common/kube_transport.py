@@ -70,6 +70,17 @@ class Transport:
         self._jitter = jitter
         self._session: aiohttp.ClientSession | None = None
 
+    def apart(self, *, connections: int) -> "Transport":
+        """Another session to the same server as the same identity."""
+        return Transport(
+            self._config,
+            user_agent=self._user_agent,
+            deadline_seconds=self._deadline_seconds,
+            connections=connections,
+            observe=self._observe,
+            jitter=self._jitter,
+        )
+
     @property
     def server(self) -> str:
         """The API server's URL, for messages."""

@@ -9,6 +9,7 @@ from libs.common import metrics
 from libs.common.delivery import TemporaryError
 from libs.common.kube_errors import KubeError
 from libs.common.kube_lock import Held, NotHeld
+from libs.common.service import ServiceEnded
 from services.watcher.held import HeldFlow
 from services.watcher.settings import RETRY_JITTER
 
@@ -16,7 +17,7 @@ _log = logging.getLogger(__name__)
 _NEVER: Final = float("inf")
 
 
-class LeadershipLost(Exception):
+class LeadershipLost(ServiceEnded):
     """Somebody else may lead from now on; the text says why."""
 
 
@@ -41,7 +42,10 @@ class Candidacy(Protocol):
         """Call `renewed` at each renewal. Ends only by LeadershipLost."""
 
     async def confirm(self) -> None:
-        """Ask whether we lead: the stream says otherwise. Raises LeadershipLost, TemporaryError if nobody answers."""
+        """Ask whether we lead, because the stream says otherwise.
+
+        Raises LeadershipLost if we do not, TemporaryError if nobody answers.
+        """
 
     async def give_up(self) -> None:
         """Let the next one in."""
@@ -75,7 +79,7 @@ class ByLease:
     async def keep(self, renewed: Callable[[], None]) -> None:
         while True:
             try:
-                # The last renewal that was confirmed counts, not the one that hangs: others count from it too.
+                # The last confirmed renewal counts, not one that hangs: others count from it too.
                 async with asyncio.timeout(self._lock.leading_until - self._clock()):
                     await self._pause()
                     answer = await self._try()
@@ -129,19 +133,19 @@ class ByLease:
 class WithoutLease:
     """Nothing but the stream says who leads: the latest to come does, the one before it stops at its word."""
 
-    def __init__(
-        self, held: HeldFlow, *, identity: str, retry_seconds: float, silence_seconds: float
-    ) -> None:
+    def __init__(self, held: HeldFlow, *, retry_seconds: float, silence_seconds: float) -> None:
         """Who was outranked waits until no other leader was heard for `silence_seconds`."""
         self._held = held
-        self._identity = identity
         self._retry_seconds = retry_seconds
         self._silence_seconds = silence_seconds
         self._outranked_by = ""
 
     async def win(self) -> int:
-        while self._outranked_by and self._held.seconds_since_leading() < self._silence_seconds:
-            await asyncio.sleep(self._retry_seconds)
+        while self._outranked_by:
+            silent = self._silence_seconds - self._held.seconds_since_leading()
+            if silent <= 0:
+                break
+            await asyncio.sleep(silent)
         self._outranked_by = ""
         metrics.LEADER.set(1)
         _log.info("leading without a Lease from now on")

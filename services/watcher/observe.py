@@ -21,7 +21,7 @@ class Stamp(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Publish(msgspec.Struct, frozen=True, kw_only=True):
-    """This is to be said."""
+    """It is to be said."""
 
     event: ObservedNode
     reason: str
@@ -34,7 +34,7 @@ class Unchanged(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Skipped(msgspec.Struct, frozen=True, kw_only=True):
-    """This object cannot be said, whatever we do; the others can."""
+    """That object cannot be said, whatever we do; the others can."""
 
     reason: str
 
@@ -66,7 +66,7 @@ def observe(
 def observe_absence(
     held: ObservedNode | None, stamp: Stamp, *, seen_version: int, now: datetime
 ) -> Publish | Unchanged:
-    """Judge a name that no Node bears as of `seen_version`, the last resourceVersion heard from the API server."""
+    """Judge a name that no Node bears as of `seen_version`, the last resourceVersion that was heard."""
     order = ObservedOrder(epoch=stamp.epoch, resource_version=seen_version)
     if not isinstance(held, NodeObserved):
         return Unchanged(reason="the stream holds no Node of that name")

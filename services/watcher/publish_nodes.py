@@ -136,7 +136,6 @@ class NodePublisher:
         if outcome is Outcome.PUBLISHED:
             self._held.said(event, self._publisher.sequence_of(subject_of(event)))
             self._skipped.pop(name, None)
-        metrics.PUBLISHED.labels(kind, outcome.value).inc()
         _log.debug(
             "node observed", extra={"node": name, "event": kind, "reason": reason, "outcome": outcome.value}
         )
@@ -163,5 +162,5 @@ class NodePublisher:
     def _skip(self, name: str, reason: str) -> None:
         if self._skipped.get(name) != reason:
             self._skipped[name] = reason
-            metrics.PUBLISHED.labels("NodeObserved", "refused").inc()
+            metrics.PUBLISHED.labels("flow.observed.node", "skipped").inc()
             _log.error("a node cannot be published, the others are", extra={"node": name, "reason": reason})

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable
 from typing import NoReturn
 
-from libs.common.kube_api import NODES
+from libs.common.kube_api import NODES, KubeApi
 from libs.common.kube_lock import LeaseLock
 from libs.common.kube_objects import UnreadableObject
 from libs.common.kube_reflector import Reflector
@@ -50,6 +50,7 @@ class WatcherService:
             on_void=self._publisher.forget,
             on_change=self._on_change,
         )
+        self._apart: KubeApi | None = None
         self._source = source or _nodes_of(parts)
         self._candidacy = candidacy or self._elected()
         self._term: Term | None = None
@@ -62,6 +63,9 @@ class WatcherService:
                 await self._lead()
         except* LeadershipLost as lost:
             raise _first(lost) from None
+        finally:
+            if self._apart is not None:
+                await self._apart.close()
 
     def problems(self) -> tuple[str, ...]:
         """Why the flow is not up to date; a standby has nothing to keep up to date and is ready."""
@@ -85,7 +89,7 @@ class WatcherService:
             self._parts,
             self._settings,
             candidacy=self._candidacy,
-            transitions=transitions,
+            lease_transitions=transitions,
             held=self._held,
             publisher=self._publisher,
             source=self._source,
@@ -101,12 +105,13 @@ class WatcherService:
         if not settings.takes_lease:
             return WithoutLease(
                 self._held,
-                identity=parts.identity,
                 retry_seconds=settings.retry_period_seconds,
                 silence_seconds=settings.renew_deadline_seconds,
             )
+        # Connections of its own: writes that queue for the others must not delay a renewal.
+        self._apart = parts.kubernetes().apart(connections=2)
         lock = LeaseLock(
-            parts.kubernetes(),
+            self._apart,
             namespace=settings.lease_namespace,
             name=settings.lease_name,
             identity=parts.identity,

@@ -1,4 +1,4 @@
-"""Keeps the picture of the cluster up to date from what the API server tells, and passes on whom it concerns."""
+"""Keeps the picture of the cluster up to date with what the API server tells; passes on whom it concerns."""
 
 import logging
 from collections.abc import Awaitable, Callable, Collection
@@ -37,17 +37,15 @@ class NodeWatch:
         cluster: Cluster,
         *,
         now: Callable[[], datetime],
-        on_list: Callable[[], None],
         on_rewound: Callable[[], None],
         on_news: Callable[[Collection[str]], None],
     ) -> None:
-        """`on_list` hears that a list is complete, `on_rewound` that it is older than what was known, `on_news`
-        which names are to be looked at again; all three at once.
+        """`on_news` hears which names are to be looked at again, after each list even if there are none;
+        `on_rewound` that a list is older than what was known before it. Both hear it at once.
         """
         self._source = source(self._on_unreadable, self._on_trouble)
         self._cluster = cluster
         self._now = now
-        self._on_list = on_list
         self._on_rewound = on_rewound
         self._on_news = on_news
         self._unreadable: dict[str, str] = {}
@@ -69,7 +67,6 @@ class NodeWatch:
                 if self._cluster.seen_version < known:
                     self._on_rewound()
                 _log.info("nodes listed", extra={"nodes": len(nodes), "changed": len(news)})
-                self._on_list()
                 self._on_news(news)
             case Changed(item=node):
                 if self._cluster.put(node):
@@ -86,7 +83,7 @@ class NodeWatch:
                 "a node cannot be read and is left out, the others are not",
                 extra={"node": unreadable.name, "reason": unreadable.reason},
             )
-        metrics.PUBLISHED.labels("NodeObserved", "unreadable").inc()
+        metrics.PUBLISHED.labels("flow.observed.node", "unreadable").inc()
         self._unreadable[unreadable.name] = unreadable.reason
         self._cluster.cannot_read(unreadable.name)
 

@@ -15,7 +15,7 @@ SHELL = (
     r"libs\.common\.(bus|service)",  # the Protocols of the shell: declare, do nothing
     r"services\.(\w+\.)?__main__",
     r"services\.\w+\.(service|settings|on_\w+|watch_\w+|\w+_api)",
-    r"services\.watcher\.leader",
+    r"services\.watcher\.(leader|term|rounds|publish_nodes)",
     r"services\.metadata\.credentials",
     r"services\.labeler\.decisions",
 )

@@ -38,7 +38,9 @@ def nodes(count: int) -> list:
     return [a_node(f"n-{i}.example", uid=f"uid-{i}", resource_version=str(i + 1)) for i in range(count)]
 
 
-async def test_from_nothing_it_provisions_leads_says_everything_and_then_that_it_is_complete(connect: Connect):
+async def test_from_nothing_it_provisions_leads_says_everything_and_then_that_this_is_all(
+    connect: Connect,
+):
     script = ScriptedNodes(*nodes(150))
     watcher = a_watcher(await connect(), script.source)
     flow = Flow()
@@ -84,7 +86,7 @@ async def test_a_node_that_is_deleted_and_comes_again_ends_as_the_new_one(connec
         await flow.hears(lambda f: f.snapshots())
         script.delete("web-1")
         script.put(a_node("web-1", uid="new"))
-        await flow.hears(lambda f: isinstance(f.last("web-1"), NodeObserved) and f.last("web-1").node.uid == "new")
+        await flow.hears(lambda f: f.uid("web-1") == "new")
 
 
 async def test_each_object_is_said_once_per_resync_and_the_snapshot_again_after_it(connect: Connect):
@@ -147,21 +149,23 @@ async def test_a_server_that_restarts_gets_everything_again_under_the_same_incar
     watcher = a_watcher(await connect(), script.source)
     async with doing(watcher.run()), flow.following(await connect("flow")):
         await flow.hears(lambda f: f.snapshots())
-        before = {event.node.name: event.observed_at for event in flow.nodes() if isinstance(event, NodeObserved)}
+        before = {name: flow.observed(name).observed_at for name in script.nodes}
         await nats_server.kill()
         await eventually(lambda: watcher.problems() != (), "not ready")
         script.delete("n-3.example")
         await nats_server.restart()
         await flow.hears(lambda f: f.existing() == set(script.nodes), seconds=30)
         await flow.hears(
-            lambda f: all(f.last(name).observed_at > before[name] for name in script.nodes),
+            lambda f: all(f.observed(name).observed_at > before[name] for name in script.nodes),
             "everything said again",
         )
         assert isinstance(flow.last("n-3.example"), NodeGone)
         await eventually(lambda: watcher.problems() == (), "ready again")
 
 
-async def test_a_new_leader_says_gone_for_what_went_while_nobody_watched_and_everything_else_anew(connect: Connect):
+async def test_a_new_leader_says_who_went_while_nobody_watched_and_everything_else_anew(
+    connect: Connect,
+):
     script = ScriptedNodes(*nodes(10))
     flow = Flow()
     async with flow.following(await connect("flow")):
@@ -171,12 +175,14 @@ async def test_a_new_leader_says_gone_for_what_went_while_nobody_watched_and_eve
         async with doing(a_watcher(await connect(), script.source, identity="b").run()):
             await flow.hears(lambda f: len(f.snapshots()) == 2)
             assert flow.existing() == set(script.nodes)
-            assert {flow.last(name).order.epoch for name in [*script.nodes, "n-4.example"]} == {2}
+            assert {flow.epoch(name) for name in [*script.nodes, "n-4.example"]} == {2}
             assert flow.leadings()[-1].epoch == 2
             assert flow.leadings()[-1].holder == "b"
 
 
-async def test_without_a_lease_the_later_one_leads_and_the_earlier_one_stands_by_until_it_is_silent(connect: Connect):
+async def test_without_a_lease_the_later_one_leads_until_it_is_silent(
+    connect: Connect,
+):
     script = ScriptedNodes(*nodes(5))
     flow = Flow()
     first = a_watcher(await connect(), script.source, identity="a")
@@ -188,7 +194,7 @@ async def test_without_a_lease_the_later_one_leads_and_the_earlier_one_stands_by
             await eventually(lambda: any("publishes to this stream too" in p for p in first.problems()))
             script.put(a_node("joins", uid="uid-j"))
             await flow.hears(lambda f: f.last("joins"))
-            assert flow.last("joins").order.epoch == 2
+            assert flow.epoch("joins") == 2
         await flow.hears(lambda f: len(f.snapshots()) == 3, "the first leads again", 30)
         assert flow.leadings()[-1].holder == "a"
         assert flow.leadings()[-1].epoch == 3
@@ -206,7 +212,9 @@ async def test_a_list_after_a_gap_says_what_changed_and_who_went_in_it_and_nothi
         script.put(a_node("n-1.example", uid="uid-1", labels={"zone": "b"}))
         script._listeners = listeners
         script.list_again()
-        await flow.hears(lambda f: isinstance(f.last("n-0.example"), NodeGone) and len(f.of("n-1.example")) == 2)
+        await flow.hears(
+            lambda f: isinstance(f.last("n-0.example"), NodeGone) and len(f.of("n-1.example")) == 2
+        )
         marker = script.put(a_node("marker", uid="uid-m"))
         await flow.hears(lambda f: f.last(marker.name))
         assert len(flow.nodes()) == said + 3
@@ -221,8 +229,10 @@ async def test_an_api_server_restored_from_a_backup_is_believed(connect: Connect
         script.version = 500
         script.nodes = {node.name: node for node in nodes(3)}
         script.list_again()
-        await flow.hears(lambda f: f.last("n-1.example").node.labels == script.nodes["n-1.example"].labels)
-        await flow.hears(lambda f: f.last("n-1.example").order.epoch == 2)
+        await flow.hears(
+            lambda f: f.observed("n-1.example").node.labels == script.nodes["n-1.example"].labels
+        )
+        await flow.hears(lambda f: f.epoch("n-1.example") == 2)
 
 
 async def test_an_unreadable_node_is_neither_said_nor_said_to_be_gone(connect: Connect):

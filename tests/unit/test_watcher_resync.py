@@ -1,5 +1,7 @@
 """Every object has its turn once per round, evenly spread."""
 
+from itertools import pairwise
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,11 +13,7 @@ uids = st.lists(st.uuids().map(str), max_size=50, unique=True)
 @given(uids, st.lists(st.floats(0, 1), max_size=30))
 def test_each_uid_has_exactly_one_turn_however_the_round_is_cut(names, cuts):
     steps = [0.0, *sorted(cuts), 1.0]
-    turns = [
-        uid
-        for since, until in zip(steps, steps[1:], strict=False)
-        for uid in due(names, since=since, until=until)
-    ]
+    turns = [uid for since, until in pairwise(steps) for uid in due(names, since=since, until=until)]
     assert sorted(turns) == sorted(names)
 
 

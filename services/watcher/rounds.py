@@ -1,0 +1,192 @@
+"""Provisions the stream and says everything to it: at first, and again whenever something may be missing."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final, NoReturn
+
+import msgspec
+
+from libs.common import metrics
+from libs.common.bus import BusError
+from libs.common.delivery import TemporaryError, backoff_seconds
+from libs.common.publisher import OrderedPublisher, Outcome
+from libs.common.service import Parts
+from libs.common.subjects import SNAPSHOT
+from libs.common.wiring import DURABLES
+from services.watcher.cluster import Cluster
+from services.watcher.held import HeldFlow
+from services.watcher.leader import Candidacy
+from services.watcher.observe import Stamp, stream_bytes
+from services.watcher.publish_nodes import NodePublisher
+from services.watcher.reign import Reign
+
+_log = logging.getLogger(__name__)
+
+_RETRY_CAP_SECONDS: Final = 2.0  # of what concerns the whole stream: nothing goes on without it
+_FOLLOW_SECONDS: Final = 15.0  # until the follower must have found the stream that was provisioned
+
+
+class Round(msgspec.Struct, frozen=True):
+    """What was said to whom: with which stamp, while the flow was followed for which time."""
+
+    stamp: Stamp
+    generation: int
+
+
+class Interrupted(TemporaryError):
+    """The round has to begin again; the text says why."""
+
+
+class Rounds:
+    """Complete = every Node is in the stream that is followed, with our epoch, and so is the snapshot."""
+
+    def __init__(
+        self,
+        parts: Parts,
+        *,
+        candidacy: Candidacy,
+        reign: Reign,
+        cluster: Cluster,
+        held: HeldFlow,
+        nodes: NodePublisher,
+        publisher: OrderedPublisher,
+        leading_seconds: float,
+    ) -> None:
+        """`leading_seconds` is how long a Leading holds; `wake` must be called when any of these changes."""
+        self._parts = parts
+        self._candidacy = candidacy
+        self._reign = reign
+        self._cluster = cluster
+        self._held = held
+        self._nodes = nodes
+        self._publisher = publisher
+        self._leading_seconds = max(1, int(leading_seconds))
+        self._done: Round | None = None
+        self._max_bytes = 0
+        self._verify_asked = False
+        self._trouble = ""
+        self._woken = asyncio.Event()
+        self.first = asyncio.Event()  # set once a round was complete
+
+    @property
+    def complete(self) -> bool:
+        """Whether the stream holds all, as far as we know."""
+        return self._done is not None and self._is_current(self._done)
+
+    def problems(self) -> tuple[str, ...]:
+        """Why the stream may lack something, in words for /readyz."""
+        if self.complete:
+            return ()
+        because = f": {self._trouble}" if self._trouble else ""
+        return (f"not everything has been said to the stream yet{because}",)
+
+    def wake(self) -> None:
+        """Something has changed that a round waits for, or that calls for another one."""
+        self._woken.set()
+
+    def begin_again(self) -> None:
+        """There was no stream to publish to."""
+        self._done = None
+        self.wake()
+
+    def verify(self) -> None:
+        """Restore what is wrong with the stream and its durables, then say again that all is there."""
+        self._verify_asked = True
+        self.wake()
+
+    async def run(self) -> NoReturn:
+        """Keep it complete until cancelled. Raises LeadershipLost when another one turns out to lead."""
+        attempt = 0
+        while True:
+            try:
+                await (self._verify() if self.complete else self._round())
+            except (BusError, TemporaryError) as error:
+                attempt += 1
+                self._tell(error)
+                wait = backoff_seconds(attempt, self._parts.random.random())
+                await asyncio.sleep(min(_RETRY_CAP_SECONDS, wait))
+                continue
+            attempt = 0
+            self._trouble = ""
+            await self._until(lambda: self._verify_asked or self._is_small() or not self.complete)
+
+    async def say_leading(self) -> None:
+        """Say that we lead; that holds until the renew deadline. Raises BusError, TemporaryError."""
+        leading = self._reign.leading()
+        if leading is None:
+            return
+        if await self._publisher.publish(leading, ttl_seconds=self._leading_seconds) is not Outcome.PUBLISHED:
+            self._reign.refused()
+            self.wake()
+
+    async def _round(self) -> None:
+        self._nodes.pause()
+        self._done = None
+        await self._until(lambda: self._cluster.listed)
+        await self._followed(await self._provision())
+        if self._reign.outranked:
+            await self._candidacy.confirm()
+        begun = Round(self._reign.next_stamp(), self._held.generation)
+        await self.say_leading()
+        self._nodes.say_all(begun.stamp, self._cluster.names() | self._held.existing())
+        await self._until(lambda: self._nodes.round_complete or not self._is_current(begun))
+        await self._say_complete(begun)
+        self._done = begun
+        self.first.set()
+        _log.info(
+            "everything has been said",
+            extra=msgspec.structs.asdict(begun.stamp) | {"nodes": len(self._cluster)},
+        )
+
+    async def _verify(self) -> None:
+        done = self._done
+        incarnation = await self._provision()
+        if done is None or incarnation != done.stamp.incarnation:
+            self._done = None
+        elif self._verify_asked:
+            await self._say_complete(done)
+            self._verify_asked = False
+
+    async def _provision(self) -> str:
+        max_bytes = max(self._max_bytes, stream_bytes(len(self._cluster)))
+        incarnation = await self._parts.bus.provision(DURABLES, max_bytes=max_bytes)
+        self._max_bytes = max_bytes
+        stamp = self._reign.stamp
+        if stamp is not None and stamp.incarnation != incarnation:
+            metrics.STREAM_REPROVISIONED.inc()
+        return incarnation
+
+    async def _followed(self, incarnation: str) -> None:
+        try:
+            async with asyncio.timeout(_FOLLOW_SECONDS):
+                await self._until(lambda: self._held.generation > 0 and self._held.incarnation == incarnation)
+        except TimeoutError as error:
+            raise Interrupted("the stream is there, but is not followed", *self._held.problems()) from error
+
+    async def _say_complete(self, begun: Round) -> None:
+        snapshot = self._reign.snapshot(len(self._cluster))
+        if snapshot is None or not self._is_current(begun):
+            raise Interrupted("the stream was lost, or another leader spoke, before everything was said")
+        if await self._publisher.publish(snapshot) is not Outcome.PUBLISHED:
+            self._reign.refused()
+            raise Interrupted("another leader's snapshot stands in the stream")
+        self._held.said(snapshot, self._publisher.sequence_of(SNAPSHOT))
+        metrics.RESYNC_LAST.set(self._parts.now().timestamp())
+
+    def _is_current(self, begun: Round) -> bool:
+        same_stamp = begun.stamp == self._reign.stamp
+        return same_stamp and self._reign.stands and begun.generation == self._held.generation
+
+    def _is_small(self) -> bool:
+        return stream_bytes(len(self._cluster)) > self._max_bytes
+
+    async def _until(self, condition: Callable[[], bool]) -> None:
+        while not condition():
+            self._woken.clear()
+            await self._woken.wait()
+
+    def _tell(self, error: Exception) -> None:
+        if not self._trouble:  # told once; what follows is the same outage
+            _log.warning("not everything can be said to the stream", extra={"error": str(error)})
+        self._trouble = str(error)
