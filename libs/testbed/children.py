@@ -43,7 +43,7 @@ class Child:
         env: Mapping[str, str] | None = None,
         pipes: bool = False,
     ) -> Child:
-        """Start `argv`, its output in `run_dir/<name>.log`; with `pipes`, stdin and stdout are ours instead.
+        """Start `argv`, its output in `run_dir/<name>.log`; with `pipes`, stdin and stdout are the caller's.
 
         Own process group: Ctrl-C on the terminal reaches us first, and we end the children in our order.
         """
@@ -103,23 +103,15 @@ class Child:
         """End the process as a crash does (SIGKILL), and wait until it is gone."""
         self.process.kill()
         await self.wait()
-        self._close_pipes()
 
     async def stop(self, grace_seconds: float = 5) -> None:
         """Ask the process to end; kill it if it does not within the grace."""
         self.process.terminate()
-        self._close_pipes()
         try:
             async with asyncio.timeout(grace_seconds):
                 await self.wait()
         except TimeoutError:
             await self.kill()
-
-    def _close_pipes(self) -> None:
-        for pipe in (self.process.stdin, self.process.stdout):
-            if pipe is not None:
-                with contextlib.suppress(BrokenPipeError):  # it was gone before it read everything
-                    pipe.close()
 
 
 async def until(

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import itertools
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from datetime import datetime, timedelta
@@ -13,15 +11,13 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from libs.testbed.children import Child, ChildDied, free_port
+from libs.testbed.children import Child, free_port
 from libs.testbed.control_plane.build import MACHINES, built
+from libs.testbed.conversation import Conversation
 from libs.testbed.machine_facts import Address, Machine, Platform, SystemInformation, a_machine
 from libs.testbed.talos_pki import TalosPki
 
 __all__ = ["Address", "Call", "Machine", "Machines", "Platform", "SystemInformation", "a_machine"]
-
-_ANSWER_SECONDS = 60
-_LINE_BYTES = 1 << 26  # the counts of ten thousand machines come in one line
 
 
 class Call(NamedTuple):
@@ -30,19 +26,6 @@ class Call(NamedTuple):
     node: str  # the value of the `node` header, "" without one
     method: str  # Get, List, Watch or Version
     type: str  # the resource type, "" for Version
-
-
-class _Counted(msgspec.Struct):
-    node: str
-    method: str
-    type: str
-    count: int
-
-
-class _Answer(msgspec.Struct):
-    id: int
-    error: str = ""
-    calls: list[_Counted] = []
 
 
 class Machines:
@@ -54,9 +37,7 @@ class Machines:
         self.endpoints = tuple(f"127.0.0.1:{port}" for port in ports)
         self._run_dir = run_dir
         self._put: dict[str, Machine] = {}
-        self._ids = itertools.count(1)
-        self._waiting: dict[int, asyncio.Future[_Answer]] = {}
-        self._writer: asyncio.StreamWriter
+        self._conversation = Conversation(child)
 
     @classmethod
     @contextlib.asynccontextmanager
@@ -73,15 +54,11 @@ class Machines:
             pipes=True,
         )
         machines = cls(child, pki, run_dir, ports)
-        reading = None
         try:
-            reader = await machines._connect()
-            reading = asyncio.create_task(machines._read(reader))
+            await machines._conversation.begin()
             yield machines
         finally:
-            if reading is not None:
-                reading.cancel()
-            await child.kill()
+            await machines._conversation.end()
 
     def talosconfig(
         self,
@@ -106,7 +83,7 @@ class Machines:
 
     async def put(self, *machines: Machine) -> None:
         """Create or replace machines. Watches fire for the resources that differ, and for no other."""
-        await self._do("put", machines=list(machines))
+        await self._conversation.ask("put", machines=list(machines))
         self._put.update((machine.id, machine) for machine in machines)
 
     async def change(self, machine_id: str, **fields: Any) -> Machine:
@@ -117,7 +94,7 @@ class Machines:
 
     async def delete(self, *machine_ids: str) -> None:
         """Machines that are gone: their streams break, and nobody answers at their addresses."""
-        await self._do("delete", names=list(machine_ids))
+        await self._conversation.ask("delete", names=list(machine_ids))
         for machine_id in machine_ids:
             del self._put[machine_id]
 
@@ -143,61 +120,25 @@ class Machines:
             "permission_denied": permission_denied,
             "not_found": list(not_found),
         }
-        await self._do("fault", names=[machine_id], faults=faults)
+        await self._conversation.ask("fault", names=[machine_id], faults=faults)
 
     async def mute_watches(self, machine_id: str) -> None:
         """Leave the watches that are open now open for ever, silent, as if the connection had died."""
-        await self._do("mute", names=[machine_id])
+        await self._conversation.ask("mute", names=[machine_id])
 
     async def cut(self, endpoint: int) -> None:
         """Close an endpoint and reset every connection through it."""
-        await self._do("cut", endpoint=endpoint)
+        await self._conversation.ask("cut", endpoint=endpoint)
 
     async def restore(self, endpoint: int) -> None:
         """Open a cut endpoint again, on the same port."""
-        await self._do("restore", endpoint=endpoint)
+        await self._conversation.ask("restore", endpoint=endpoint)
 
     async def calls(self) -> Counter[Call]:
         """How often what was called since the start or the last reset; calls that failed are among them."""
-        answer = await self._do("calls")
+        answer = await self._conversation.ask("calls")
         return Counter({Call(each.node, each.method, each.type): each.count for each in answer.calls})
 
     async def reset_calls(self) -> None:
         """Count from zero."""
-        await self._do("reset_calls")
-
-    async def _connect(self) -> asyncio.StreamReader:
-        loop = asyncio.get_running_loop()
-        process = self.child.process
-        assert process.stdin is not None
-        assert process.stdout is not None
-        reader = asyncio.StreamReader(limit=_LINE_BYTES)
-        await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), process.stdout)
-        transport, protocol = await loop.connect_write_pipe(asyncio.streams.FlowControlMixin, process.stdin)
-        self._writer = asyncio.StreamWriter(transport, protocol, reader, loop)
-        async with asyncio.timeout(_ANSWER_SECONDS):
-            ready = await reader.readline()
-        if not ready:
-            raise ChildDied(f"the machines ended at once:\n{self.child.tail()}")
-        return reader
-
-    async def _read(self, reader: asyncio.StreamReader) -> None:
-        while line := await reader.readline():
-            answer = msgspec.json.decode(line, type=_Answer)
-            waiting = self._waiting.pop(answer.id, None)
-            if waiting is not None and not waiting.done():
-                waiting.set_result(answer)
-        for waiting in self._waiting.values():
-            waiting.set_exception(ChildDied(f"the machines ended:\n{self.child.tail()}"))
-
-    async def _do(self, command: str, **arguments: Any) -> _Answer:
-        number = next(self._ids)
-        self._waiting[number] = asyncio.get_running_loop().create_future()
-        answered = self._waiting[number]
-        self._writer.write(msgspec.json.encode({"id": number, "do": command, **arguments}) + b"\n")
-        await self._writer.drain()
-        async with asyncio.timeout(_ANSWER_SECONDS):
-            answer = await answered
-        if answer.error:
-            raise ValueError(f"machines refused to {command}: {answer.error}")
-        return answer
+        await self._conversation.ask("reset_calls")

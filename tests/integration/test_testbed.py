@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import sys
 import time
 from collections.abc import Awaitable, Callable
@@ -17,6 +18,7 @@ from libs.testbed.children import Child, ChildDied, until
 from libs.testbed.control_plane.audit import Request
 from libs.testbed.control_plane.cluster import ControlPlane
 from libs.testbed.kubelets import MERGE, Kubelet, Kubelets, Refused
+from libs.testbed.machines import Machines, a_machine
 from libs.testbed.nats_server import NatsServer
 
 CSRS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
@@ -190,6 +192,22 @@ async def test_a_server_that_ends_at_once_tells_the_last_words_of_its_log(tmp_pa
 
     with pytest.raises(ChildDied, match=r"status 3[\s\S]*no such disk"):
         await until(never, child, what="ready", seconds=10)
+
+
+async def test_machines_that_are_killed_say_so_instead_of_waiting(tmp_path: Path) -> None:
+    async with Machines.start(tmp_path) as talos:
+        await talos.put(a_machine())
+        with pytest.raises(ValueError, match='no machine "other"'):
+            await talos.fault("other", hang=True)
+        await talos.child.kill()
+        with pytest.raises(ChildDied):
+            await talos.calls()
+
+
+async def test_machines_that_do_not_listen_any_more_are_killed_at_the_end(tmp_path: Path) -> None:
+    async with Machines.start(tmp_path) as talos:
+        talos.child.pause()
+    assert talos.child.process.returncode == -signal.SIGKILL
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux kills the children of a killed parent")

@@ -31,7 +31,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, "machines:", err)
 		os.Exit(1)
 	}
-	ready, err := json.Marshal(map[string][]int{"ready": endpoints.Ports()})
+	ready, err := json.Marshal(map[string]any{"id": 0, "ready": endpoints.Ports()})
 	if err != nil {
 		panic(err)
 	}
