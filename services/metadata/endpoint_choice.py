@@ -32,10 +32,13 @@ class EndpointChoice:
         self._detours: dict[str, int] = {}
 
     def candidates(self, endpoints: Sequence[Endpoint], machine: str, now: float) -> list[Endpoint]:
-        """The endpoints to try, in this order; empty while all are put aside."""
+        """The endpoints to try, in this order, those put aside last; none while all are put aside."""
         order = sorted(endpoints, key=lambda one: (crc32(f"{one}|{machine}".encode()), str(one)))
         turn = self._detours.get(machine, 0) % max(1, len(order))
-        return [one for one in order[turn:] + order[:turn] if self._is_free(one, now)]
+        order = order[turn:] + order[:turn]
+        free = [one for one in order if self._is_free(one, now)]
+        # Tried only when a free one has just failed: the one put aside a moment ago may be back.
+        return free and [*free, *(one for one in order if one not in free)]
 
     def put_aside(self, endpoint: Endpoint, fault: MachineFault, now: float) -> None:
         """It gave no connection: not asked again for 0.25 s, doubling to 5 s while it keeps failing."""

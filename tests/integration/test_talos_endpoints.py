@@ -37,6 +37,16 @@ async def asking(
         await api.close()
 
 
+@asynccontextmanager
+async def without(machines: Machines, endpoint: int) -> AsyncIterator[None]:
+    """While that endpoint is cut."""
+    await machines.cut(endpoint)
+    try:
+        yield
+    finally:
+        await machines.restore(endpoint)
+
+
 async def fault_of(api: TalosApi, node_ip: str, *, deadline_seconds: float = 5) -> MachineFault:
     with pytest.raises(MachineUnavailable) as unavailable:
         await api.look(node_ip, deadline_seconds=deadline_seconds)
@@ -66,11 +76,8 @@ async def test_machines_are_spread_over_the_endpoints_and_all_answer_when_one_is
     async with asking(pair, tmp_path) as api:
         for ip in ips:
             await api.look(ip, deadline_seconds=5)
-        await pair.cut(0)
-        try:
+        async with without(pair, 0):
             facts = await asyncio.gather(*(api.look(ip, deadline_seconds=5) for ip in ips))
-        finally:
-            await pair.restore(0)
         assert [each.node_ip for each in facts] == ips
 
 
@@ -84,10 +91,8 @@ async def test_a_call_under_way_on_the_endpoint_that_is_cut_is_made_again_on_the
             for endpoint in (0, 1):  # one of them is the one that the machine is asked by
                 look = asyncio.create_task(api.look("10.73.0.1", deadline_seconds=5))
                 await pair.calls()
-                await pair.cut(endpoint)
-                assert (await look).node_name == "pair-1"
-                await pair.restore(endpoint)
-                await eventually(api, "10.73.0.1")
+                async with without(pair, endpoint):
+                    assert (await look).node_name == "pair-1"
         finally:
             await pair.fault("pair-1")
 
@@ -96,13 +101,10 @@ async def test_the_only_endpoint_cut_is_a_refusal_that_ends_when_it_is_back(pair
     async with asking(pair, tmp_path, pair.endpoints[0]) as api:
         await api.look("10.73.0.2", deadline_seconds=5)
         assert api.problem() == ""
-        await pair.cut(0)
-        try:
+        async with without(pair, 0):
             fault = await fault_of(api, "10.73.0.2")
             assert (fault.kind, fault.step, fault.endpoint) == ("refused", "connect", pair.endpoints[0])
             assert "Connect call failed" in api.problem()
-        finally:
-            await pair.restore(0)
         await eventually(api, "10.73.0.2")
         assert api.problem() == ""
 
@@ -130,11 +132,10 @@ async def test_a_watch_on_the_endpoint_that_is_cut_ends_and_opens_on_the_other(
         for endpoint in (0, 1):
             async with aclosing(api.watch("10.73.0.3", read_deadline_seconds=30)) as first:
                 assert await anext(first) == "open"
-                await pair.cut(endpoint)
-                async with aclosing(api.watch("10.73.0.3", read_deadline_seconds=30)) as second:
+                async with without(pair, endpoint):
+                    second = api.watch("10.73.0.3", read_deadline_seconds=30)
                     assert await anext(second) == "open"
-                await pair.restore(endpoint)
-            await eventually(api, "10.73.0.3")
+                    await second.aclose()
 
 
 async def test_an_endpoint_that_swallows_everything_costs_a_bounded_time(pair: Machines, tmp_path: Path):

@@ -32,8 +32,17 @@ def test_when_an_endpoint_goes_only_its_own_machines_move():
     choice.put_aside(A, FAULT, 0)
     for machine, endpoint in before.items():
         now = choice.candidates(ALL, machine, 0)
-        assert A not in now
+        assert now[-1] == A
         assert now[0] == endpoint or endpoint == A
+
+
+def test_nobody_is_asked_while_all_are_put_aside():
+    choice = EndpointChoice()
+    choice.put_aside(A, FAULT, 0)
+    assert choice.candidates((A, B), "m", 0.1) == [B, A]
+    choice.put_aside(B, FAULT, 0.1)
+    assert choice.candidates((A, B), "m", 0.2) == []
+    assert choice.candidates((A, B), "m", 0.3) == [A, B]
 
 
 def test_an_endpoint_that_refuses_is_put_aside_for_longer_and_longer_up_to_five_seconds():
