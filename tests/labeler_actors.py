@@ -134,14 +134,15 @@ class InMemoryNodes:
 class TurnedClock:
     """Monotonic seconds and the time of day, both moved by hand."""
 
-    def __init__(self) -> None:
+    def __init__(self, start: datetime = NOW) -> None:
         self.seconds = 1000.0
+        self._start = start
 
     def __call__(self) -> float:
         return self.seconds
 
     def now(self) -> datetime:
-        return NOW + timedelta(seconds=self.seconds - 1000.0)
+        return self._start + timedelta(seconds=self.seconds - 1000.0)
 
     def turn(self, seconds: float) -> None:
         self.seconds += seconds

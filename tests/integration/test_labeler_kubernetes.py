@@ -1,0 +1,140 @@
+"""Nodes in memory, as the labeler's flow tests use them, behave as those of a real API server."""
+
+import itertools
+from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from libs.common.kube_api import KubeApi
+from libs.common.kube_config import load_kube_config
+from libs.common.kube_errors import FenceFailed, NotFound
+from libs.common.kube_events import ObjectEvent, about_node
+from libs.common.node import CONDITION_BLOCKED, Node, NodeAddress, NodeCondition
+from libs.common.patch import NodeChanges, node_patch, status_patch
+from libs.testbed.control_plane.cluster import ControlPlane
+from libs.testbed.kubelets import Kubelets
+from tests.builders import a_node
+from tests.labeler_actors import InMemoryNodes
+
+_numbers = itertools.count(1)
+NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+DUAL = (
+    NodeAddress(type="InternalIP", address="10.0.0.5"),
+    NodeAddress(type="InternalIP", address="2001:db8::5"),
+    NodeAddress(type="ExternalIP", address="203.0.113.7"),
+    NodeAddress(type="Hostname", address="web-1"),
+)
+SAYS_WHY = NodeCondition(type=CONDITION_BLOCKED, status="True", reason="TalosTimeout", message="no answer")
+
+Server = tuple[Any, Callable[[], Awaitable[Node]]]  # the API, and how to get a new Node
+
+
+@pytest.fixture(params=["in-memory", "real"])
+async def server(
+    request: pytest.FixtureRequest, control_plane: ControlPlane, kubelets: Kubelets
+) -> AsyncIterator[Server]:
+    if request.param == "in-memory":
+        nodes = InMemoryNodes()
+
+        async def put() -> Node:
+            return nodes.put(a_node(f"conform-{next(_numbers)}"))
+
+        yield nodes, put
+        return
+    kube = KubeApi(load_kube_config(control_plane.kubeconfig(), {}), user_agent="talos-ccm/test")
+    names: list[str] = []
+
+    async def create() -> Node:
+        names.append(f"conform-{next(_numbers)}")
+        taints = [
+            {"key": taint.key, "value": taint.value, "effect": taint.effect} for taint in a_node().spec.taints
+        ]
+        metadata = {"name": names[-1], "labels": a_node().labels, "annotations": a_node().annotations}
+        await kubelets.request(
+            "POST", "/api/v1/nodes", body={"metadata": metadata, "spec": {"taints": taints}}
+        )
+        return await kube.get_node(names[-1])
+
+    yield kube, create
+    for name in names:
+        await kubelets.delete(name)
+    await kube.close()
+
+
+async def test_both_patches_make_what_was_planned_and_answer_with_it(server: Server):
+    kube, create = server
+    node = await create()
+    after = await kube.patch_node_status(node.name, status_patch(node, addresses=DUAL, now=NOW))
+    assert after.status.addresses == DUAL
+    changes = NodeChanges(labels={"a/b": "c", "kubernetes.io/hostname": None}, provider_id="hcloud://7")
+    after = await kube.patch_node(node.name, node_patch(after, changes))
+    assert after == await kube.get_node(node.name)
+    assert after.labels == {"a/b": "c"}
+    assert after.spec.provider_id == "hcloud://7"
+    assert after.status.addresses == DUAL
+
+
+async def test_addresses_are_replaced_as_a_whole(server: Server):
+    kube, create = server
+    node = await create()
+    after = await kube.patch_node_status(node.name, status_patch(node, addresses=DUAL, now=NOW))
+    fewer = DUAL[1::2]
+    after = await kube.patch_node_status(node.name, status_patch(after, addresses=fewer, now=NOW))
+    assert after.status.addresses == fewer
+
+
+async def test_a_condition_comes_changes_and_goes_and_others_stay(server: Server):
+    kube, create = server
+    node = await create()
+    other = NodeCondition(type="Ready", status="True", reason="KubeletReady", message="ready")
+    await kube.patch_node_status(node.name, status_patch(node, set_condition=other, now=NOW))
+    after = await kube.patch_node_status(node.name, status_patch(node, set_condition=SAYS_WHY, now=NOW))
+    found = after.condition(CONDITION_BLOCKED)
+    assert (found.status, found.reason, found.message) == ("True", "TalosTimeout", "no answer")
+    gone = status_patch(after, addresses=DUAL, remove_condition=CONDITION_BLOCKED, now=NOW)
+    after = await kube.patch_node_status(node.name, gone)
+    assert after.condition(CONDITION_BLOCKED) is None
+    assert after.condition("Ready") is not None
+    assert after.status.addresses == DUAL
+
+
+async def test_a_key_that_has_changed_since_fails_the_fence_and_changes_nothing(server: Server):
+    kube, create = server
+    node = await create()
+    stale = node_patch(node, NodeChanges(labels={"a": "b"}, provider_id="hcloud://7"))
+    await kube.patch_node(node.name, node_patch(node, NodeChanges(labels={"a": "theirs"})))
+    with pytest.raises(FenceFailed):
+        await kube.patch_node(node.name, stale)
+    after = await kube.get_node(node.name)
+    assert (after.labels["a"], after.spec.provider_id) == ("theirs", "")
+
+
+async def test_another_uid_fails_both_fences(server: Server):
+    kube, create = server
+    node = await create()
+    another = a_node(node.name, uid="another")
+    with pytest.raises(FenceFailed):
+        await kube.patch_node_status(node.name, status_patch(another, addresses=DUAL, now=NOW))
+    with pytest.raises(FenceFailed):
+        await kube.patch_node(node.name, node_patch(another, NodeChanges(labels={"a": "b"})))
+
+
+async def test_a_node_that_does_not_exist_is_not_found(server: Server):
+    kube, _ = server
+    nobody = a_node("conform-nobody")
+    with pytest.raises(NotFound):
+        await kube.get_node(nobody.name)
+    with pytest.raises(NotFound):
+        await kube.patch_node_status(nobody.name, status_patch(nobody, addresses=DUAL, now=NOW))
+    with pytest.raises(NotFound):
+        await kube.patch_node(nobody.name, node_patch(nobody, NodeChanges(labels={"a": "b"})))
+
+
+async def test_an_event_is_told_once_in_a_minute(server: Server):
+    kube, create = server
+    node = await create()
+    event = ObjectEvent(about=about_node(node.name, f"{node.uid}-{node.name}"), reason="Synced", message="m")
+    assert await kube.create_event(event, now=NOW)
+    assert not await kube.create_event(event, now=NOW)

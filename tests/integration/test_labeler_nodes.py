@@ -1,0 +1,250 @@
+"""For each platform and each address case: the Node on the real API server is what the reference describes.
+
+The labeler runs on a real bus, with the rights of its wiring alone; kubelets join under NodeRestriction.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+import pytest
+
+from libs.common.kube_api import KubeApi
+from libs.common.kube_config import load_kube_config
+from libs.common.machine import MachineFacts, MachineFault
+from libs.common.node import CONDITION_BLOCKED, TAINT_UNINITIALIZED, Node
+from libs.common.wiring import LABELER
+from libs.testbed.control_plane.cluster import ControlPlane
+from libs.testbed.kubelets import Kubelet, Kubelets
+from libs.testbed.nats_server import NatsServer
+from libs.testbed.running_services import grant_rights
+from libs.testbed.service_rights import user_of
+from tests.address_cases import CASES, AddressCase
+from tests.bus_actors import eventually
+from tests.labeler_actors import Flow, TurnedClock, labeler_running
+from tests.platform_cases import PLATFORMS, PlatformCase
+
+USER = user_of(LABELER)
+OF_A_PERSON = {"example.com/rack": "r-7"}
+_PUBLIC = next(case for case in CASES if case.name == "a public address on a link is discovered")
+TIMEOUT = MachineFault(kind="timeout", step="PlatformMetadata", endpoint="cp:50000", message="no answer")
+
+
+class Joined(msgspec.Struct, frozen=True, kw_only=True):
+    """One Node before and after the labeler saw it."""
+
+    before: Node
+    after: Node
+    events: list[dict[str, Any]]
+
+
+class Fleet:
+    """Nodes that have joined, and what the labeler made of them."""
+
+    def __init__(
+        self,
+        control_plane: ControlPlane,
+        kubelets: Kubelets,
+        kube: KubeApi,
+        flow: Flow,
+        clock: TurnedClock,
+    ) -> None:
+        self.control_plane = control_plane
+        self.clock = clock
+        self.kubelets = kubelets
+        self.kube = kube
+        self.flow = flow
+        self.names: list[str] = []
+
+    async def join(self, name: str, *, provided: str) -> Node:
+        """A kubelet joins; the Node as the watcher would see it."""
+        self.names.append(name)
+        kubelet = Kubelet(name=name, ips=("10.0.0.5",), provided_node_ip=provided, labels=OF_A_PERSON)
+        await self.kubelets.join(kubelet)
+        return await self.kube.get_node(name)
+
+    async def initialize(self, name: str, facts: MachineFacts, *, provided: str = "10.0.0.5") -> Joined:
+        """Join, let the machine speak, wait for the labeler."""
+        before = await self.join(name, provided=provided)
+        await self.flow.enrich(before, facts)
+        await self.flow.until_decided(name, "initialized")
+        return Joined(before=before, after=await self.kube.get_node(name), events=await self.events(name))
+
+    async def events(self, name: str) -> list[dict[str, Any]]:
+        """The labeler's Events on a Node."""
+        selector = f"involvedObject.name={name},source=cloud-node-controller"
+        path = f"/api/v1/namespaces/default/events?fieldSelector={selector}"
+        return list((await self.kubelets.request("GET", path)).body["items"])
+
+    def requests(self, since: int) -> Counter[tuple[str, str]]:
+        """What the labeler asked the API server for."""
+        return Counter(
+            {
+                (request.verb, request.resource): count
+                for request, count in self.control_plane.audit_counts(since).items()
+                if request.user == USER
+            }
+        )
+
+
+@pytest.fixture(scope="module")
+async def flow(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[Flow, str]]:
+    async with (
+        NatsServer.start(tmp_path_factory.mktemp("labeler-nats")) as server,
+        Flow.provisioned(server.url) as running,
+    ):
+        yield running, server.url
+
+
+async def a_fleet(
+    stack: AsyncExitStack,
+    control_plane: ControlPlane,
+    kubelets: Kubelets,
+    flow: tuple[Flow, str],
+    **settings: Any,
+) -> Fleet:
+    await grant_rights(kubelets)
+    config = load_kube_config(control_plane.kubeconfig(USER), {})
+    kube = KubeApi(config, user_agent="talos-ccm/test", instance="test")
+    stack.push_async_callback(kube.close)
+    running, url = flow
+    clock = TurnedClock(datetime.now(UTC))
+    await stack.enter_async_context(labeler_running(url, kube, clock=clock, **settings))
+    fleet = Fleet(control_plane, kubelets, kube, running, clock)
+    stack.push_async_callback(_delete_all, fleet)
+    return fleet
+
+
+async def _delete_all(fleet: Fleet) -> None:
+    await asyncio.gather(*(fleet.kubelets.delete(name) for name in fleet.names))
+
+
+@pytest.fixture(scope="module")
+async def fleet(
+    control_plane: ControlPlane, kubelets: Kubelets, flow: tuple[Flow, str]
+) -> AsyncIterator[Fleet]:
+    async with AsyncExitStack() as stack:
+        yield await a_fleet(stack, control_plane, kubelets, flow, cluster_name="prod")
+
+
+@pytest.mark.parametrize("case", PLATFORMS, ids=lambda case: case.platform)
+async def test_every_platform_ends_as_the_reference_describes_it(fleet: Fleet, case: PlatformCase):
+    name = f"lab-platform-{case.platform.lower()}"
+    joined = await fleet.initialize(name, case.facts(name))
+    node = joined.after
+    assert node.spec.provider_id == case.wanted_provider_id
+    assert node.labels == joined.before.labels | case.wanted_labels("prod")
+    assert TAINT_UNINITIALIZED not in {taint.key for taint in node.spec.taints}
+    addresses = [("InternalIP", "10.0.0.5"), ("Hostname", name)]
+    addresses += [("InternalDNS", case.hostname)] if case.hostname else []
+    assert [(each.type, each.address) for each in node.status.addresses] == addresses
+    assert node.annotations.items() >= joined.before.annotations.items()
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if not case.prefer_ipv6], ids=lambda case: case.name)
+async def test_every_address_case_ends_as_the_reference_describes_it(fleet: Fleet, case: AddressCase):
+    await _ends_with_addresses(fleet, case)
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.prefer_ipv6], ids=lambda case: case.name)
+async def test_every_address_case_with_ipv6_preferred(
+    control_plane: ControlPlane, kubelets: Kubelets, nats_server: NatsServer, case: AddressCase
+):
+    async with AsyncExitStack() as stack:
+        flow = await stack.enter_async_context(Flow.provisioned(nats_server.url))
+        fleet = await a_fleet(stack, control_plane, kubelets, (flow, nats_server.url), prefer_ipv6=True)
+        await _ends_with_addresses(fleet, case)
+
+
+async def _ends_with_addresses(fleet: Fleet, case: AddressCase) -> None:
+    name = f"lab-addresses-{CASES.index(case)}"
+    native = {"provider_id": f"{case.platform}://1"} if case.platform not in ("metal", "nocloud") else {}
+    facts = case.facts(name, **native, region="r")
+    joined = await fleet.initialize(name, facts, provided=case.provided)
+    found = [f"{each.type}={each.address}" for each in joined.after.status.addresses]
+    assert found == [
+        text.replace("web-1", name) if text.startswith("Hostname") else text for text in case.wanted
+    ]
+
+
+async def test_a_node_whose_addresses_are_right_already_costs_one_write_less(fleet: Fleet):
+    before = await fleet.join("lab-right", provided="10.0.0.5")
+    since = fleet.control_plane.audit_mark()
+    await fleet.flow.enrich(before, PLATFORMS[0].facts("lab-right"))
+    await fleet.flow.until_decided("lab-right", "initialized")
+    assert ("patch", "nodes/status") not in fleet.requests(since)
+
+
+async def test_fifty_nodes_cost_two_writes_and_one_event_each_and_a_resync_costs_nothing(fleet: Fleet):
+    names = [f"lab-many-{number}" for number in range(50)]
+    nodes = await asyncio.gather(*(fleet.join(name, provided="10.0.0.5") for name in names))
+    facts = {name: _PUBLIC.facts(name) for name in names}
+    since = fleet.control_plane.audit_mark()
+    for node in nodes:
+        await fleet.flow.enrich(node, facts[node.name])
+    for name in names:
+        await fleet.flow.until_decided(name, "initialized")
+    asked = fleet.requests(since)
+    failed_fences = asked.pop(("get", "nodes"), 0)  # the node lifecycle controller rewrites taints meanwhile
+    assert asked == {
+        ("patch", "nodes/status"): 50,
+        ("patch", "nodes"): 50 + failed_fences,
+        ("create", "events"): 50,
+    }
+    since = fleet.control_plane.audit_mark()
+    for name in names:
+        await fleet.flow.enrich(await fleet.kube.get_node(name), facts[name])
+    await fleet.flow.until_handled()
+    assert fleet.requests(since) == {("get", "nodes"): 50}  # ours, above
+
+
+async def test_the_synced_event_is_the_references(fleet: Fleet):
+    joined = await fleet.initialize("lab-event", PLATFORMS[0].facts("lab-event"))
+    [event] = joined.events
+    assert (event["reason"], event["message"], event["type"]) == (
+        "Synced", "Node synced successfully", "Normal",
+    )  # fmt: skip
+    assert event["source"]["component"] == event["reportingComponent"] == "cloud-node-controller"
+    assert event["involvedObject"]["uid"] == joined.after.uid
+
+
+async def test_a_built_in_label_that_a_person_changes_is_put_right_and_theirs_stays(fleet: Fleet):
+    case = next(case for case in PLATFORMS if case.platform == "hcloud")
+    joined = await fleet.initialize("lab-changed", case.facts("lab-changed"))
+    body = {"metadata": {"labels": {"topology.kubernetes.io/zone": "elsewhere", "example.com/rack": "r-8"}}}
+    await fleet.kubelets.request(
+        "PATCH", "/api/v1/nodes/lab-changed", body=body, content_type="application/merge-patch+json"
+    )
+    changed = await fleet.kube.get_node("lab-changed")
+    assert changed.labels["topology.kubernetes.io/zone"] == "elsewhere"
+    await fleet.flow.enrich(changed, case.facts("lab-changed"))
+    await fleet.flow.until_decided("lab-changed", "updated")
+    assert (await fleet.kube.get_node("lab-changed")).labels == joined.after.labels | {
+        "example.com/rack": "r-8"
+    }
+
+
+async def test_a_node_whose_machine_is_silent_bears_the_reason_until_it_speaks(fleet: Fleet):
+    before = await fleet.join("lab-silent", provided="10.0.0.5")
+    await fleet.flow.unreachable(before, TIMEOUT)
+
+    async def says_why() -> bool:
+        fleet.clock.turn(0.05)  # the random while passes at several times its speed
+        await fleet.flow.lead()
+        condition = (await fleet.kube.get_node("lab-silent")).condition(CONDITION_BLOCKED)
+        return condition is not None and condition.reason == "TalosTimeout"
+
+    await eventually(says_why, "the condition")
+    blocked = await fleet.kube.get_node("lab-silent")
+    assert [event["reason"] for event in await fleet.events("lab-silent")] == ["TalosTimeout"]
+    await fleet.flow.enrich(blocked, PLATFORMS[0].facts("lab-silent"))
+    await fleet.flow.until_decided("lab-silent", "initialized")
+    after = await fleet.kube.get_node("lab-silent")
+    others = [each.type for each in blocked.status.conditions if each.type != CONDITION_BLOCKED]
+    assert [each.type for each in after.status.conditions] == others
+    reasons = {event["reason"] for event in await fleet.events("lab-silent")}
+    assert reasons == {"TalosTimeout", "Synced"}
