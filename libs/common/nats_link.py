@@ -151,7 +151,7 @@ class Link:
 
     async def _probe(self, connection: Connection) -> str:
         """Return why the connection is over. A ping is asked for even while a publish backlog is stuck."""
-        # nats-py awaits its PONG in asyncio.wait_for, which before Python 3.12 drops a cancellation that comes
+        # nats-py awaits its PONG in asyncio.wait_for, which before Python 3.12 drops a cancellation coming
         # in the same turn of the loop: `close` would wait for ever if this relied on being cancelled.
         while not self._closed:
             done, _ = await asyncio.wait({connection.lost}, timeout=self.timing.probe_every)
