@@ -11,8 +11,9 @@ from libs.common.bus import BusError
 from libs.common.events import EnrichedNodeGone, NodeEnriched, NodeUnreachable
 from libs.common.machine import AddressStatus, metadata_incomplete
 from libs.common.publisher import OrderedPublisher, Outcome
-from libs.common.subjects import ENRICHED_NODE, OBSERVED_NODE
+from libs.common.subjects import ENRICHED_NODE
 from libs.testbed.nats_server import NatsServer
+from services.metadata.service import MetadataService
 from services.metadata.settings import MetadataSettings
 from tests.builders import a_node, enriched, some_facts
 from tests.bus_actors import eventually
@@ -32,6 +33,11 @@ def talos() -> ScriptedTalos:
     machines = ScriptedTalos()
     machines.put(some_facts())
     return machines
+
+
+def heard(service: MetadataService, name: str) -> int:
+    """The sequence of the observation that the service works on."""
+    return service._nodes[name].known.sequence
 
 
 async def test_a_joining_node_is_enriched_with_what_its_machine_says(nats_server, stream, talos):
@@ -116,7 +122,7 @@ async def test_a_newer_observation_during_a_look_gets_that_look(nats_server, str
         await stream.observe(a_node())
         await eventually(lambda: talos.looking["10.0.0.5"] == 1)
         newest = await stream.observe(a_node(labels={"team": "b"}))
-        await eventually(lambda: service._table.last(f"{OBSERVED_NODE}.web-1").sequence == newest)
+        await eventually(lambda: heard(service, "web-1") == newest)
         talos.held["10.0.0.5"].set()
         event = await stream.once("web-1", NodeEnriched)
         assert event.observed_sequence == newest
@@ -127,10 +133,11 @@ async def test_a_newer_observation_during_a_look_gets_that_look(nats_server, str
 async def test_a_node_that_moved_while_it_was_looked_at_is_looked_at_where_it_is(nats_server, stream, talos):
     talos.held["10.0.0.5"] = asyncio.Event()
     talos.put(some_facts(node_ip="10.0.0.6"))
-    async with metadata_running(nats_server.url, talos):
+    async with metadata_running(nats_server.url, talos) as service:
         await stream.observe(a_node())
         await eventually(lambda: talos.looking["10.0.0.5"] == 1)
-        await stream.observe(a_node(ip="10.0.0.6"))
+        newest = await stream.observe(a_node(ip="10.0.0.6"))
+        await eventually(lambda: heard(service, "web-1") == newest)
         talos.held["10.0.0.5"].set()
         event = await stream.once("web-1", NodeEnriched)
         assert event.facts.node_ip == "10.0.0.6"
@@ -239,7 +246,7 @@ async def test_a_new_stream_is_told_everything_again(nats_server, stream, talos)
         await nats_server.wipe()
         old = stream.incarnation
 
-        async def provisioned_anew() -> bool:
+        async def provisioned_anew():
             try:
                 await stream.provision()
             except BusError:
@@ -265,7 +272,7 @@ async def test_nats_that_is_away_for_a_while_loses_nothing(nats_server, stream, 
         await eventually(lambda: len(talos.looks) > looks)
         await nats_server.restart()
 
-        async def told() -> bool:
+        async def told():
             try:
                 event = await stream.said("web-1")
             except BusError:
@@ -453,7 +460,7 @@ async def test_what_does_not_change_is_said_again_before_the_stream_forgets(nats
         await stream.once("web-1", NodeEnriched)
         first = await stream.sequence("web-1")
 
-        async def again() -> bool:
+        async def again():
             return await stream.sequence("web-1") > first
 
         await eventually(again)
