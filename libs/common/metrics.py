@@ -72,7 +72,6 @@ INITIAL_SYNC_DELAY: Final = _histogram(
 BLOCKED_NODES: Final = _gauge(
     "talosccm_blocked_nodes", "Nodes that cannot be initialized for now and say why in a condition."
 )
-NODES: Final = _gauge("talosccm_nodes", "Nodes known, by state.", "state")
 
 # ---- Handling of messages
 

@@ -1,8 +1,8 @@
-"""What the adapters tell their observers, turned into metrics."""
+"""What the adapters tell their observers, turned into metrics and spans."""
 
 from collections.abc import Sequence
 
-from libs.common import metrics
+from libs.common import metrics, telemetry
 from libs.common.bus import BusError, Hooks, StreamFull, WrongLastSequence
 from libs.common.subjects import ROOT
 
@@ -26,9 +26,15 @@ def bus_hooks(services: Sequence[str]) -> Hooks:
 
 
 def observe_kubernetes(verb: str, resource: str, status: int, seconds: float) -> None:
-    """Count a request to the Kubernetes API; status 0 = no answer."""
+    """Count a request to the Kubernetes API, and show it in the trace; status 0 = no answer."""
     metrics.KUBE_REQUESTS.labels(verb, resource, str(status or "none")).inc()
     if verb != "watch":
+        attributes: dict[str, telemetry.Attribute] = {
+            "k8s.request.verb": verb,
+            "k8s.request.resource": resource,
+            "http.response.status_code": status,
+        }
+        telemetry.record(f"{verb} {resource}", seconds=seconds, attributes=attributes)
         metrics.KUBE_REQUEST_DURATION.labels(verb, resource).observe(seconds)
 
 

@@ -26,6 +26,7 @@ __all__ = [
     "log_fields",
     "notes",
     "outgoing_headers",
+    "record",
     "setup_logging",
     "setup_tracing",
     "span",
@@ -107,6 +108,12 @@ def annotate(**fields: Attribute) -> None:
         _tracing.annotate(fields)
 
 
+def record(name: str, *, seconds: float, attributes: Mapping[str, Attribute]) -> None:
+    """A call to somebody else that has just ended, as a span within the present one; without one, nothing."""
+    if _tracing is not None:
+        _tracing.record(name, seconds, attributes)
+
+
 async def flush(deadline_seconds: float) -> None:
     """Export what is still queued, for at most so long; never blocks the loop or raises for a collector."""
     if _tracing is not None:
@@ -179,6 +186,17 @@ class _Tracing:
         present = get_current_span()
         for key, value in attributes.items():
             present.set_attribute(f"talosccm.{key}", value)
+
+    def record(self, name: str, seconds: float, attributes: Mapping[str, Attribute]) -> None:
+        from opentelemetry.trace import SpanKind, get_current_span  # noqa: PLC0415
+
+        if not get_current_span().is_recording():
+            return  # a list or a Lease's renewal belongs to no node's journey
+        now = time.time_ns()
+        began = now - int(seconds * 1e9)
+        self._tracer().start_span(name, kind=SpanKind.CLIENT, attributes=attributes, start_time=began).end(
+            now
+        )
 
     async def flush(self, deadline_seconds: float) -> None:
         # Not asyncio.to_thread: leaving the loop would wait for a thread that waits for a dead collector.

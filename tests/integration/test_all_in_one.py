@@ -13,6 +13,7 @@ from libs.testbed.machines import Machines, a_machine
 from libs.testbed.nats_server import NatsServer
 from libs.testbed.running_services import RunningServices
 from tests.bus_actors import eventually
+from tests.collector import a_collector
 from tests.integration.processes import ROOT, a_process
 from tests.integration.test_process import KUBECONFIG
 
@@ -97,6 +98,45 @@ async def test_it_ends_when_it_loses_its_lease(
             assert await child.wait() == 1
         assert "another-controller holds it now" in child.log.read_text()
     await kubelets.request("DELETE", LEASE)
+
+
+async def test_a_node_s_journey_is_one_trace_from_the_watch_event_to_the_patch(
+    tmp_path: Path,
+    control_plane: ControlPlane,
+    kubelets: Kubelets,
+    machines: Machines,
+    nats_server: NatsServer,
+):
+    machine = a_machine("traced.example.com", "10.210.0.2", platform="metal")
+    await machines.put(machine)
+    async with (
+        a_collector() as collector,
+        RunningServices.start(
+            tmp_path,
+            control_plane,
+            kubelets,
+            nats_url=nats_server.url,
+            talosconfig=machines.talosconfig(),
+            all_in_one=True,
+            env={"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url},
+        ) as services,
+    ):
+        await services.ready()
+        await kubelets.join(Kubelet.on(machine))
+
+        def journey() -> set[str]:
+            patches = [span for span in collector.all if span.name == "patch nodes"]
+            return {span.name for span in collector.all if span.trace_id in {p.trace_id for p in patches}}
+
+        hops = {"watch event", "process talosccm.v1.flow.enriched.node", "patch nodes"}
+        await eventually(lambda: hops <= journey(), "the whole journey is exported", 30)
+        (root,) = {span.trace_id for span in collector.all if span.name == "patch nodes"}
+        first = min((s for s in collector.all if s.trace_id == root), key=lambda s: s.start_time_unix_nano)
+        assert (first.name, first.parent_span_id) == ("watch event", b"")
+        assert collector.services["watch event"] == "watcher"
+        assert collector.services["patch nodes"] == "labeler"
+    await kubelets.delete(machine.name)
+    await machines.delete(machine.id)
 
 
 async def test_observe_only_writes_nothing_to_kubernetes(

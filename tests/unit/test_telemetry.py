@@ -8,17 +8,16 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import msgspec
 import pytest
-from aiohttp import web
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as ExportedSpan
 
 from libs.common import telemetry
 from libs.common.logs import JsonFormatter, TextFormatter, level_of_verbosity, setup_logging
+from tests.collector import a_collector
 
 EXPORTER_LOGGERS = ("opentelemetry.exporter.otlp.proto.http.trace_exporter", "opentelemetry.sdk.trace.export")
 
@@ -51,38 +50,6 @@ def test_off_means_that_opentelemetry_is_not_even_loaded():
 
 
 # ---- on
-
-
-class Collector:
-    """An OTLP/HTTP collector that remembers."""
-
-    def __init__(self) -> None:
-        self.url = ""
-        self.spans: dict[str, ExportedSpan] = {}
-        self.services: dict[str, str] = {}
-
-    async def take(self, request: web.Request) -> web.Response:
-        for resource in ExportTraceServiceRequest.FromString(await request.read()).resource_spans:
-            named = {pair.key: pair.value.string_value for pair in resource.resource.attributes}
-            for span in (span for scope in resource.scope_spans for span in scope.spans):
-                self.spans[span.name] = span
-                self.services[span.name] = named["service.name"]
-        return web.Response()
-
-
-@asynccontextmanager
-async def a_collector() -> AsyncIterator[Collector]:
-    collector = Collector()
-    application = web.Application()
-    application.add_routes([web.post("/v1/traces", collector.take)])
-    runner = web.AppRunner(application)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    collector.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-    try:
-        yield collector
-    finally:
-        await runner.cleanup()
 
 
 @contextmanager
@@ -140,6 +107,19 @@ def _resync_that_fails(earlier: dict[str, str]) -> None:
     with telemetry.span("resync", links=[earlier, {"traceparent": "x"}]):
         telemetry.annotate(outcome="blocked")
         raise ZeroDivisionError
+
+
+async def test_a_call_that_has_ended_belongs_to_the_span_around_it_and_to_nothing_else():
+    async with a_collector() as collector:
+        with tracing_to(collector.url):
+            telemetry.record("list nodes", seconds=0.1, attributes={})
+            with telemetry.span("process"):
+                telemetry.record("patch nodes", seconds=0.5, attributes={"http.response.status_code": 200})
+            await telemetry.flush(5)
+    patched = collector.spans["patch nodes"]
+    assert patched.parent_span_id == collector.spans["process"].span_id
+    assert patched.end_time_unix_nano - patched.start_time_unix_nano == 500_000_000
+    assert "list nodes" not in collector.spans
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,42 @@
+"""An OTLP/HTTP collector that remembers what it was sent."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from aiohttp import web
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.trace.v1.trace_pb2 import Span as ExportedSpan
+
+
+class Collector:
+    """Where it listens, and the spans by name, the last one of each."""
+
+    def __init__(self) -> None:
+        self.url = ""
+        self.spans: dict[str, ExportedSpan] = {}
+        self.services: dict[str, str] = {}
+        self.all: list[ExportedSpan] = []
+
+    async def take(self, request: web.Request) -> web.Response:
+        for resource in ExportTraceServiceRequest.FromString(await request.read()).resource_spans:
+            named = {pair.key: pair.value.string_value for pair in resource.resource.attributes}
+            for span in (span for scope in resource.scope_spans for span in scope.spans):
+                self.all.append(span)
+                self.spans[span.name] = span
+                self.services[span.name] = named["service.name"]
+        return web.Response()
+
+
+@asynccontextmanager
+async def a_collector() -> AsyncIterator[Collector]:
+    collector = Collector()
+    application = web.Application()
+    application.add_routes([web.post("/v1/traces", collector.take)])
+    runner = web.AppRunner(application)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    collector.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    try:
+        yield collector
+    finally:
+        await runner.cleanup()
