@@ -6,7 +6,7 @@ from typing import Any, Final
 from libs.testbed.machines import Machine, a_machine
 
 # What an ordinary mixed fleet looks like; every platform gives its node another kind of providerID.
-PLATFORMS: Final = ("metal", "hcloud", "aws", "nocloud", "gcp", "azure", "openstack", "vultr")
+PLATFORMS: Final = ("aws", "metal", "hcloud", "nocloud", "gcp", "azure", "openstack", "vultr")
 MOST: Final = 5000  # addresses 10.64.0.0/16 and 2001:db8:64::/64 hold more, this machine does not
 
 
