@@ -1,8 +1,8 @@
 """One HTTP/2 connection to one Talos endpoint: bytes in, bytes out, through grpclib."""
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from contextlib import aclosing, contextmanager
 from typing import Final
 
 from grpclib.exceptions import GRPCError, StreamTerminatedError
@@ -70,42 +70,35 @@ class TalosChannel:
         """All messages of the answer. Raises CallEnded, StreamLost, TimeoutError, Unreadable."""
         answers: list[bytes] = []
         size = 0
-
-        def keep(answer: bytes) -> None:
-            nonlocal size
-            size += len(answer)
-            if size > LARGEST_ANSWER_BYTES or len(answers) >= MOST_MESSAGES:
-                raise Unreadable(f"more than {LARGEST_ANSWER_BYTES} bytes or {MOST_MESSAGES} messages")
-            answers.append(answer)
-
-        await self._run(path, request, headers, keep, Deadline.from_timeout(deadline_seconds), pace=0.0)
+        deadline = Deadline.from_timeout(deadline_seconds)
+        async with aclosing(self._messages(path, request, headers, deadline)) as messages:
+            async for message in messages:
+                size += len(message)
+                if size > LARGEST_ANSWER_BYTES or len(answers) >= MOST_MESSAGES:
+                    raise Unreadable(f"more than {LARGEST_ANSWER_BYTES} bytes or {MOST_MESSAGES} messages")
+                answers.append(message)
         return answers
 
     async def follow(
         self, path: str, request: bytes, headers: Mapping[str, str], on_message: Callable[[bytes], None]
     ) -> None:
         """Hand over each message until the server ends it. Raises CallEnded, StreamLost, Unreadable."""
-        await self._run(path, request, headers, on_message, None, pace=WATCH_PACE_SECONDS)
+        async with aclosing(self._messages(path, request, headers, None)) as messages:
+            async for message in messages:
+                on_message(message)
+                if message:  # the first is empty
+                    await asyncio.sleep(WATCH_PACE_SECONDS)
 
-    async def _run(
-        self,
-        path: str,
-        request: bytes,
-        headers: Mapping[str, str],
-        on_message: Callable[[bytes], None],
-        deadline: Deadline | None,
-        *,
-        pace: float,
-    ) -> None:
+    async def _messages(
+        self, path: str, request: bytes, headers: Mapping[str, str], deadline: Deadline | None
+    ) -> AsyncGenerator[bytes, None]:
         self._calls += 1
         try:
             with _translated():
                 async with self._connection.stream(path, headers, deadline) as stream:
                     await stream.send_message(request, end=True)
                     async for message in stream:
-                        on_message(message)
-                        if pace and message:
-                            await asyncio.sleep(pace)
+                        yield message
         finally:
             self._calls -= 1
             if self._retired and not self._calls:

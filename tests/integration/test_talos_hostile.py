@@ -1,0 +1,240 @@
+"""What a hostile machine or a broken endpoint sends: it ends one look, with a reason, and nothing else."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import aclosing, asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from libs.common.machine import FaultKind, MachineFault
+from libs.testbed.talos_pki import TalosPki
+from services.metadata.credentials import CredentialStore
+from services.metadata.proto.generated.cosi.resource import (
+    Event,
+    EventType,
+    GetResponse,
+    WatchResponse,
+)
+from services.metadata.talos_api import MachineUnavailable, TalosApi, WatchSignal
+from tests.integration.scripted_endpoint import (
+    HEADERS,
+    OK,
+    Headers,
+    Request,
+    Script,
+    ScriptedEndpoint,
+    scripted_endpoint,
+)
+
+HOSTILE, HONEST = "10.75.0.1", "10.75.0.2"
+
+
+@asynccontextmanager
+async def asking(
+    tmp_path: Path, script: Script, *more_endpoints: str
+) -> AsyncIterator[tuple[TalosApi, ScriptedEndpoint]]:
+    async with scripted_endpoint(tmp_path / "pki", script) as (endpoint, pki):
+        api = an_api(tmp_path, pki, endpoint.address, *more_endpoints)
+        try:
+            yield api, endpoint
+        finally:
+            await api.close()
+
+
+def an_api(tmp_path: Path, pki: TalosPki, *endpoints: str) -> TalosApi:
+    config = tmp_path / "config"
+    config.write_text(pki.talosconfig(endpoints))
+    return TalosApi(CredentialStore([config]), clock=lambda: datetime.now(UTC))
+
+
+async def fault_of(api: TalosApi, node_ip: str = HOSTILE, *, deadline_seconds: float = 5) -> MachineFault:
+    with pytest.raises(MachineUnavailable) as unavailable:
+        await api.look(node_ip, deadline_seconds=deadline_seconds)
+    return unavailable.value.fault
+
+
+def hostile(misbehave: Script) -> Script:
+    """Only the platform metadata of the hostile machine."""
+
+    def script(request: Request) -> None:
+        if request.node == HOSTILE and request.asked.type.startswith("PlatformMetadatas"):
+            misbehave(request)
+        else:
+            request.answer_well()
+
+    return script
+
+
+def raw(data: bytes) -> Script:
+    def misbehave(request: Request) -> None:
+        request.headers(HEADERS)
+        request.data(data)
+        request.headers(OK, end=True)
+
+    return misbehave
+
+
+def announce_four_gigabytes(request: Request) -> None:
+    request.headers(HEADERS)
+    request.data(b"\0\xff\xff\xff\xff" + b"x" * min(16_000, request.room - 5))
+
+
+def twice(request: Request) -> None:
+    answer = bytes(GetResponse(resource=request.resource()))
+    request.answer(answer, answer)
+
+
+def ended(headers: Headers) -> Script:
+    return lambda request: request.headers(headers, end=True)
+
+
+def trailed(trailers: Headers) -> Script:
+    return lambda request: request.answer(bytes(GetResponse(resource=request.resource())), trailers=trailers)
+
+
+MISBEHAVIOURS: list[tuple[str, Script, FaultKind]] = [
+    ("a message of 4 GB is announced", announce_four_gigabytes, "invalid"),
+    ("a compressed message", raw(b"\1\0\0\0\3abc"), "invalid"),
+    ("a message that ends early", raw(b"\0\0\0\0\x64abc"), "invalid"),
+    ("a length that ends early", raw(b"\0\0"), "invalid"),
+    ("no message", raw(b""), "invalid"),
+    ("two messages", twice, "invalid"),
+    ("random bytes", raw(bytes(range(256)) * 50), "invalid"),
+    ("no status", trailed([("x", "y")]), "internal"),
+    ("a status that is no number", trailed([("grpc-status", "fine")]), "internal"),
+    ("a status that nobody knows", trailed([("grpc-status", "4711")]), "internal"),
+    ("HTML", ended([(":status", "200"), ("content-type", "text/html")]), "internal"),
+    ("no content type", ended([(":status", "200")]), "internal"),
+    ("HTTP 404", ended([(":status", "404")]), "internal"),
+    ("a header that is not ASCII", trailed([("x-name", "wärbö"), ("grpc-status", "5")]), "not_found"),
+    ("a binary header that is not base64", trailed([("x-bin", "wärbö!"), *OK]), "invalid"),
+    ("a text of a megabyte", trailed([("grpc-status", "13"), ("grpc-message", "y" * 30_000)]), "internal"),
+]
+
+
+@pytest.mark.parametrize(("name", "misbehave", "kind"), MISBEHAVIOURS)
+async def test_a_hostile_machine_gets_a_fault_and_others_on_the_same_connection_notice_nothing(
+    tmp_path: Path, name: str, misbehave: Script, kind: FaultKind
+):
+    async with asking(tmp_path, hostile(misbehave)) as (api, endpoint):
+        fault, honest = await asyncio.gather(
+            fault_of(api), asyncio.gather(*(api.look(HONEST, deadline_seconds=5) for _ in range(5)))
+        )
+        assert (fault.kind, fault.step) == (kind, "PlatformMetadata"), name
+        assert len(fault.message) <= 600
+        assert len(honest) == 5
+        await api.look(HONEST, deadline_seconds=5)
+        assert endpoint.connections == 1
+
+
+async def test_a_connection_that_goes_away_is_replaced_and_the_call_made_again(tmp_path: Path):
+    def script(request: Request) -> None:
+        if endpoint.connections == 1:
+            request.go_away()
+        else:
+            request.answer_well()
+
+    async with asking(tmp_path, script) as (api, endpoint):
+        facts = await api.look(HONEST, deadline_seconds=5)
+        assert facts.node_name == ""
+        assert endpoint.connections == 2
+
+
+async def test_a_call_that_is_always_reset_is_tried_twice_and_no_more(tmp_path: Path):
+    async with asking(tmp_path, hostile(lambda request: request.reset())) as (api, endpoint):
+        fault = await fault_of(api)
+        assert fault.kind == "refused"
+        assert "connection lost twice" in fault.message
+        of_platform = [r for r in endpoint.requests if r.asked.type.startswith("PlatformMetadatas")]
+        assert len(of_platform) == 2
+
+
+def refusing(headers: Headers) -> Callable[[Request], None]:
+    return lambda request: request.headers(headers, end=True)
+
+
+@pytest.mark.parametrize(
+    ("headers", "kind"),
+    [
+        ([(":status", "503")], "refused"),
+        (
+            [*HEADERS, ("grpc-status", "7"), ("grpc-message", "no request forwarding")],
+            "permission",
+        ),
+    ],
+    ids=["a load balancer without backends", "a worker"],
+)
+async def test_an_endpoint_that_cannot_serve_leaves_the_call_to_the_others(
+    tmp_path: Path, headers: Headers, kind: FaultKind
+):
+    async with scripted_endpoint(tmp_path / "pki", refusing(headers)) as (bad, pki):
+        alone = an_api(tmp_path, pki, bad.address)
+        assert (await fault_of(alone)).kind == kind
+        await alone.close()
+        # The good endpoint has the same certificates.
+        async with scripted_endpoint_of(pki, tmp_path) as good:
+            api = an_api(tmp_path, pki, bad.address, good.address)
+            for i in range(1, 5):
+                await api.look(f"10.75.1.{i}", deadline_seconds=5)
+            await api.close()
+
+
+@asynccontextmanager
+async def scripted_endpoint_of(pki: TalosPki, tmp_path: Path) -> AsyncIterator[ScriptedEndpoint]:
+    async with scripted_endpoint(tmp_path, lambda request: request.answer_well(), pki=pki) as (good, _):
+        yield good
+
+
+async def test_an_errored_event_ends_the_watch(tmp_path: Path):
+    def script(request: Request) -> None:
+        request.headers(HEADERS)
+        send(request, WatchResponse())
+        if request.asked.id:
+            send(request, WatchResponse(event=[Event(resource=request.resource())]))
+        else:
+            error = "buffer overrun: namespace network capacity 1024"
+            send(request, WatchResponse(event=[Event(event_type=EventType.ERRORED, error=error)]))
+
+    async with (
+        asking(tmp_path, script) as (api, _),
+        aclosing(api.watch(HOSTILE, read_deadline_seconds=30)) as watch,
+    ):
+        with pytest.raises(MachineUnavailable) as unavailable:
+            await asyncio.wait_for(drained(watch), 5)
+        assert (unavailable.value.fault.kind, unavailable.value.fault.step) == ("internal", "AddressStatus")
+        assert "buffer overrun" in unavailable.value.fault.message
+
+
+async def test_a_machine_that_floods_its_watch_is_held_back(tmp_path: Path):
+    def script(request: Request) -> None:
+        if not request.path.endswith("/Watch"):
+            request.answer_well()
+            return
+        request.headers(HEADERS)
+        send(request, WatchResponse())
+        event = Event(event_type=EventType.CREATED, resource=request.resource(b"x" * 500))
+        while request.room > 2_000:
+            send(request, WatchResponse(event=[event]))
+
+    async with (
+        asking(tmp_path, script) as (api, _),
+        aclosing(api.watch(HOSTILE, read_deadline_seconds=30)) as watch,
+    ):
+        assert await anext(watch) == "open"
+        begun = asyncio.get_running_loop().time()
+        for _ in range(30):
+            assert await anext(watch) == "changed"
+        assert asyncio.get_running_loop().time() - begun > 0.4  # 20 messages a second and stream
+        await api.look(HONEST, deadline_seconds=5)
+
+
+def send(request: Request, message: WatchResponse) -> None:
+    encoded = bytes(message)
+    request.data(b"\0" + len(encoded).to_bytes(4, "big") + encoded)
+
+
+async def drained(watch: AsyncGenerator[WatchSignal, None]) -> None:
+    async for _ in watch:
+        pass
