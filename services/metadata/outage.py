@@ -26,13 +26,6 @@ class Outage:
         """Whether at least half of the Nodes cannot be looked at."""
         return bool(self._blocked) and len(self._blocked) >= len(self._reached)
 
-    def problem(self) -> str:
-        """Why no machine can be asked at all, "" if one can: endpoints or credentials, not machines."""
-        faults = list(self._blocked.values())
-        if not faults or self._reached or any(f.kind not in {"no_endpoint", "certificate"} for f in faults):
-            return ""
-        return faults[-1].message
-
     def looked(self, name: str, fault: MachineFault | None, *, began: float, now: float) -> tuple[str, ...]:
         """A look has ended. Returns whom to look at again soon: all blocked, when this one no longer is."""
         was_blocked = self._blocked.pop(name, None) is not None
