@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from libs.testbed.control_plane.cluster import ControlPlane
 from libs.testbed.kubelets import Kubelets
 from libs.testbed.machines import Machines
 from libs.testbed.nats_server import NatsServer
+
+# What a slow machine does to the time of one example says nothing about the code.
+hypothesis.settings.register_profile("unhurried", deadline=None)
+hypothesis.settings.load_profile("unhurried")
 
 
 @pytest.fixture(scope="session")
