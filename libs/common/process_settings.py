@@ -118,6 +118,8 @@ class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
             for url in self.nats_url
             if url.partition("://")[0] not in ("nats", "tls") and "://" in url
         ]
+        if self.otlp_endpoint and not self.otlp_endpoint.startswith(("http://", "https://")):
+            found.append(f'--otlp-endpoint: "{self.otlp_endpoint}" is not a URL such as http://host:4318')
         if (self.tls_cert_file is None) != (self.tls_private_key_file is None):
             found.append("--tls-cert-file and --tls-private-key-file go together")
         return tuple(found)

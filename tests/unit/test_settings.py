@@ -151,6 +151,7 @@ def test_every_mistake_is_told_at_once_and_by_name():
         ),
         (["now"], '"now" is not a flag: flags begin with --'),
         (["--tls-cert-file=/x"], "--tls-cert-file and --tls-private-key-file go together"),
+        (["--otlp-endpoint=otel:4318"], '--otlp-endpoint: "otel:4318" is not a URL such as http://host:4318'),
         (["--secure-port=70000"], '--secure-port: "70000" is not at most 65535'),
     ],
 )
