@@ -54,8 +54,12 @@ class _RawList(msgspec.Struct, frozen=True):
     items: list[msgspec.Raw] | None = None
 
 
+class _NamedMeta(msgspec.Struct, frozen=True):
+    name: str
+
+
 class _Named(msgspec.Struct, frozen=True):
-    metadata: ObjectMeta
+    metadata: _NamedMeta
 
 
 def decoded(body: bytes, kind: type[Answer], request: object) -> Answer:

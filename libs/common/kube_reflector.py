@@ -21,9 +21,9 @@ from libs.common.kube_errors import (
 from libs.common.kube_objects import Item, Page, Resource, UnreadableObject, readable_object
 from libs.common.kube_transport import Request
 
-# How long one watch lasts. The server sends a bookmark two seconds before the end it was asked for, so a
-# connection that is silent for longer is dead, however well its TCP looks; the next watch goes on from the
-# bookmark for the price of one request. That bounds what a half-open watch can cost below a minute.
+# How long one watch lasts. The server ends it then, whether or not it had anything to say (bookmarks come
+# only with news), so a connection that goes on beyond is dead, however well its TCP looks. The next watch
+# goes on from the same version for the price of one request. That bounds a half-open watch below a minute.
 WATCH_SECONDS: Final = (35, 45)
 SILENCE_SECONDS: Final = 8.0  # beyond the end that was asked for
 STALE_SECONDS: Final = 60.0  # without a word: not ready
@@ -190,7 +190,6 @@ class Reflector(Generic[Item]):
         self._version = page.resource_version
 
     async def _watch(self, handle: Callable[[Happening[Item]], Awaitable[None]]) -> None:
-        self._doubted = True  # until it says something
         shortest, longest = self._watch_seconds
         seconds = shortest + int((longest - shortest + 1) * self._jitter())
         request = Request(
@@ -204,17 +203,19 @@ class Reflector(Generic[Item]):
                 "timeoutSeconds": str(seconds),
             },
         )
+        opened = self._clock()
         async with self._api.transport.stream(request, seconds=seconds + self._silence_seconds) as read_line:
             self._heard()
             while line := await read_line():
                 self._heard()
-                self._doubted = False
                 await self._tell(line, request, handle)
+        self._doubted = self._clock() - opened < seconds - 1.0  # an early end may be that of the server
 
     async def _is_from_the_future(self) -> bool:
         """Whether the server has not come as far as our version, as after etcd was restored from a backup.
 
-        It opens a watch from such a version all the same, and says nothing until it has caught up.
+        It opens a watch from such a version all the same, and says nothing until it has caught up. Asked
+        after each break: a restored etcd comes with restarted API servers.
         """
         page = await self._api.list_page(self._resource, limit=1, on_unreadable=lambda _: None)
         self._heard()

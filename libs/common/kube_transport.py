@@ -9,6 +9,7 @@ from typing import Final
 
 import aiohttp
 import msgspec
+from aiohttp.http_exceptions import HttpProcessingError
 
 from libs.common.kube_connection import socket_that_notices, what_to_check
 from libs.common.kube_credentials import Credentials
@@ -69,6 +70,7 @@ class Transport:
         self._observe = observe
         self._jitter = jitter
         self._session: aiohttp.ClientSession | None = None
+        self._closed = False
 
     def apart(self, *, connections: int) -> "Transport":
         """Another session to the same server as the same identity."""
@@ -92,9 +94,9 @@ class Transport:
 
     async def close(self) -> None:
         """Close every connection."""
+        self._closed = True
         if self._session is not None:
             await self._session.close()
-            self._session = None
 
     async def call(self, request: Request, *, deadline_seconds: float | None = None) -> bytes:
         """Send it and return the body of a 2xx answer. Raises KubeError.
@@ -143,10 +145,11 @@ class Transport:
 
     async def _read_line(self, request: Request, response: aiohttp.ClientResponse) -> bytes:
         try:
-            return await response.content.readline()
-        except ValueError as error:
+            return await response.content.readline(max_line_length=_LINE_LIMIT)
+        except HttpProcessingError as error:
             raise ServerError(f"event beyond {_LINE_LIMIT} bytes", request=str(request)) from error
-        except (aiohttp.ClientError, OSError) as error:
+        except (aiohttp.ClientError, OSError, RuntimeError) as error:
+            # RuntimeError is what aiohttp says when the connection was closed between two reads.
             what = "silent beyond the end of the watch" if response.closed else what_to_check(error)
             raise self._unreachable(request, what, error) from error
 
@@ -206,6 +209,8 @@ class Transport:
             await self._credentials.refresh(time.monotonic())
         except KubeConfigError as error:
             raise Unauthorized(str(error), request=str(request)) from error
+        if self._closed:
+            raise Unreachable("this connection to the API server has been closed", request=str(request))
         headers = {"Accept": "application/json", **self._credentials.headers}
         if request.body is not None:
             headers["Content-Type"] = request.content_type

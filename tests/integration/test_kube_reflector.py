@@ -1,0 +1,488 @@
+"""Following Nodes through every fault: nothing is missed or made up, and the server is not stormed."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from libs.common.kube_api import NODES, KubeApi
+from libs.common.kube_config import load_kube_config
+from libs.common.kube_objects import UnreadableObject
+from libs.common.kube_reflector import Bookmark, Changed, Deleted, Happening, Listed, Reflector
+from libs.common.kube_transport import Request
+from libs.common.node import Node
+from libs.testbed.control_plane.cluster import ControlPlane
+from libs.testbed.kubelets import Kubelet, Kubelets
+from tests.bus_actors import doing, eventually
+from tests.kube_loopback import (
+    Loopback,
+    a_bookmark,
+    a_list,
+    a_node_object,
+    an_error,
+    an_event,
+    api_of,
+    refusal,
+    stream,
+)
+
+
+class Follower:
+    """Keeps what a reflector tells, and what the Nodes are by it."""
+
+    def __init__(self) -> None:
+        self.told: list[Happening[Node]] = []
+        self.nodes: dict[str, Node] = {}
+        self.unreadable: list[UnreadableObject] = []
+        self.troubles: list[Exception] = []
+
+    async def handle(self, happening: Happening[Node]) -> None:
+        self.told.append(happening)
+        match happening:
+            case Listed():
+                self.nodes = {node.name: node for node in happening.items}
+            case Changed():
+                self.nodes[happening.item.name] = happening.item
+            case Deleted():
+                self.nodes.pop(happening.item.name, None)
+
+    def count(self, kind: type[Any]) -> int:
+        return sum(isinstance(happening, kind) for happening in self.told)
+
+
+@asynccontextmanager
+async def following(api: KubeApi, **options: Any) -> AsyncIterator[tuple[Follower, Reflector[Node]]]:
+    follower = Follower()
+    reflector = Reflector(
+        api,
+        NODES,
+        on_unreadable=follower.unreadable.append,
+        on_trouble=follower.troubles.append,
+        **({"jitter": lambda: 0.0} | options),
+    )
+    async with doing(reflector.run(follower.handle)):
+        yield follower, reflector
+
+
+# ---- the real server
+
+
+@pytest.fixture(scope="module")
+async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ControlPlane]:
+    """A control plane that may be killed and frozen."""
+    async with ControlPlane.start(
+        tmp_path_factory.mktemp("kube-reflector"), controller_manager=False
+    ) as running:
+        yield running
+
+
+@pytest.fixture
+async def api(cluster: ControlPlane) -> AsyncIterator[KubeApi]:
+    made = KubeApi(
+        load_kube_config(cluster.kubeconfig(), {}), user_agent="talos-ccm/test", deadline_seconds=5.0
+    )
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+async def joining(cluster: ControlPlane) -> AsyncIterator[Kubelets]:
+    async with Kubelets.start(cluster) as running:
+        yield running
+
+
+async def label(api: KubeApi, name: str, value: str) -> None:
+    await api.patch_node(name, [{"op": "add", "path": "/metadata/labels/x", "value": value}])
+
+
+async def test_a_node_that_joins_changes_and_leaves_is_told_in_that_order(api: KubeApi, joining: Kubelets):
+    async with following(api) as (follower, reflector):
+        await eventually(lambda: not reflector.problems(), "listed")
+        await joining.join(Kubelet(name="comes"))
+        await label(api, "comes", "y")
+        await eventually(lambda: "comes" in follower.nodes and follower.nodes["comes"].labels.get("x") == "y")
+        await joining.delete("comes")
+        await eventually(lambda: "comes" not in follower.nodes)
+    names = [type(h).__name__ for h in follower.told if not isinstance(h, Bookmark)]
+    assert (names[0], names[-1]) == ("Listed", "Deleted")
+
+
+async def test_watches_follow_one_another_without_another_list(
+    api: KubeApi, joining: Kubelets, cluster: ControlPlane
+):
+    await joining.join(Kubelet(name="stays"))
+    mark = cluster.audit_mark()
+    async with following(api, watch_seconds=(5, 5)) as (follower, _):
+        await eventually(lambda: follower.count(Listed) == 1)
+        await label(api, "stays", "first")
+
+        def asked(verb: str) -> int:
+            counted = cluster.audit_counts(mark)
+            return sum(n for k, n in counted.items() if (k.verb, k.resource) == (verb, "nodes"))
+
+        await eventually(lambda: asked("watch") >= 3, "three watches", 30)
+        await label(api, "stays", "last")
+        await eventually(lambda: follower.nodes["stays"].labels.get("x") == "last", "the last change")
+    assert follower.count(Bookmark) >= 1
+    assert follower.count(Listed) == asked("list") == 1
+    assert follower.troubles == []
+    await joining.delete("stays")
+
+
+async def test_what_happened_while_the_server_was_dead_is_told_after_it_is_back(
+    api: KubeApi, joining: Kubelets, cluster: ControlPlane
+):
+    await joining.join(Kubelet(name="before"))
+    async with following(api) as (follower, reflector):
+        await eventually(lambda: "before" in follower.nodes)
+        await cluster.apiserver.kill()
+        await eventually(lambda: bool(follower.troubles), "noticed")
+        await cluster.restart_apiserver()
+        await joining.join(Kubelet(name="after"))
+        await joining.delete("before")
+        await eventually(lambda: follower.nodes.keys() & {"before", "after"} == {"after"}, "caught up", 30)
+        assert reflector.problems() == ()
+    await joining.delete("after")
+
+
+async def test_a_server_that_froze_is_noticed_at_the_end_of_the_watch_and_followed_again(
+    api: KubeApi, joining: Kubelets, cluster: ControlPlane
+):
+    options: dict[str, Any] = {"watch_seconds": (2, 2), "silence_seconds": 1.0, "stale_seconds": 2.0}
+    async with following(api, **options) as (follower, reflector):
+        await eventually(lambda: not reflector.problems())
+        cluster.apiserver.pause()
+        try:
+            frozen = time.monotonic()
+            await eventually(lambda: bool(follower.troubles), "noticed", 10)
+            assert time.monotonic() - frozen < 4.0
+            await eventually(lambda: bool(reflector.problems()), "not ready", 10)
+            assert "nothing heard about nodes for" in reflector.problems()[0]
+        finally:
+            cluster.apiserver.resume()
+        await joining.join(Kubelet(name="thawed"))
+        await eventually(
+            lambda: "thawed" in follower.nodes and not reflector.problems(), "followed again", 30
+        )
+    await joining.delete("thawed")
+
+
+async def test_a_version_that_the_server_has_never_reached_is_found_out_after_a_break(
+    api: KubeApi, joining: Kubelets, cluster: ControlPlane
+):
+    # As after a restore of etcd: the real server would open such a watch, and say nothing.
+    await joining.join(Kubelet(name="restored"))
+    async with following(api) as (follower, reflector):
+        await eventually(lambda: "restored" in follower.nodes)
+        reflector._version = "99999999999"
+        await cluster.apiserver.kill()
+        await cluster.restart_apiserver()
+        await eventually(lambda: follower.count(Listed) == 2, "listed again", 30)
+        await joining.delete("restored")
+        await eventually(lambda: "restored" not in follower.nodes)
+
+
+async def test_the_real_server_opens_a_watch_from_a_version_it_has_never_reached_and_says_nothing(
+    api: KubeApi, joining: Kubelets
+):
+    # If this ever fails, the server tells by itself, and the check after each break can go.
+    query = {"watch": "1", "resourceVersion": "99999999999", "timeoutSeconds": "2"}
+    request = Request(verb="watch", resource="nodes", path=NODES.path, query=query)
+    async with api.transport.stream(request, seconds=10.0) as read_line:
+        await joining.join(Kubelet(name="unheard"))
+        assert await read_line() == b""
+    await joining.delete("unheard")
+
+
+# ---- faults on demand
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[Loopback]:
+    async with Loopback.start() as running:
+        yield running
+
+
+def is_watch(request: web.Request) -> bool:
+    return "watch" in request.query
+
+
+def watches(server: Loopback) -> list[web.Request]:
+    return [request for request in server.asked if is_watch(request)]
+
+
+def lists(server: Loopback) -> list[web.Request]:
+    return [request for request in server.asked if not is_watch(request)]
+
+
+@pytest.mark.parametrize("how", ["answer", "event"])
+async def test_a_version_that_was_compacted_away_is_listed_again(server: Loopback, tmp_path: Path, how: str):
+    async def answer(request: web.Request) -> web.StreamResponse:
+        if not is_watch(request):
+            return a_list(a_node_object("web-1"), version=100 * len(lists(server)))
+        if request.query["resourceVersion"] == "100":
+            return (
+                refusal(410, "Expired")
+                if how == "answer"
+                else await stream(request, [an_error(410, "Expired")])
+            )
+        return await stream(request, [an_event("ADDED", a_node_object("web-2", 201))], then_silent=True)
+
+    server.answer = answer
+    async with api_of(server.url, tmp_path) as api, following(api) as (follower, _):
+        await eventually(lambda: "web-2" in follower.nodes)
+        assert follower.count(Listed) == 2
+        assert [request.query["resourceVersion"] for request in watches(server)] == ["100", "200"]
+
+
+async def test_a_list_whose_token_expired_half_way_begins_again(server: Loopback, tmp_path: Path):
+    async def answer(request: web.Request) -> web.StreamResponse:
+        if is_watch(request):
+            return await stream(request, then_silent=True)
+        match request.query.get("continue"):
+            case None:
+                return a_list(a_node_object("web-1"), version=7, token=f"t{len(lists(server))}")
+            case "t1":
+                return refusal(410, "Expired")
+            case _:
+                return a_list(a_node_object("web-2"), version=7)
+
+    server.answer = answer
+    async with api_of(server.url, tmp_path) as api, following(api) as (follower, _):
+        await eventually(lambda: follower.count(Listed) == 1)
+        assert set(follower.nodes) == {"web-1", "web-2"}
+        assert all(request.query["limit"] == "500" for request in lists(server))
+        assert all("resourceVersion" not in request.query for request in lists(server))
+
+
+async def test_a_watch_goes_on_from_the_last_thing_that_was_told(server: Loopback, tmp_path: Path):
+    said = iter(
+        [
+            [an_event("MODIFIED", a_node_object("web-1", 150))],
+            [a_bookmark(180)],
+            [an_event("DELETED", a_node_object("web-1", 190))],
+        ]
+    )
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        if not is_watch(request):
+            return a_list(a_node_object("web-1"), version=100 + len(watches(server)) * 50)
+        lines = next(said, None)
+        return await stream(request, lines or [], then_silent=lines is None)
+
+    server.answer = answer
+    async with api_of(server.url, tmp_path) as api, following(api) as (follower, _):
+        await eventually(lambda: len(watches(server)) == 4)
+    assert [request.query["resourceVersion"] for request in watches(server)] == ["100", "150", "180", "190"]
+    assert follower.count(Listed) == 1
+
+
+async def test_a_server_that_ends_every_watch_at_once_is_not_stormed(server: Loopback, tmp_path: Path):
+    async def answer(request: web.Request) -> web.StreamResponse:
+        return await stream(request) if is_watch(request) else a_list()
+
+    server.answer = answer
+    started = time.monotonic()
+    async with api_of(server.url, tmp_path) as api, following(api) as (_, _reflector):
+        await eventually(lambda: len(watches(server)) >= 4, seconds=20)
+    # With the shortest pauses that jitter allows: 0.5 + 1 + 2 s between the first four.
+    assert time.monotonic() - started >= 3.4
+    assert len(server.asked) <= 9
+
+
+async def test_a_server_that_forgets_every_version_is_not_stormed_with_lists(
+    server: Loopback, tmp_path: Path
+):
+    async def answer(request: web.Request) -> web.StreamResponse:
+        return await stream(request, [an_error(410, "Expired")]) if is_watch(request) else a_list()
+
+    server.answer = answer
+    started = time.monotonic()
+    async with api_of(server.url, tmp_path) as api, following(api):
+        await eventually(lambda: len(lists(server)) >= 4, seconds=20)
+    assert time.monotonic() - started >= 3.4
+    assert len(server.asked) <= 8
+
+
+async def test_the_wait_that_a_busy_server_asks_for_is_kept(server: Loopback, tmp_path: Path):
+    arrivals: list[float] = []
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        if not is_watch(request):
+            return a_list()
+        arrivals.append(time.monotonic())
+        if len(arrivals) == 1:
+            return refusal(429, "TooManyRequests", headers={"Retry-After": "2"})
+        return await stream(request, then_silent=True)
+
+    server.answer = answer
+    async with api_of(server.url, tmp_path) as api, following(api):
+        await eventually(lambda: len(arrivals) == 2)
+    assert arrivals[1] - arrivals[0] >= 2.0
+
+
+async def test_a_half_open_watch_is_ended_and_replaced(server: Loopback, tmp_path: Path):
+    async def answer(request: web.Request) -> web.StreamResponse:
+        if not is_watch(request):
+            return a_list(version=100 + len(watches(server)))
+        number = len(watches(server))
+        return await stream(
+            request, [an_event("ADDED", a_node_object(f"web-{number}", 100 + number))], then_silent=True
+        )
+
+    server.answer = answer
+    async with (
+        api_of(server.url, tmp_path) as api,
+        following(api, watch_seconds=(1, 1), silence_seconds=0.5) as (follower, _),
+    ):
+        await eventually(lambda: set(follower.nodes) == {"web-1", "web-2"}, seconds=10)
+        assert "silent beyond the end of the watch" in str(follower.troubles[0])
+
+
+async def test_a_server_that_keeps_a_watch_open_with_words_is_left_at_its_end_too(
+    server: Loopback, tmp_path: Path
+):
+    async def answer(request: web.Request) -> web.StreamResponse:
+        if not is_watch(request):
+            return a_list()
+        response = web.StreamResponse()
+        await response.prepare(request)
+        while True:
+            await response.write(a_bookmark(100))
+            await asyncio.sleep(0.05)
+
+    server.answer = answer
+    async with (
+        api_of(server.url, tmp_path) as api,
+        following(api, watch_seconds=(1, 1), silence_seconds=0.2),
+    ):
+        await eventually(lambda: len(watches(server)) >= 2, seconds=10)
+
+
+async def test_a_node_that_cannot_be_read_is_told_and_hides_no_other(server: Loopback, tmp_path: Path):
+    broken = {"metadata": {"name": "odd", "resourceVersion": "5", "labels": [1, 2]}}
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        if not is_watch(request):
+            return a_list(a_node_object("web-1"), broken)
+        worse = {"metadata": {"name": "worse", "resourceVersion": "101"}, "spec": 7}
+        lines = [an_event("ADDED", worse), an_event("ADDED", a_node_object("web-2", 102))]
+        return await stream(request, lines, then_silent=True)
+
+    server.answer = answer
+    async with api_of(server.url, tmp_path) as api, following(api) as (follower, _):
+        await eventually(lambda: set(follower.nodes) == {"web-1", "web-2"})
+    listed = follower.told[0]
+    assert isinstance(listed, Listed)
+    assert listed.unreadable == ("odd",)
+    assert [unreadable.name for unreadable in follower.unreadable] == ["odd", "worse"]
+    assert "$.spec" in follower.unreadable[-1].reason
+
+
+async def test_a_deletion_that_cannot_be_read_leads_to_a_list(server: Loopback, tmp_path: Path):
+    async def answer(request: web.Request) -> web.StreamResponse:
+        if not is_watch(request):
+            return a_list(*([a_node_object("web-1")] if len(lists(server)) == 1 else []))
+        broken = {"metadata": {"name": "web-1"}, "spec": 7}
+        first = len(watches(server)) == 1
+        return await stream(request, [an_event("DELETED", broken)] if first else [], then_silent=True)
+
+    server.answer = answer
+    async with api_of(server.url, tmp_path) as api, following(api) as (follower, _):
+        await eventually(lambda: follower.count(Listed) == 2)
+        assert follower.nodes == {}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"not json\n",
+        b'{"type": "ADDED"}\n',
+        b'{"type": "BOOKMARK", "object": {"metadata": {}}}\n',
+        an_error(500, "InternalError"),
+        b'{"type":"ADDED","object":{"metadata":{"name":"x","annotations":{"a":"'
+        + b"x" * 5_000_000
+        + b'"}}}}\n',
+    ],
+    ids=["no json", "no object", "no version", "an error", "longer than etcd allows"],
+)
+async def test_a_watch_that_says_something_odd_is_left_and_listed_again(
+    server: Loopback, tmp_path: Path, line: bytes
+):
+    async def answer(request: web.Request) -> web.StreamResponse:
+        if not is_watch(request):
+            return a_list(a_node_object("web-1"))
+        first = len(watches(server)) == 1
+        return await stream(request, [line] if first else [], then_silent=True)
+
+    server.answer = answer
+    async with api_of(server.url, tmp_path) as api, following(api) as (follower, reflector):
+        await eventually(lambda: follower.count(Listed) == 2)
+        assert len(follower.troubles) == 1
+        assert reflector.problems() == ()
+
+
+async def test_before_the_first_list_the_reason_is_told(server: Loopback, tmp_path: Path):
+    async def answer(request: web.Request) -> web.StreamResponse:
+        return refusal(403, "Forbidden", "nodes is forbidden: cannot list")
+
+    server.answer = answer
+    async with api_of(server.url, tmp_path) as api, following(api) as (follower, reflector):
+        await eventually(lambda: bool(follower.troubles))
+        assert reflector.freshness() is None
+        assert "nodes have not been listed yet: list nodes: 403 Forbidden" in reflector.problems()[0]
+
+
+async def test_freshness_and_staleness_follow_the_clock_that_was_given(server: Loopback, tmp_path: Path):
+    now = 100.0
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        return await stream(request, then_silent=True) if is_watch(request) else a_list()
+
+    server.answer = answer
+    async with (
+        api_of(server.url, tmp_path) as api,
+        following(api, clock=lambda: now) as (_follower, reflector),
+    ):
+        await eventually(lambda: len(watches(server)) == 1 and reflector.freshness() == 0.0)
+        now = 160.0
+        assert (reflector.freshness(), reflector.problems()) == (60.0, ())
+        now = 161.0
+        assert reflector.problems() == ("nothing heard about nodes for 61 s",)
+
+
+async def test_an_error_of_the_handler_ends_the_reflector_with_it(server: Loopback, tmp_path: Path):
+    async def answer(request: web.Request) -> web.StreamResponse:
+        return a_list()
+
+    async def handle(happening: Happening[Node]) -> None:
+        raise LookupError("the handler's own")
+
+    server.answer = answer
+    async with api_of(server.url, tmp_path) as api:
+        with pytest.raises(LookupError):
+            await Reflector(api, NODES, on_unreadable=lambda _: None).run(handle)
+
+
+async def test_cancelling_closes_the_watch(server: Loopback, tmp_path: Path):
+    ended = asyncio.Event()
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        if not is_watch(request):
+            return a_list()
+        try:
+            return await stream(request, then_silent=True)
+        finally:
+            ended.set()
+
+    server.answer = answer
+    async with api_of(server.url, tmp_path) as api:
+        async with following(api):
+            await eventually(lambda: len(watches(server)) == 1)
+        async with asyncio.timeout(5):
+            await ended.wait()
