@@ -17,7 +17,7 @@ from libs.common.kube_objects import UnreadableObject
 from libs.common.kube_reflector import Bookmark, Changed, Deleted, Happening, Listed
 from libs.common.node import Node
 from libs.common.service import Parts
-from libs.common.subjects import FLOW
+from libs.common.subjects import FLOW, OBSERVED_NODE
 from services.watcher.leader import Candidacy
 from services.watcher.service import WatcherService
 from services.watcher.settings import WatcherSettings
@@ -119,6 +119,13 @@ class Flow(Recorder):
         """That of the last word of a name, 0 for none."""
         last = self.last(name)
         return last.order.epoch if last is not None else 0
+
+    def subject_of(self, name: str) -> str:
+        return f"{OBSERVED_NODE}.{name}"
+
+    def sequence_of(self, name: str) -> int:
+        """The stream's for the last word of that name."""
+        return max(m.sequence for m in self.messages if m.subject == self.subject_of(name))
 
     def existing(self) -> set[str]:
         last = {_name(event): event for event in self.nodes()}

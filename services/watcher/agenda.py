@@ -50,7 +50,7 @@ class Agenda:
 
     def want(self, name: str, *, anyway: bool = False) -> None:
         """There is news of this name, or it is to be said anyway."""
-        anyway = anyway or self._parked.pop(name, False)
+        anyway = self._parked.pop(name, False) or anyway
         queue = self._again if name in self._flying else self._wanted
         queue[name] = anyway or queue.get(name, False)
 

@@ -66,12 +66,14 @@ class ByLease:
         self._jitter = jitter
         self._holder = ""
         self._trouble = ""
+        self._is_lost = False
 
     async def win(self) -> int:
         while True:
             answer = await self._try()
             if isinstance(answer, Held):
                 metrics.LEADER.set(1)
+                self._is_lost = False
                 _log.info("leading from now on", extra={"lease_transitions": answer.transitions})
                 return answer.transitions
             await self._pause(answer.seconds if answer is not None else _NEVER)
@@ -99,7 +101,7 @@ class ByLease:
 
     async def give_up(self) -> None:
         metrics.LEADER.set(0)
-        if await self._lock.release():
+        if not self._is_lost and await self._lock.release():
             _log.info("the Lease is released")
 
     def problems(self) -> tuple[str, ...]:
@@ -123,6 +125,9 @@ class ByLease:
         await asyncio.sleep(min(at_most, self._retry_seconds * (1 + (RETRY_JITTER - 1) * self._jitter())))
 
     def _lost(self, why: str) -> LeadershipLost:
+        self._is_lost = (
+            True  # nothing to release, and the end must not wait for a server that does not answer
+        )
         metrics.LEADER.set(0)
         return LeadershipLost(f"the Lease is lost: {why}")
 
