@@ -1,5 +1,6 @@
 """A Lease on the real kube-apiserver: one holder at a time, a count of holders, and a quick handover."""
 
+import random
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime
 from typing import Any
@@ -210,6 +211,28 @@ async def test_labels_that_a_person_put_on_the_lease_survive_us(
     await first.release()
     found = await kubelets.request("GET", f"{LEASES}/{name}")
     assert found.body["metadata"]["labels"] == {"team": "ops"}
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_whoever_comes_and_goes_at_no_moment_do_two_lead(lock: MakeLock, seed: int):
+    chance = random.Random(seed)
+    clock = Clock()
+    candidates = [lock(f"candidate-{i}", clock) for i in range(3)]
+    awake = {0, 1, 2}
+    leaders: list[int] = []
+    for _ in range(120):
+        clock.now += chance.choice([0.5, 2.0, 3.0, 6.0])
+        if chance.random() < 0.15:  # one of them falls silent, or comes back
+            awake ^= {chance.randrange(3)}
+        for i in chance.sample(sorted(awake), len(awake)):
+            if chance.random() < 0.05:
+                await candidates[i].release()
+            else:
+                await candidates[i].try_hold()
+            leading = [j for j, candidate in enumerate(candidates) if candidate.leading]
+            assert len(leading) <= 1
+            leaders += leading
+    assert len(set(leaders)) > 1, "nobody ever took over: this proves nothing"
 
 
 def test_a_renew_deadline_that_would_let_two_lead_is_refused(lock: MakeLock):

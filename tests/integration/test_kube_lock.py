@@ -1,0 +1,127 @@
+"""Holding a Lease while the API server hangs, refuses, or comes back: never believed in too long."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from libs.common.kube_api import KubeApi
+from libs.common.kube_errors import Forbidden, Unreachable
+from libs.common.kube_lock import Held, LeaseLock, NotHeld
+from tests.bus_actors import eventually
+from tests.kube_loopback import Loopback, api_of, refusal
+
+
+class LeaseServer:
+    """One Lease with a resourceVersion, behind a server that can hang or refuse."""
+
+    def __init__(self) -> None:
+        self.lease: dict[str, Any] | None = None
+        self.version = 0
+        self.hanging = False
+        self.refusing: web.Response | None = None
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        if self.hanging:
+            await asyncio.Event().wait()
+        if self.refusing is not None:
+            return self.refusing
+        if request.method == "GET":
+            return web.json_response(self.lease) if self.lease else refusal(404, "NotFound")
+        wanted = await request.json()
+        if request.method == "POST" and self.lease is not None:
+            return refusal(409, "AlreadyExists")
+        if request.method == "PUT" and wanted["metadata"].get("resourceVersion") != str(self.version):
+            return refusal(409, "Conflict")
+        self.version += 1
+        self.lease = wanted | {"metadata": wanted["metadata"] | {"resourceVersion": str(self.version)}}
+        return web.json_response(self.lease)
+
+
+@pytest.fixture
+async def leases(tmp_path: Path) -> AsyncIterator[tuple[LeaseServer, KubeApi]]:
+    leases = LeaseServer()
+    async with Loopback.start() as server, api_of(server.url, tmp_path) as api:
+        server.answer = leases.answer
+        yield leases, api
+
+
+def a_lock(api: KubeApi, identity: str = "one") -> LeaseLock:
+    return LeaseLock(
+        api,
+        namespace="kube-system",
+        name="ccm",
+        identity=identity,
+        now=lambda: datetime.now(UTC),
+        duration_seconds=2,
+        renew_deadline_seconds=1.0,
+    )
+
+
+async def test_a_hung_server_costs_the_lead_at_the_renew_deadline_and_no_call_outlasts_it(
+    leases: tuple[LeaseServer, KubeApi],
+):
+    server, api = leases
+    lock = a_lock(api)
+    await lock.try_hold()
+    held = time.monotonic()
+    server.hanging = True
+    while lock.leading:
+        with pytest.raises(Unreachable, match=r"no answer within 0\.25 s"):
+            await lock.try_hold()
+    assert 0.9 < time.monotonic() - held < 1.6
+
+
+async def test_a_renewal_that_hung_is_made_good_before_the_deadline(leases: tuple[LeaseServer, KubeApi]):
+    server, api = leases
+    lock = a_lock(api)
+    await lock.try_hold()
+    server.hanging = True
+    with pytest.raises(Unreachable):
+        await lock.try_hold()
+    server.hanging = False
+    assert await lock.try_hold() == Held(transitions=0, fresh=False)
+
+
+async def test_a_missing_right_is_an_error_and_not_a_lost_race(leases: tuple[LeaseServer, KubeApi]):
+    server, api = leases
+    server.refusing = refusal(403, "Forbidden", 'User "x" cannot get resource "leases"')
+    with pytest.raises(Forbidden, match="get leases ccm: 403 Forbidden"):
+        await a_lock(api).try_hold()
+
+
+async def test_the_next_one_leads_after_the_lease_has_run_out_in_real_time(
+    leases: tuple[LeaseServer, KubeApi],
+):
+    _, api = leases
+    first, second = a_lock(api, "one"), a_lock(api, "two")
+    await first.try_hold()
+
+    async def taken_over() -> bool:
+        assert not (first.leading and second.leading)
+        return isinstance(await second.try_hold(), Held)
+
+    await eventually(taken_over, "taken over", 10)
+    assert isinstance(await first.try_hold(), NotHeld)
+
+
+async def test_a_release_ends_although_the_server_hangs(leases: tuple[LeaseServer, KubeApi]):
+    server, api = leases
+    lock = a_lock(api)
+    await lock.try_hold()
+    server.hanging = True
+    started = time.monotonic()
+    assert not await lock.release()
+    assert time.monotonic() - started < 5.0
+    assert not lock.leading
+
+
+async def test_two_who_create_it_at_once_make_one_holder(leases: tuple[LeaseServer, KubeApi]):
+    _, api = leases
+    outcomes = await asyncio.gather(*(a_lock(api, f"c{i}").try_hold() for i in range(5)))
+    assert sum(isinstance(outcome, Held) for outcome in outcomes) == 1
