@@ -143,7 +143,7 @@ class TalosApi:
         await self._session.close()
 
     async def _open(self, machine: MachineWatch, node_ip: str, deadline: float) -> None:
-        channel = await self._session.channel(node_ip, deadline=deadline)
+        channel = await self._session.channel(node_ip, "watches", deadline=deadline)
         await machine.open(channel, self._calls.headers(node_ip), deadline=deadline)
 
     async def _name_of_cluster(self, deadline: float) -> str:

@@ -82,7 +82,7 @@ class TalosCalls:
         self, machine: str, deadline: float, refusing: dict[Endpoint, MachineFault]
     ) -> TalosChannel:
         try:
-            return await self._session.channel(machine, deadline=deadline, without=refusing)
+            return await self._session.channel(machine, "calls", deadline=deadline, without=refusing)
         except MachineUnavailable as error:
             for fault in refusing.values():  # says more than that no other endpoint is left
                 raise MachineUnavailable(fault) from error

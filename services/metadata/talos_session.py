@@ -1,8 +1,9 @@
 """Connections to the endpoints of the present credentials; new credentials mean new connections."""
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
+from typing import Final, Literal
 
 from libs.common.machine import MachineFault
 from services.metadata.credentials import Credentials, CredentialStore
@@ -11,6 +12,11 @@ from services.metadata.talos_channel import TalosChannel
 from services.metadata.talos_connection import why_no_connection
 from services.metadata.talos_faults import fault_of_connection
 from services.metadata.talosconfig import CredentialsError, Endpoint
+
+# Starting a call costs h2 a look at every open stream of the connection, and watches are open by the thousand:
+# they have connections of their own.
+Purpose = Literal["calls", "watches"]
+PURPOSES: Final[tuple[Purpose, ...]] = ("calls", "watches")
 
 
 class MachineUnavailable(Exception):
@@ -32,7 +38,7 @@ class TalosSession:
         self._connect_seconds = connect_seconds
         self._choice = EndpointChoice()
         self._credentials: Credentials | None = None
-        self._channels: dict[Endpoint, TalosChannel] = {}
+        self._channels: dict[tuple[Endpoint, Purpose], TalosChannel] = {}
         self._retired: list[TalosChannel] = []
 
     def credentials(self) -> Credentials:
@@ -48,42 +54,44 @@ class TalosSession:
         return found
 
     async def channel(
-        self, machine: str, *, deadline: float, without: Collection[Endpoint] = ()
+        self, machine: str, purpose: Purpose, *, deadline: float, without: Collection[Endpoint] = ()
     ) -> TalosChannel:
         """A connected channel to ask for that machine; `deadline` is on the event loop's clock.
 
         Endpoints that refuse are put aside and the next one is tried. Raises MachineUnavailable.
         """
-        credentials = self.credentials()
-        found = await self._first_connected(credentials, machine, deadline, without)
-        if isinstance(found, MachineFault) and found.kind == "certificate" and self._are_stale(credentials):
+        for is_last in (False, True):
             credentials = self.credentials()
-            found = await self._first_connected(credentials, machine, deadline, without)
-        if isinstance(found, MachineFault):
-            raise MachineUnavailable(found)
-        return found
+            candidates = [
+                self._channels[endpoint, purpose]
+                for endpoint in self._choice.candidates(credentials.endpoints, machine, self._now())
+                if endpoint not in without
+            ]
+            found = await self._first_connected(credentials, candidates, deadline)
+            if isinstance(found, TalosChannel):
+                return found
+            if is_last or found.kind != "certificate" or not self._are_stale(credentials):
+                raise MachineUnavailable(found)
+        raise AssertionError("unreachable: the last round returns or raises")
 
     async def _first_connected(
-        self, credentials: Credentials, machine: str, deadline: float, without: Collection[Endpoint]
+        self, credentials: Credentials, channels: Sequence[TalosChannel], deadline: float
     ) -> TalosChannel | MachineFault:
         fault: MachineFault | None = None
-        channels = self._channels  # of these credentials, also when others are adopted meanwhile
-        for endpoint in self._choice.candidates(credentials.endpoints, machine, self._now()):
-            if endpoint in without:
-                continue
-            channel = channels[endpoint]
+        for channel in channels:
             try:
                 async with asyncio.timeout_at(deadline):
                     await channel.connected()
             except OSError as error:  # TimeoutError and ssl.SSLError among them
-                problem = credentials.problem(self._clock())
                 kind, reason = why_no_connection(error)
+                problem = credentials.problem(self._clock())
+                endpoint = channel.endpoint
                 fault = fault_of_connection(kind, reason, endpoint=str(endpoint), certificate_problem=problem)
                 # While it is dialling it was our deadline that ended, not the attempt.
                 if not channel.is_dialling and credentials is self._credentials:
                     self._choice.put_aside(endpoint, fault, self._now())
             else:
-                self._choice.works(endpoint)
+                self._choice.works(channel.endpoint)
                 return channel
         return fault or self._choice.fault(credentials.endpoints) or _NO_OTHER
 
@@ -121,8 +129,9 @@ class TalosSession:
         self._retired = [one for one in (*self._retired, *self._channels.values()) if one.is_busy]
         self._credentials = credentials
         self._channels = {
-            endpoint: TalosChannel(endpoint, credentials, connect_seconds=self._connect_seconds)
+            (endpoint, purpose): TalosChannel(endpoint, credentials, connect_seconds=self._connect_seconds)
             for endpoint in credentials.endpoints
+            for purpose in PURPOSES
         }
         self._choice.forget()
 
