@@ -40,13 +40,14 @@ class TalosCalls:
 
         `deadline` is on the event loop's clock. Raises MachineUnavailable.
         """
-        started, failed = _now(), True
+        started = _now()
         try:
             found = await self._read(asked, machine, deadline, read, absent)
-            failed = False
-            return found
-        finally:
-            self._observe(asked.request, _now() - started, failed)
+        except MachineUnavailable:  # a cancelled question is neither answered nor failed
+            self._observe(asked.request, _now() - started, True)
+            raise
+        self._observe(asked.request, _now() - started, False)
+        return found
 
     async def _read(
         self,

@@ -13,7 +13,7 @@ from services.metadata.talos_connection import why_no_connection
 from services.metadata.talos_faults import fault_of_connection
 from services.metadata.talosconfig import CredentialsError, Endpoint
 
-# Starting a call costs h2 a look at every open stream of the connection, and watches are open by the thousand:
+# Starting a call costs h2 a look at every open stream of the connection. Watches are open by the thousand, so
 # they have connections of their own.
 Purpose = Literal["calls", "watches"]
 PURPOSES: Final[tuple[Purpose, ...]] = ("calls", "watches")

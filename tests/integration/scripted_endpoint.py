@@ -28,9 +28,10 @@ OK: Headers = [("grpc-status", "0")]
 class Request:
     """One call: what was asked, and the means to answer it."""
 
-    def __init__(self, server: "_Connection", stream: int, path: str, node: str) -> None:
-        self.path = path
-        self.node = node
+    def __init__(self, server: "_Connection", stream: int, headers: dict[str, str]) -> None:
+        self.received = headers
+        self.path = headers[":path"]
+        self.node = headers.get("node", "")
         self.body = b""
         self._server = server
         self._stream = stream
@@ -164,7 +165,7 @@ class _Connection(asyncio.Protocol):
         match event:
             case RequestReceived():
                 headers = {name.decode(): value.decode() for name, value in event.headers}
-                request = Request(self, event.stream_id, headers[":path"], headers.get("node", ""))
+                request = Request(self, event.stream_id, headers)
                 self._requests[event.stream_id] = request
             case DataReceived():
                 self.http.acknowledge_received_data(event.flow_controlled_length, event.stream_id)

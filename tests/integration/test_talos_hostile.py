@@ -129,6 +129,27 @@ async def test_a_hostile_machine_gets_a_fault_and_others_on_the_same_connection_
         assert endpoint.connections == 1
 
 
+async def test_a_call_carries_its_node_its_deadline_and_the_headers_of_the_trace(tmp_path: Path):
+    traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    async with scripted_endpoint(tmp_path / "pki", lambda request: request.answer_well()) as (endpoint, pki):
+        config = tmp_path / "config"
+        config.write_text(pki.talosconfig([endpoint.address]))
+        api = TalosApi(
+            CredentialStore([config]),
+            clock=lambda: datetime.now(UTC),
+            trace_headers=lambda: {"traceparent": traceparent},
+        )
+        await api.look(HONEST, deadline_seconds=5)
+        await api.close()
+        of_machine = [request for request in endpoint.requests if request.node]
+        assert len(of_machine) == 4
+        for request in of_machine:
+            assert request.node == HONEST
+            assert request.received["traceparent"] == traceparent
+            assert request.received["grpc-timeout"].endswith("m")  # ms that are left of the 5 s
+            assert "nodes" not in request.received  # Talos refuses COSI calls that have it
+
+
 async def test_a_connection_that_goes_away_is_replaced_and_the_call_made_again(tmp_path: Path):
     def script(request: Request) -> None:
         if endpoint.connections == 1:

@@ -252,25 +252,15 @@ async def test_a_cancelled_look_leaves_nothing_running(machines: Machines, talos
     await machines.fault("looks-17")
 
 
-async def test_headers_of_the_trace_travel_with_every_call(machines: Machines, tmp_path: Path):
-    await machines.put(a_machine("looks-18", "10.70.1.18"))
-    asked = []
-
-    def trace_headers() -> dict[str, str]:
-        asked.append("traceparent")
-        return {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
-
-    store = CredentialStore([machines.talosconfig(tmp_path / "config")])
-    api = TalosApi(store, clock=lambda: datetime.now(UTC), trace_headers=trace_headers)
-    assert (await api.look("10.70.1.18", deadline_seconds=5)).node_name == "looks-18"
-    assert len(asked) >= 4
-    await api.close()
-
-
 async def test_the_networks_of_the_cluster_come_from_a_control_plane(talos: TalosApi):
     assert await talos.cluster_networks(deadline_seconds=5) == ClusterNetworks(
         pod_cidrs=CONTROL_PLANE.pod_cidrs, service_cidrs=CONTROL_PLANE.service_cidrs
     )
+
+
+async def test_a_machine_cannot_name_the_cluster_for_others(machines: Machines, talos: TalosApi):
+    await machines.put(a_machine("looks-21", "10.70.1.21", cluster_name="mine"))
+    assert (await talos.look("10.70.1.21", deadline_seconds=5)).cluster_name == "testbed"
 
 
 async def test_without_a_control_plane_the_cluster_has_no_name_and_nodes_have_facts(
