@@ -65,6 +65,7 @@ class ByLease:
         self._clock = clock
         self._jitter = jitter
         self._holder = ""
+        self._answered = False
         self._trouble = ""
         self._is_lost = False
 
@@ -105,7 +106,9 @@ class ByLease:
             _log.info("the Lease is released")
 
     def problems(self) -> tuple[str, ...]:
-        return (f"the Lease cannot be read or written: {self._trouble}",) if self._trouble else ()
+        if self._trouble:
+            return (f"the Lease cannot be read or written: {self._trouble}",)
+        return () if self._answered else ("nobody has said yet who holds the Lease",)
 
     async def _try(self) -> Held | NotHeld | None:
         try:
@@ -116,6 +119,7 @@ class ByLease:
             self._trouble = str(error)
             return None
         self._trouble = ""
+        self._answered = True
         if isinstance(answer, NotHeld) and answer.holder != self._holder:
             self._holder = answer.holder
             _log.info("standing by, another one leads", extra={"holder": answer.holder})

@@ -105,9 +105,9 @@ class NodePublisher:
             self._try_later(errand.name, error)
         except EventError as error:
             self._skip(errand.name, str(error))
-            self._agenda.done(errand.name)
+            self._settle(errand.name)
         else:
-            self._agenda.done(errand.name)
+            self._settle(errand.name)
         self._on_settled()
         self._start()
 
@@ -115,7 +115,6 @@ class NodePublisher:
         match self._look(errand, stamp):
             case Publish(event=event, reason=reason):
                 await self._publish(errand.name, event, reason)
-                self._recovered()
             case Skipped(reason=reason):
                 self._skip(errand.name, reason)
 
@@ -124,6 +123,7 @@ class NodePublisher:
         node, held = self._cluster.node(name), self._held.of_node(name)
         if node is not None:
             return observe(node, held, stamp, now=self._now(), anyway=errand.anyway)
+        self._skipped.pop(name, None)
         if self._cluster.is_unreadable(name) or not self._cluster.listed:
             return None  # it exists, and how it is we cannot say
         return observe_absence(held, stamp, seen_version=self._cluster.seen_version, now=self._now())
@@ -154,7 +154,8 @@ class NodePublisher:
         self._agenda.retry(name)
         self._start()
 
-    def _recovered(self) -> None:
+    def _settle(self, name: str) -> None:
+        self._agenda.done(name)
         if self._trouble and self._agenda.waiting == 0:
             self._trouble = ""
             _log.info("observations are published again")

@@ -163,6 +163,22 @@ async def test_a_server_that_restarts_gets_everything_again_under_the_same_incar
         await eventually(lambda: watcher.problems() == (), "ready again")
 
 
+async def test_a_server_that_comes_late_finds_the_watcher_waiting_and_not_ready(
+    connect: Connect, nats_server: NatsServer
+):
+    await nats_server.kill()
+    script = ScriptedNodes(*nodes(5))
+    watcher = a_watcher(await connect(), script.source)
+    async with doing(watcher.run()):
+        await eventually(lambda: any("not everything has been said" in p for p in watcher.problems()))
+        await nats_server.restart()
+        flow = Flow()
+        async with flow.following(await connect("flow")):
+            await flow.hears(lambda f: f.snapshots(), "a snapshot", 30)
+            assert flow.existing() == set(script.nodes)
+            await eventually(lambda: watcher.problems() == (), "ready")
+
+
 async def test_a_new_leader_says_who_went_while_nobody_watched_and_everything_else_anew(
     connect: Connect,
 ):

@@ -138,6 +138,25 @@ async def test_a_killed_leader_is_replaced_within_the_lease_duration_and_the_dea
             await eventually(lambda: standby.problems() == (), "ready")
 
 
+async def test_a_frozen_leader_that_thaws_after_it_was_replaced_ends_and_changes_nothing(
+    tmp_path: Path, world: World, flow: Flow, joined: list[str]
+):
+    async with a_watcher_process(tmp_path, world) as frozen:
+        await flow.hears(lambda f: f.snapshots(), "the first leads", 30)
+        async with doing((await world.watcher("standby")).run()):
+            frozen.pause()
+            await flow.hears(lambda f: len(f.snapshots()) == 2, "the standby has taken over")
+            epoch = flow.leadings()[-1].epoch
+            frozen.resume()
+            async with asyncio.timeout(15):
+                assert await frozen.wait() == 1
+            assert "the Lease is lost" in frozen.log.read_text()
+            renewed = len(flow.leadings())
+            await flow.hears(lambda f: len(f.leadings()) > renewed)
+            assert (flow.leadings()[-1].holder, flow.leadings()[-1].epoch) == ("standby", epoch)
+            assert {flow.epoch(name) for name in joined} == {epoch}
+
+
 async def test_a_leader_that_stops_releases_its_lease_and_the_next_one_leads_at_once(
     world: World, flow: Flow, joined: list[str]
 ):
