@@ -194,9 +194,9 @@ class Stream:
 
 @asynccontextmanager
 async def metadata_running(
-    url: str, talos: TalosConnections, settings: MetadataSettings = CALM, *, seed: int = 1
+    url: str, talos: TalosConnections | None, settings: MetadataSettings = CALM, *, seed: int = 1
 ) -> AsyncIterator[MetadataService]:
-    """A metadata service on a bus of its own, as in a process of its own."""
+    """A metadata service on a bus of its own, as in a process of its own; None = ask as the settings say."""
     bus = await NatsBus.connect((url,), service="metadata", timing=QUICK)
     try:
         parts = Parts(

@@ -84,8 +84,7 @@ def changed(known: Known, *, now: float, pace: Pace) -> Known:
 
 def watch_ended(known: Known, *, now: float, within: float) -> Known:
     """Nobody tells of changes any more: look within that many seconds."""
-    hurry = hurried(known, now=now, within=within) if known.watched else known
-    return msgspec.structs.replace(hurry, watched=False)
+    return msgspec.structs.replace(hurried(known, now=now, within=within), watched=False)
 
 
 def _lost_metadata(last_known: MachineFacts | None, facts: MachineFacts) -> MachineFault | None:

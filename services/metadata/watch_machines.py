@@ -114,9 +114,12 @@ class MachineWatches:
                 # Events are hostile input: what breaks our reading of one must not end the watching for ever.
                 log.exception("a watch ended in a way nobody foresaw", extra={"node": name})
                 reason = f"{type(error).__name__}: {error}"
-            failures = 1 if opened else failures + 1
             log.debug("a machine is not watched", extra={"node": name, "reason": reason})
-            self._told.ended(name, _LOOK_AFTER_END_SECONDS * self._random.random())
+            # A watch that does not open says as much as one that ends; a machine that can never be watched
+            # is looked at as often as all others.
+            if opened or not failures:
+                self._told.ended(name, _LOOK_AFTER_END_SECONDS * self._random.random())
+            failures = 1 if opened else failures + 1
             await asyncio.sleep(backoff_seconds(failures, self._random.random()))
 
     async def _turn(self) -> None:

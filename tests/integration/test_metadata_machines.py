@@ -1,0 +1,203 @@
+"""The metadata service with machines on COSI's own server and Talos's own types, over a real nats-server."""
+
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from libs.common.events import NodeEnriched, NodeUnreachable
+from libs.testbed.machines import Machines, SystemInformation, a_machine
+from libs.testbed.nats_server import NatsServer
+from services.metadata.service import MetadataService
+from services.metadata.settings import MetadataSettings
+from tests.builders import a_node
+from tests.bus_actors import eventually
+from tests.metadata_actors import Stream, metadata_running
+
+UUID = "4c4c4544-0037-4b10-8057-b2c04f4d4e31"
+
+
+@pytest.fixture
+async def stream(nats_server: NatsServer) -> AsyncIterator[Stream]:
+    async with Stream.provisioned(nats_server.url) as provisioned:
+        yield provisioned
+
+
+@pytest.fixture
+async def talos(tmp_path: Path) -> AsyncIterator[Machines]:
+    """Machines of one's own: these tests cut the endpoint."""
+    async with Machines.start(tmp_path / "machines") as machines:
+        yield machines
+
+
+@pytest.fixture
+def settings(talos: Machines) -> MetadataSettings:
+    return MetadataSettings(talosconfig=talos.talosconfig(), watches_opened_per_second=1000.0)
+
+
+def looked_since_watched(service: MetadataService, name: str) -> bool:
+    """Whether the watch is open, and the look that its opening asks for is over."""
+    known = service._nodes[name].known
+    return known.watched and known.looked > known.changed_at
+
+
+async def test_a_node_is_enriched_with_what_a_talos_machine_says(nats_server, stream, talos, settings):
+    await talos.put(a_machine("web-1", "10.0.0.5", platform="hcloud", region="fsn1", cluster_name="prod"))
+    async with metadata_running(nats_server.url, None, settings) as service:
+        await stream.snapshot()
+        await stream.observe(a_node())
+        event = await stream.once("web-1", NodeEnriched)
+        assert event.facts.platform.provider_id.startswith("hcloud://")
+        assert event.facts.platform.region == "fsn1"
+        assert event.facts.node_name == "web-1"
+        assert "10.0.0.5" in {status.address.partition("/")[0] for status in event.facts.addresses}
+        await eventually(lambda: service.problems() == ())
+
+
+async def test_a_machine_that_changes_reaches_its_node_within_a_second(nats_server, stream, talos, settings):
+    await talos.put(a_machine("web-1", "10.0.0.5", platform="hcloud", region="fsn1"))
+    async with metadata_running(nats_server.url, None, settings) as service:
+        await stream.observe(a_node())
+        await stream.once("web-1", NodeEnriched)
+        await eventually(lambda: looked_since_watched(service, "web-1"))
+        took = []
+        for i in range(5):
+            platform = talos.machine("web-1").platform
+            began = time.monotonic()
+            await talos.change("web-1", platform=msgspec.structs.replace(platform, zone=f"zone-{i}"))
+            await stream.once(
+                "web-1", NodeEnriched, lambda event, i=i: event.facts.platform.zone == f"zone-{i}"
+            )
+            took.append(time.monotonic() - began)
+        assert max(took) < 1.0, took
+
+
+async def test_a_machine_that_is_off_is_told_and_enriched_when_it_is_back(
+    nats_server, stream, talos, settings
+):
+    machine = a_machine("web-1", "10.0.0.5")
+    async with metadata_running(nats_server.url, None, settings):
+        await stream.observe(a_node())
+        event = await stream.once("web-1", NodeUnreachable)
+        assert event.fault.kind == "refused"
+        assert "10.0.0.5" in event.fault.message + event.fault.endpoint
+        await talos.put(machine)
+        await stream.once("web-1", NodeEnriched)
+        await talos.delete("web-1")
+        gone = await stream.once("web-1", NodeUnreachable)
+        assert gone.last_known is not None
+        assert gone.last_known.node_name == "web-1"
+
+
+async def test_an_endpoint_that_is_away_makes_us_unready_and_its_return_heals_all(
+    nats_server, stream, talos, settings
+):
+    names = [f"web-{i}" for i in range(20)]
+    await talos.put(*(a_machine(name, f"10.0.1.{i + 1}") for i, name in enumerate(names)))
+    await talos.cut(0)
+    async with metadata_running(nats_server.url, None, settings) as service:
+        await stream.snapshot(20)
+        for i, name in enumerate(names):
+            await stream.observe(a_node(name, uid=name, ip=f"10.0.1.{i + 1}"))
+        for name in names:
+            event = await stream.once(name, NodeUnreachable)
+            assert talos.endpoints[0] in event.fault.message
+        await eventually(lambda: any(talos.endpoints[0] in problem for problem in service.problems()))
+        await eventually(lambda: all(node.known.failures for node in service._nodes.values()))
+        await talos.restore(0)
+        began = time.monotonic()
+        for name in names:
+            await stream.once(name, NodeEnriched, seconds=10.0)
+        assert time.monotonic() - began < 10.0
+        await eventually(lambda: service.problems() == ())
+
+
+async def test_without_credentials_it_waits_and_goes_on_when_they_come(nats_server, stream, talos, tmp_path):
+    await talos.put(a_machine("web-1", "10.0.0.5"))
+    late = tmp_path / "late" / "config"
+    late.parent.mkdir()
+    settings = MetadataSettings(talosconfig=late, probe_seconds=0.2)
+    async with metadata_running(nats_server.url, None, settings) as service:
+        await stream.snapshot()
+        await stream.observe(a_node())
+        event = await stream.once("web-1", NodeUnreachable)
+        assert event.fault.kind == "no_endpoint"
+        assert str(late) in event.fault.message
+        assert any(str(late) in problem for problem in service.problems())
+        talos.talosconfig(late)
+        await stream.once("web-1", NodeEnriched, seconds=15.0)
+        await eventually(lambda: service.problems() == ())
+
+
+async def test_an_expired_certificate_is_told_with_the_file_and_replaced_without_a_restart(
+    nats_server, stream, talos, tmp_path
+):
+    await talos.put(a_machine("web-1", "10.0.0.5"))
+    day = timedelta(days=1)
+    file = talos.talosconfig(tmp_path / "config", issued_at=datetime.now(UTC) - day, lifetime=day / 2)
+    async with metadata_running(nats_server.url, None, MetadataSettings(talosconfig=file)) as service:
+        await stream.snapshot()
+        await stream.observe(a_node())
+        event = await stream.once("web-1", NodeUnreachable)
+        assert event.fault.kind in {"certificate", "no_endpoint"}
+        assert "expired" in event.fault.message
+        await eventually(lambda: any("expired" in problem for problem in service.problems()))
+        talos.talosconfig(file)
+        await stream.once("web-1", NodeEnriched, seconds=15.0)
+
+
+async def test_a_node_renamed_by_its_kubelet_is_recognized_by_smbios(nats_server, stream, talos, settings):
+    await talos.put(
+        a_machine("talos-abc", "10.0.0.5", system_information=SystemInformation(uuid=UUID), id="renamed")
+    )
+    async with metadata_running(nats_server.url, None, settings):
+        await stream.observe(a_node(system_uuid=UUID.upper()))
+        await stream.snapshot()
+        event = await stream.once("web-1", NodeEnriched)
+        assert event.recognized_by == "system-uuid"
+
+
+async def test_container_mode_has_no_smbios_and_is_enriched_all_the_same(
+    nats_server, stream, talos, settings
+):
+    await talos.put(a_machine("web-1", "10.0.0.5", platform="container", system_information=None))
+    async with metadata_running(nats_server.url, None, settings):
+        await stream.observe(a_node())
+        assert (await stream.once("web-1", NodeEnriched)).facts.system is None
+
+
+async def test_a_half_open_watch_is_found_out_by_the_look_that_comes_all_the_same(
+    nats_server, stream, talos, settings
+):
+    await talos.put(a_machine("web-1", "10.0.0.5", platform="hcloud"))
+    often = MetadataSettings(
+        talosconfig=settings.talosconfig, watched_look_seconds=2.0, watches_opened_per_second=1000.0
+    )
+    async with metadata_running(nats_server.url, None, often) as service:
+        await stream.observe(a_node())
+        await stream.once("web-1", NodeEnriched)
+        await eventually(lambda: looked_since_watched(service, "web-1"))
+        await talos.mute_watches("web-1")
+        platform = talos.machine("web-1").platform
+        await talos.change("web-1", platform=msgspec.structs.replace(platform, zone="elsewhere"))
+        await stream.once("web-1", NodeEnriched, lambda event: event.facts.platform.zone == "elsewhere")
+
+
+async def test_a_joining_node_costs_a_known_number_of_calls(nats_server, stream, talos, settings):
+    names = [f"web-{i}" for i in range(30)]
+    await talos.put(*(a_machine(name, f"10.0.1.{i + 1}") for i, name in enumerate(names)))
+    async with metadata_running(nats_server.url, None, settings) as service:
+        for i, name in enumerate(names):
+            await stream.observe(a_node(name, uid=name, ip=f"10.0.1.{i + 1}"))
+        for name in names:
+            await stream.once(name, NodeEnriched)
+        await eventually(lambda: all(looked_since_watched(service, name) for name in names))
+        calls = Counter[str]()
+        for call, count in (await talos.calls()).items():
+            calls[call.method] += count
+    assert calls["Watch"] == 3 * len(names)
+    assert calls["Get"] + calls["List"] <= 8 * len(names) + 2, "two looks of four questions; the cluster once"
