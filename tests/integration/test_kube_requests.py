@@ -17,8 +17,10 @@ from libs.common.kube_api import KubeApi
 from libs.common.kube_config import KubeConfigError, load_kube_config
 from libs.common.kube_credentials import CHECK_SECONDS, Credentials
 from libs.common.kube_errors import (
+    Forbidden,
     Invalid,
     KubeError,
+    NotFound,
     ServerError,
     TooManyRequests,
     Unauthorized,
@@ -309,6 +311,29 @@ async def test_a_service_account_token_that_was_replaced_is_read_again_after_a_4
     (folder / "token").write_text(token + "\n")
     assert (await api.version()).startswith("v1.")
     assert statuses == [401, 401, 200]
+    await api.close()
+
+
+async def test_a_client_certificate_that_was_replaced_is_used_for_the_next_request(
+    control_plane: ControlPlane, tmp_path: Path
+):
+    document = msgspec.yaml.decode(control_plane.kubeconfig("nobody").read_bytes())
+    document["users"][0]["user"] = {"client-certificate": "me.crt", "client-key": "me.key"}
+    path = tmp_path / "config"
+    path.write_bytes(msgspec.yaml.encode(document))
+
+    def become(user: str) -> None:
+        for source, name in zip(control_plane.client(user), ("me.crt", "me.key"), strict=True):
+            (tmp_path / name).write_bytes(source.read_bytes())
+
+    become("nobody")
+    api = KubeApi(load_kube_config(path, {}), user_agent="t")
+    with pytest.raises(Forbidden):
+        await api.get_node("web-1")
+    become("admin")
+    await api.transport._credentials.refresh(float("inf"))  # as ten seconds later
+    with pytest.raises(NotFound):
+        await api.get_node("web-1")
     await api.close()
 
 
