@@ -10,9 +10,10 @@ from libs.common import metrics
 from libs.common.kube_errors import FenceFailed, Forbidden, Invalid
 from libs.common.machine import AddressStatus, MachineFault
 from libs.common.node import Taint
-from libs.common.subjects import DEAD
+from libs.common.subjects import DEAD, ENRICHED_NODE, OBSERVED_NODE
 from libs.testbed.nats_server import NatsServer
 from services.labeler.plan import AS_IT_SHOULD_BE
+from services.labeler.service import LabelerService
 from tests.builders import NOW, UNINITIALIZED, a_node, some_facts
 from tests.bus_actors import eventually
 from tests.labeler_actors import Flow, InMemoryNodes, TurnedClock, labeler_running
@@ -241,6 +242,44 @@ async def test_an_older_word_that_is_delivered_last_is_not_followed(flow: Flow, 
     assert kube.node("web-1").spec.provider_id == "aws:///z/new"
 
 
+async def test_an_older_word_that_is_still_in_flight_is_not_followed_either(
+    flow: Flow, nats_server: NatsServer
+):
+    kube = InMemoryNodes(a_node())
+    async with labeler_running(nats_server.url, kube) as labeler:
+        await flow.enrich(a_node(), some_facts(platform="aws", provider_id="aws:///z/1", zone="old"))
+        older = await flow.bus.last(f"{ENRICHED_NODE}.web-1")
+        assert older is not None
+        await flow.until_decided("web-1", "initialized")
+        await flow.enrich(
+            kube.node("web-1"), some_facts(platform="aws", provider_id="aws:///z/1", zone="new")
+        )
+        await flow.until_decided("web-1", "updated")
+        place = await flow.observe(kube.node("web-1"))
+        await eventually(lambda: _heard(labeler, place), "the update is heard of")
+        await labeler._on_node_enriched(older)  # another replica's view of it would have been as old
+    assert kube.node("web-1").labels["topology.kubernetes.io/zone"] == "new"
+    assert len(kube.writes()) == 4
+
+
+async def test_a_node_that_somebody_else_initializes_between_our_two_writes_is_not_told_as_ours(
+    flow: Flow, nats_server: NatsServer
+):
+    kube = InMemoryNodes(a_node())
+
+    def somebody_initializes(resource: str) -> None:
+        node = kube.node("web-1")
+        kube.put(msgspec.structs.replace(node, spec=msgspec.structs.replace(node.spec, taints=())))
+
+    kube.before = somebody_initializes
+    async with labeler_running(nats_server.url, kube):
+        await flow.enrich(a_node(), some_facts())
+        await flow.until_decided("web-1", "updated")
+        await flow.until_handled()
+    assert kube.writes() == ["nodes/status", "nodes"]
+    assert kube.events == []
+
+
 async def test_word_of_another_incarnation_of_the_stream_is_dropped(flow: Flow, nats_server: NatsServer):
     kube = InMemoryNodes(a_node())
     async with labeler_running(nats_server.url, kube):
@@ -380,11 +419,12 @@ async def test_what_kubernetes_refuses_for_good_is_put_aside_with_the_reason(
 
 async def test_a_gone_node_is_forgotten_and_its_successor_is_told_anew(flow: Flow, nats_server: NatsServer):
     kube = InMemoryNodes(a_node())
-    async with labeler_running(nats_server.url, kube):
+    async with labeler_running(nats_server.url, kube) as labeler:
         await flow.enrich(a_node(), some_facts())
         await flow.until_decided("web-1", "initialized")
         kube.delete("web-1")
         await flow.gone(a_node())
+        await eventually(lambda: "web-1" not in labeler._told._nodes, "forgotten")
         await flow.enriched_gone(a_node())
         await flow.until_handled()
         kube.put(a_node(uid="uid-2"))
@@ -405,6 +445,11 @@ async def test_replicas_share_the_work_and_write_each_node_once(flow: Flow, nats
         for node in nodes:
             await flow.until_decided(node.name, "initialized")
     assert len(kube.writes()) == 3 * len(nodes)
+
+
+def _heard(labeler: LabelerService, place: int) -> bool:
+    heard = labeler._table.last(f"{OBSERVED_NODE}.web-1")
+    return heard is not None and heard.sequence == place
 
 
 async def _says(flow: Flow, reason: str) -> bool:

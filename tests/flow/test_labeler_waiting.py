@@ -14,6 +14,7 @@ from libs.common.kube_errors import Forbidden
 from libs.common.machine import MachineFault
 from libs.common.node import CONDITION_BLOCKED, Node
 from libs.testbed.nats_server import NatsServer
+from services.labeler.blocked import by_fault, condition
 from services.labeler.decisions import Decisions
 from services.labeler.node_api import NodeApi
 from services.labeler.plan import Global
@@ -33,7 +34,7 @@ from tests.builders import (
     some_facts,
 )
 from tests.labeler_actors import Flow, InMemoryNodes, TurnedClock
-from tests.unreachable import unreachable
+from tests.unreachable import FAULT, unreachable
 
 TIMEOUT = MachineFault(
     kind="timeout", step="PlatformMetadata", endpoint="cp:50000", message="no answer in 5 s"
@@ -255,15 +256,35 @@ async def test_two_replicas_write_a_node_once_and_tell_it_once(flow: Flow):
     assert kube.writes() == ["nodes/status", "events"]
 
 
+async def test_what_another_replica_has_written_while_we_wrote_is_not_said_again(flow: Flow):
+    nodes = some_nodes(2)
+    kube = InMemoryNodes(*nodes)
+    stage = Stage(flow, kube)
+    stage.hear(*(observed(node) for node in nodes), *(unreachable(node) for node in nodes))
+    await stage.watch.look()
+    stage.clock.turn(10.0)  # both are due
+
+    def another_replica_writes(resource: str) -> None:
+        kube.before = lambda resource: None
+        for node in nodes:
+            kube.put(a_node(node.name, uid=node.uid, conditions=(condition(by_fault(FAULT)),)))
+        stage.observe_again(*(node.name for node in nodes))
+
+    kube.before = another_replica_writes
+    await stage.second()
+    assert [event.about.name for event in kube.events] == [nodes[0].name]
+    assert len(kube.writes()) == 2
+
+
 # ---- outages
 
 
 async def test_an_outage_is_one_event_and_a_problem_and_every_node_still_says_why(flow: Flow):
-    nodes = some_nodes(120)
+    nodes = some_nodes(400)
     stage = Stage(flow, InMemoryNodes(*nodes))
     stage.hear(*(observed(node) for node in nodes), *(unreachable(node, fault=TIMEOUT) for node in nodes))
     most = 0
-    for _ in range(12):
+    for _ in range(15):
         before = len(stage.kube.writes())
         await stage.second()
         most = max(most, len(stage.kube.writes()) - before)
@@ -271,9 +292,9 @@ async def test_an_outage_is_one_event_and_a_problem_and_every_node_still_says_wh
     assert most <= WRITES_PER_PASS + 1
     [event] = stage.kube.events
     assert event.about.name == "n000"
-    assert "120 of 120 Nodes" in event.message
+    assert "400 of 400 Nodes" in event.message
     assert "no answer in 5 s" in event.message
-    assert stage.watch.problems() == ("outage: TalosTimeout: 120 of 120 Nodes that wait to be initialised",)
+    assert stage.watch.problems() == ("outage: TalosTimeout: 400 of 400 Nodes that wait to be initialised",)
 
 
 async def test_an_outage_that_ends_is_no_problem_any_more(flow: Flow):
