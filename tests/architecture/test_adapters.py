@@ -10,7 +10,6 @@ from tests.architecture.sources import imported_roots, sources
 ADAPTERS = {
     "nats": r"libs\.common\.nats_\w+",
     "nkeys": r"libs\.common\.nats_access",
-    "kubernetes_asyncio": r"libs\.common\.kube_\w+",
     "aiohttp": r"libs\.common\.(kube_\w+|health)|libs\.testbed\..+",  # health serves, the others are clients
     "grpclib": r"services\.metadata\.(talos_\w+|proto)",
     "betterproto2": r"services\.metadata\.(talos_\w+|proto)",

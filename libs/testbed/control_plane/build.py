@@ -184,10 +184,10 @@ def _environment() -> dict[str, str]:
 
 
 def main() -> None:
-    """Build every program and print where it is."""
+    """Build every program and print where it is; with --find-go, only say which Go would be used."""
     try:
         for program in (MACHINES, KUBE):
-            print(asyncio.run(built(program)))
+            print(find_go(program).path if "--find-go" in sys.argv else asyncio.run(built(program)))
     except BuildError as error:
         sys.exit(str(error))
 
