@@ -27,7 +27,8 @@ from libs.common.node import Node
 from libs.common.service import Parts
 from libs.common.subjects import ENRICHED_NODE
 from libs.common.wiring import DURABLES
-from services.metadata.service import MetadataService, TalosConnections
+from services.metadata.ask_machine import Talos
+from services.metadata.service import MetadataService
 from services.metadata.settings import MetadataSettings
 from services.metadata.talos_api import MachineUnavailable
 from tests.bus_actors import MAX_BYTES, doing, eventually
@@ -39,7 +40,7 @@ CALM = MetadataSettings(watches_opened_per_second=1000.0)  # nothing happens by 
 
 
 class ScriptedTalos:
-    """Fulfils `TalosConnections`: a machine per address, as the test says."""
+    """Fulfils `ask_machine.Talos`: a machine per address, as the test says."""
 
     def __init__(self) -> None:
         self.machines: dict[str, MachineFacts] = {}
@@ -194,7 +195,7 @@ class Stream:
 
 @asynccontextmanager
 async def metadata_running(
-    url: str, talos: TalosConnections | None, settings: MetadataSettings = CALM, *, seed: int = 1
+    url: str, talos: Talos | None, settings: MetadataSettings = CALM, *, seed: int = 1
 ) -> AsyncIterator[MetadataService]:
     """A metadata service on a bus of its own, as in a process of its own; None = ask as the settings say."""
     bus = await NatsBus.connect((url,), service="metadata", timing=QUICK)

@@ -3,13 +3,10 @@
 import asyncio
 import logging
 import random
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
-from contextlib import AbstractContextManager, asynccontextmanager
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final, Protocol
-
-import msgspec
 
 from libs.common.bus import BusError, Message
 from libs.common.delivery import TemporaryError
@@ -20,59 +17,13 @@ from libs.common.publisher import OrderedPublisher, Outcome
 from libs.common.telemetry import Span, SpanKind, log_fields, outgoing_headers, span
 from services.metadata import known as knowledge
 from services.metadata import looked, said
+from services.metadata.ask_machine import Slots, Talos, ask_in_turn
 from services.metadata.known import NEVER, Known
 from services.metadata.next_step import Done, Look, Say, Wait, next_step
 from services.metadata.resolve import recognize
 from services.metadata.schedule import Pace
-from services.metadata.talos_api import MachineUnavailable
 
 log = logging.getLogger(__name__)
-
-_LONGEST: Final = 500  # characters of an error in a fault
-
-
-class Talos(Protocol):
-    """Whom we ask: `talos_api.TalosApi`, or a scripted one."""
-
-    async def look(self, node_ip: str, *, deadline_seconds: float) -> MachineFacts:
-        """All facts of the machine at that address. Raises MachineUnavailable."""
-
-    def watch(self, node_ip: str, *, read_deadline_seconds: float) -> AsyncGenerator[object, None]:
-        """Yields when the machine is being watched, and then on each change. Raises MachineUnavailable."""
-
-
-class Slots:
-    """How many looks may begin at once. One that takes long gives its place back: a hanging machine holds
-    up nobody but itself.
-    """
-
-    def __init__(self, places: int, *, slow_seconds: float = 1.0) -> None:
-        self._places = asyncio.Semaphore(places)
-        self._slow_seconds = slow_seconds
-
-    @property
-    def all_taken(self) -> bool:
-        """Whether someone would have to wait."""
-        return self._places.locked()
-
-    @asynccontextmanager
-    async def one(self) -> AsyncIterator[None]:
-        """A place, for `slow_seconds` at most; what runs inside may take longer."""
-        await self._places.acquire()
-        returned = False
-
-        def give_back() -> None:
-            nonlocal returned
-            if not returned:
-                returned = True
-                self._places.release()
-
-        timer = asyncio.get_running_loop().call_later(self._slow_seconds, give_back)
-        try:
-            yield
-        finally:
-            timer.cancel()
-            give_back()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,7 +126,12 @@ class NodeReconciler:
         async with self._with.slots.one():
             began = self._with.monotonic()
             with self._span("look at machine", kind="client"):
-                found = await self._ask(addresses)
+                found = await ask_in_turn(
+                    self._with.talos,
+                    addresses,
+                    deadline_seconds=self._with.look_deadline_seconds,
+                    why_not=self._why_not,
+                )
         if self.known.addresses != addresses:
             return  # asked on behalf of an observation that no longer holds
         now, jitter = self._with.monotonic(), self._with.random.random()
@@ -197,28 +153,10 @@ class NodeReconciler:
         self._know(after)
         self._with.looked(self._name, after.fault, began)
 
-    async def _ask(self, addresses: tuple[str, ...]) -> MachineFacts | MachineFault:
-        """The first machine that answers and bears the Node; else the first answer, or why there was none."""
-        faults: list[MachineFault] = []
-        for address in addresses:
-            try:
-                facts = await self._with.talos.look(
-                    address, deadline_seconds=self._with.look_deadline_seconds
-                )
-            except MachineUnavailable as unavailable:
-                faults.append(unavailable.fault)
-                continue
-            except Exception as error:
-                # Answers are hostile input: what breaks our reading of one must not end the Node's only task.
-                log.exception("a look ended in a way nobody foresaw", extra={"address": address})
-                faults.append(_unforeseen(error))
-                continue
-            node = self.known.node
-            judged = recognize(node, facts, self._with.others()) if node else None
-            if not isinstance(judged, MachineFault) or (len(addresses) == 1):
-                return facts
-            faults.append(judged)
-        return _all_of(addresses, faults)
+    def _why_not(self, facts: MachineFacts) -> MachineFault | None:
+        node = self.known.node
+        judged = recognize(node, facts, self._with.others()) if node else None
+        return judged if isinstance(judged, MachineFault) else None
 
     async def _say(self, event: EnrichedNode) -> None:
         with self._span("say what the machine says", kind="producer"):
@@ -253,21 +191,6 @@ class NodeReconciler:
             links=(headers,) if self.known.answered and headers else (),
             attributes={"k8s.node.name": self._name},
         )
-
-
-def _all_of(addresses: tuple[str, ...], faults: list[MachineFault]) -> MachineFault:
-    """The first fault counts; what happened at the other address is told with it."""
-    first, *rest = faults
-    more = "".join(
-        f"; and at {address}: {fault.message}"
-        for address, fault in zip(addresses[1:], rest, strict=True)
-        if fault.message != first.message
-    )
-    return msgspec.structs.replace(first, message=first.message + more)
-
-
-def _unforeseen(error: Exception) -> MachineFault:
-    return MachineFault(kind="internal", step="look", message=f"{type(error).__name__}: {error}"[:_LONGEST])
 
 
 def _tell(before: Known, after: Known) -> None:

@@ -2,11 +2,7 @@
 
 import asyncio
 import logging
-import os
 from collections.abc import Iterable
-from datetime import datetime
-from pathlib import Path
-from typing import Final, Protocol
 
 from libs.common import metrics
 from libs.common.bus import Message
@@ -27,32 +23,15 @@ from libs.common.publisher import OrderedPublisher
 from libs.common.service import Parts
 from libs.common.subjects import ENRICHED_NODE, FLOW, OBSERVED_NODE, name_in
 from libs.common.wiring import METADATA, Wiring
-from services.metadata.credentials import CredentialStore
+from services.metadata.ask_machine import Slots, Talos, open_talos
 from services.metadata.known import first_seen
-from services.metadata.on_node_observed import NodeReconciler, Slots, Surroundings, Talos
+from services.metadata.on_node_observed import NodeReconciler, Surroundings
 from services.metadata.outage import Outage
 from services.metadata.schedule import Pace
 from services.metadata.settings import MetadataSettings
-from services.metadata.talos_api import TalosApi
-from services.metadata.talosconfig import file_candidates
 from services.metadata.watch_machines import MachineWatches, Told
 
 log = logging.getLogger(__name__)
-
-_HUNG_LOOKS_PER_SLOT: Final = 8  # a look gives its place back after a second and may hang on to its deadline
-
-
-class TalosConnections(Talos, Protocol):
-    """Talos with its connections: `talos_api.TalosApi`, or a scripted one."""
-
-    def problem(self) -> str:
-        """Why no machine can be asked, or soon not any more; "" if all is well."""
-
-    def certificate_expires_at(self) -> datetime | None:
-        """When our certificate expires; None without one."""
-
-    async def close(self) -> None:
-        """Close every connection."""
 
 
 class MetadataService:
@@ -60,12 +39,10 @@ class MetadataService:
 
     wiring: Wiring = METADATA
 
-    def __init__(
-        self, parts: Parts, settings: MetadataSettings, *, talos: TalosConnections | None = None
-    ) -> None:
+    def __init__(self, parts: Parts, settings: MetadataSettings, *, talos: Talos | None = None) -> None:
         self._parts = parts
         self._settings = settings
-        self._talos = talos or _talos_api(parts, settings)
+        self._talos = talos or open_talos(parts, settings)
         self._table = FlowTable(
             clock=parts.monotonic,
             on_message=self._hear,
@@ -249,20 +226,3 @@ class MetadataService:
 def _enriched(message: Message | None) -> EnrichedNode | None:
     event = message.event if message else None
     return event if isinstance(event, NodeEnriched | NodeUnreachable | EnrichedNodeGone) else None
-
-
-def _talos_api(parts: Parts, settings: MetadataSettings) -> TalosApi:
-    home = Path(os.path.expanduser("~"))  # noqa: PTH111 - Path.home() raises where there is none
-    paths = (settings.talosconfig,) if settings.talosconfig else file_candidates({}, home)
-    return TalosApi(
-        CredentialStore(paths, endpoints=settings.talos_endpoints),
-        clock=parts.now,
-        observe=_count_request,
-        concurrent_looks=settings.concurrent_looks * _HUNG_LOOKS_PER_SLOT,
-    )
-
-
-def _count_request(request: str, seconds: float, failed: bool) -> None:
-    metrics.TALOS_REQUEST_DURATION.labels(request).observe(seconds)
-    if failed:
-        metrics.TALOS_REQUEST_ERRORS.labels(request).inc()

@@ -16,7 +16,7 @@ SHELL = (
     r"services\.(\w+\.)?__main__",
     r"services\.\w+\.(service|settings|on_\w+|watch_\w+|\w+_api)",
     r"services\.watcher\.(leader|term|rounds|publish_nodes)",
-    r"services\.metadata\.(credentials|talos_(calls|channel|cluster|connection|session|watch))",
+    r"services\.metadata\.(ask_machine|credentials|talos_(calls|channel|cluster|connection|session|watch))",
     r"services\.labeler\.decisions",
 )
 WORLD = {

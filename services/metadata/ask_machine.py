@@ -1,0 +1,136 @@
+"""Asks the machine behind a Node, one address after the other; one that hangs holds up nobody but itself."""
+
+import asyncio
+import logging
+import os
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import Final, Protocol
+
+import msgspec
+
+from libs.common import metrics
+from libs.common.machine import MachineFacts, MachineFault
+from libs.common.service import Parts
+from services.metadata.credentials import CredentialStore
+from services.metadata.settings import MetadataSettings
+from services.metadata.talos_api import MachineUnavailable, TalosApi
+from services.metadata.talosconfig import file_candidates
+
+log = logging.getLogger(__name__)
+
+_LONGEST: Final = 500  # characters of an error in a fault
+_HUNG_LOOKS_PER_SLOT: Final = 8  # a look gives its place back after a second and may hang on to its deadline
+
+
+class Talos(Protocol):
+    """Whom we ask: `talos_api.TalosApi`, or a scripted one."""
+
+    async def look(self, node_ip: str, *, deadline_seconds: float) -> MachineFacts:
+        """All facts of the machine at that address. Raises MachineUnavailable."""
+
+    def watch(self, node_ip: str, *, read_deadline_seconds: float) -> AsyncGenerator[object, None]:
+        """Yields when the machine is being watched, and then on each change. Raises MachineUnavailable."""
+
+    def problem(self) -> str:
+        """Why no machine can be asked, or soon not any more; "" if all is well."""
+
+    def certificate_expires_at(self) -> datetime | None:
+        """When our certificate expires; None without one."""
+
+    async def close(self) -> None:
+        """Close every connection."""
+
+
+def open_talos(parts: Parts, settings: MetadataSettings) -> TalosApi:
+    """The Talos API as the settings say. Nothing is read or dialled before the first question."""
+    home = Path(os.path.expanduser("~"))  # noqa: PTH111 - Path.home() raises where there is none
+    paths = (settings.talosconfig,) if settings.talosconfig else file_candidates({}, home)
+    return TalosApi(
+        CredentialStore(paths, endpoints=settings.talos_endpoints),
+        clock=parts.now,
+        observe=_count_request,
+        concurrent_looks=settings.concurrent_looks * _HUNG_LOOKS_PER_SLOT,
+    )
+
+
+class Slots:
+    """How many looks may begin at once. One that takes long gives its place back, or machines that hang
+    would starve the healthy.
+    """
+
+    def __init__(self, places: int, *, slow_seconds: float = 1.0) -> None:
+        self._places = asyncio.Semaphore(places)
+        self._slow_seconds = slow_seconds
+
+    @property
+    def all_taken(self) -> bool:
+        """Whether someone would have to wait."""
+        return self._places.locked()
+
+    @asynccontextmanager
+    async def one(self) -> AsyncIterator[None]:
+        """A place, for `slow_seconds` at most; what runs inside may take longer."""
+        await self._places.acquire()
+        returned = False
+
+        def give_back() -> None:
+            nonlocal returned
+            if not returned:
+                returned = True
+                self._places.release()
+
+        timer = asyncio.get_running_loop().call_later(self._slow_seconds, give_back)
+        try:
+            yield
+        finally:
+            timer.cancel()
+            give_back()
+
+
+async def ask_in_turn(
+    talos: Talos,
+    addresses: tuple[str, ...],
+    *,
+    deadline_seconds: float,
+    why_not: Callable[[MachineFacts], MachineFault | None],
+) -> MachineFacts | MachineFault:
+    """The facts of the first machine that answers and has nothing against it; else the first fault, which
+    tells of the others too. Each address has the deadline for itself.
+    """
+    faults: list[MachineFault] = []
+    for address in addresses:
+        try:
+            facts = await talos.look(address, deadline_seconds=deadline_seconds)
+        except MachineUnavailable as unavailable:
+            faults.append(unavailable.fault)
+            continue
+        except Exception as error:
+            # Answers are hostile input: what breaks our reading of one must not end the Node's only task.
+            log.exception("a look ended in a way nobody foresaw", extra={"address": address})
+            text = f"{type(error).__name__}: {error}"[:_LONGEST]
+            faults.append(MachineFault(kind="internal", step="look", message=text))
+            continue
+        fault = why_not(facts)
+        if fault is None:
+            return facts
+        faults.append(fault)
+    return _all_of(addresses, faults)
+
+
+def _all_of(addresses: tuple[str, ...], faults: list[MachineFault]) -> MachineFault:
+    first, *rest = faults
+    more = "".join(
+        f"; and at {address}: {fault.message}"
+        for address, fault in zip(addresses[1:], rest, strict=True)
+        if fault.message != first.message
+    )
+    return msgspec.structs.replace(first, message=first.message + more)
+
+
+def _count_request(request: str, seconds: float, failed: bool) -> None:
+    metrics.TALOS_REQUEST_DURATION.labels(request).observe(seconds)
+    if failed:
+        metrics.TALOS_REQUEST_ERRORS.labels(request).inc()
