@@ -9,7 +9,7 @@ import pytest
 from libs.common import telemetry
 from libs.common.bus import BusError
 from libs.common.events import EnrichedNodeGone, NodeEnriched, NodeUnreachable
-from libs.common.machine import AddressStatus, metadata_incomplete
+from libs.common.machine import AddressStatus, MachineFacts, metadata_incomplete
 from libs.common.publisher import OrderedPublisher, Outcome
 from libs.common.subjects import ENRICHED_NODE
 from libs.testbed.nats_server import NatsServer
@@ -476,3 +476,55 @@ async def test_a_talos_that_cannot_be_asked_makes_us_not_ready_with_the_reason(n
         )
         talos.trouble = ""
         assert service.problems() == ()
+
+
+async def test_a_machine_that_says_too_much_is_told_as_such(nats_server, stream, talos):
+    talos.put(some_facts(tags={f"tag-{i}": "x" * 1000 for i in range(300)}))
+    async with metadata_running(nats_server.url, talos):
+        await stream.observe(a_node())
+        event = await stream.once("web-1", NodeUnreachable)
+        assert (event.fault.kind, event.fault.step) == ("invalid", "facts")
+        assert event.last_known is None
+        talos.put(some_facts())
+        await stream.once("web-1", NodeEnriched)
+
+
+async def test_a_look_that_breaks_us_is_told_and_the_node_is_not_lost(nats_server, stream, talos):
+    class Defective(ScriptedTalos):
+        async def look(self, node_ip: str, *, deadline_seconds: float) -> MachineFacts:
+            if not self.trouble:
+                return await super().look(node_ip, deadline_seconds=deadline_seconds)
+            raise ZeroDivisionError(self.trouble)
+
+    broken = Defective()
+    broken.put(some_facts())
+    broken.trouble = "nobody foresaw this"
+    async with metadata_running(nats_server.url, broken):
+        await stream.observe(a_node())
+        event = await stream.once("web-1", NodeUnreachable)
+        assert (event.fault.kind, event.fault.message) == (
+            "internal",
+            "ZeroDivisionError: nobody foresaw this",
+        )
+        broken.trouble = ""
+        await stream.once("web-1", NodeEnriched)
+
+
+async def test_a_nats_that_is_down_at_the_start_is_waited_for(nats_server, stream, talos):
+    await stream.observe(a_node())
+    await nats_server.kill()
+    async with metadata_running(nats_server.url, talos) as service:
+        assert any("not followed" in problem for problem in service.problems())
+        await nats_server.restart()
+        await eventually(lambda: talos.looks == ["10.0.0.5"])
+        await stream.once("web-1", NodeEnriched)
+
+
+async def test_without_a_stream_it_waits_for_the_watcher_to_make_one(nats_server, talos):
+    async with metadata_running(nats_server.url, talos) as service:
+        await eventually(lambda: any("not followed" in problem for problem in service.problems()))
+        async with Stream.provisioned(nats_server.url) as stream:
+            await stream.observe(a_node())
+            await stream.once("web-1", NodeEnriched)
+            await stream.snapshot()
+            await eventually(lambda: service.problems() == ())
