@@ -23,7 +23,7 @@ from libs.common.kube_config import load_kube_config
 from libs.common.kube_reflector import Changed, Happening, Reflector
 from libs.common.node import Node
 from libs.testbed.kubelets import Kubelet
-from libs.testbed.machines import Machine
+from libs.testbed.machines import Call, Machine
 
 _PATIENCE_SECONDS = 300
 
@@ -131,8 +131,8 @@ async def join(parts: Parts, machines: list[Machine], untainted: Untainted) -> d
     return took | ({"": joined} if len(machines) > 1 else {})
 
 
-async def calls_by_kind(parts: Parts) -> Counter[object]:
-    calls: Counter[object] = Counter()
+async def calls_by_kind(parts: Parts) -> Counter[Call]:
+    calls: Counter[Call] = Counter()
     for call, count in (await parts.machines.calls()).items():
         calls[call._replace(node="")] += count
     return calls
@@ -142,7 +142,8 @@ def requests_per_node(parts: Parts, mark: int, nodes: int) -> dict[str, float]:
     counts: Counter[str] = Counter()
     for request, count in parts.control_plane.audit_counts(mark).items():
         if request.user.startswith("talos-ccm"):
-            counts[f"{request.verb} {request.resource}"] += count
+            refused = "" if request.succeeded else " (refused)"
+            counts[f"{request.verb} {request.resource}{refused}"] += count
     return per_node(counts, nodes)
 
 

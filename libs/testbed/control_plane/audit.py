@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from http import HTTPStatus
 from typing import NamedTuple
 
 import msgspec
@@ -16,6 +17,7 @@ class Request(NamedTuple):
     user: str
     verb: str
     resource: str  # with its subresource: "nodes/status"; for other URLs the path
+    succeeded: bool = True  # False from status 400 on, such as a patch whose fence failed
 
 
 class _User(msgspec.Struct):
@@ -27,6 +29,10 @@ class _Object(msgspec.Struct):
     subresource: str = ""
 
 
+class _Status(msgspec.Struct, frozen=True):
+    code: int = 200
+
+
 class _Entry(msgspec.Struct, rename="camel"):
     stage: str
     verb: str
@@ -34,6 +40,7 @@ class _Entry(msgspec.Struct, rename="camel"):
     request_uri: str = field(name="requestURI", default="")
     impersonated_user: _User | None = None
     object_ref: _Object | None = None
+    response_status: _Status = _Status()
 
 
 _ENTRY = msgspec.json.Decoder(_Entry)
@@ -54,7 +61,8 @@ def count(log: Iterable[bytes]) -> Counter[Request]:
 def _request(entry: _Entry) -> Request:
     user = (entry.impersonated_user or entry.user).username
     target = entry.object_ref
+    succeeded = entry.response_status.code < HTTPStatus.BAD_REQUEST
     if target is None or not target.resource:
-        return Request(user, entry.verb, entry.request_uri.partition("?")[0])
+        return Request(user, entry.verb, entry.request_uri.partition("?")[0], succeeded)
     resource = f"{target.resource}/{target.subresource}" if target.subresource else target.resource
-    return Request(user, entry.verb, resource)
+    return Request(user, entry.verb, resource, succeeded)
