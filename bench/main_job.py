@@ -18,9 +18,9 @@ import msgspec
 from cli.demo.cast import cast
 from cli.demo.journeys import percentile
 from cli.demo.parts import Parts, running
-from libs.common.kube_api import NODES, KubeApi
-from libs.common.kube_config import load_kube_config
-from libs.common.kube_reflector import Changed, Happening, Reflector
+from libs.common.kube_api.api import NODES, KubeApi
+from libs.common.kube_api.config import load_kube_config
+from libs.common.kube_api.reflector import Changed, Happening, Reflector
 from libs.common.node import Node
 from libs.testbed.kubelets import Kubelet
 from libs.testbed.machines import Call, Machine

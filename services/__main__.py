@@ -2,8 +2,8 @@
 
 import sys
 
-from libs.common.process import run_process
-from libs.common.service import Run
+from libs.common.process.run import run_process
+from libs.common.process.service import Run
 from libs.common.wiring import LABELER, METADATA, WATCHER
 from services.labeler.service import LabelerService
 from services.labeler.settings import LabelerSettings

@@ -19,14 +19,14 @@ from libs.common.events import (
     ObservedOrder,
     SnapshotComplete,
 )
-from libs.common.kube_errors import FenceFailed, KubeError, NotFound
-from libs.common.kube_events import ObjectEvent, event_name
+from libs.common.kube_api.errors import FenceFailed, KubeError, NotFound
+from libs.common.kube_api.events import ObjectEvent, event_name
 from libs.common.machine import MachineFacts, MachineFault
-from libs.common.nats_bus import NatsBus
-from libs.common.nats_jetstream import consumer_info
-from libs.common.nats_link import Timing
+from libs.common.nats_bus.bus import NatsBus
+from libs.common.nats_bus.jetstream import consumer_info
+from libs.common.nats_bus.link import Timing
 from libs.common.node import Node
-from libs.common.service import Parts
+from libs.common.process.service import Parts
 from libs.common.subjects import DECIDED, ENRICHED_NODE
 from libs.common.wiring import DURABLES
 from services.labeler.service import LabelerService

@@ -21,16 +21,16 @@ from libs.common.events import (
     SnapshotComplete,
 )
 from libs.common.machine import FaultKind, MachineFacts, MachineFault
-from libs.common.nats_bus import NatsBus
-from libs.common.nats_link import Timing
+from libs.common.nats_bus.bus import NatsBus
+from libs.common.nats_bus.link import Timing
 from libs.common.node import Node
-from libs.common.service import Parts
+from libs.common.process.service import Parts
 from libs.common.subjects import ENRICHED_NODE
 from libs.common.wiring import DURABLES
 from services.metadata.ask_machine import Talos
 from services.metadata.service import MetadataService
 from services.metadata.settings import MetadataSettings
-from services.metadata.talos_api import MachineUnavailable
+from services.metadata.talos_api.api import MachineUnavailable
 from tests.bus_actors import MAX_BYTES, doing, eventually
 
 Said = TypeVar("Said", NodeEnriched, NodeUnreachable, EnrichedNodeGone)

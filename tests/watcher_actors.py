@@ -12,11 +12,11 @@ import msgspec
 
 from libs.common.bus import Bus
 from libs.common.events import Event, Leading, NodeGone, NodeObserved, SnapshotComplete
-from libs.common.kube_api import KubeApi
-from libs.common.kube_objects import UnreadableObject
-from libs.common.kube_reflector import Bookmark, Changed, Deleted, Happening, Listed
+from libs.common.kube_api.api import KubeApi
+from libs.common.kube_api.objects import UnreadableObject
+from libs.common.kube_api.reflector import Bookmark, Changed, Deleted, Happening, Listed
 from libs.common.node import Node
-from libs.common.service import Parts
+from libs.common.process.service import Parts
 from libs.common.subjects import FLOW, OBSERVED_NODE
 from services.watcher.leader import Candidacy
 from services.watcher.service import WatcherService

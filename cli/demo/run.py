@@ -19,11 +19,11 @@ from cli.demo.cast import cast, readable
 from cli.demo.journeys import Journeys
 from cli.demo.parts import Parts, running
 from libs.common.bus import Message, Opened
-from libs.common.kube_api import NODES, KubeApi
-from libs.common.kube_config import load_kube_config
-from libs.common.kube_objects import UnreadableObject
-from libs.common.kube_reflector import Changed, Happening, Listed, Reflector
-from libs.common.nats_bus import NatsBus
+from libs.common.kube_api.api import NODES, KubeApi
+from libs.common.kube_api.config import load_kube_config
+from libs.common.kube_api.objects import UnreadableObject
+from libs.common.kube_api.reflector import Changed, Happening, Listed, Reflector
+from libs.common.nats_bus.bus import NatsBus
 from libs.common.node import Node
 from libs.common.subjects import ROOT
 from libs.testbed.kubelet_node import first_node

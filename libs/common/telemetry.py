@@ -56,7 +56,9 @@ _tracing: "Tracing | None" = None
 def setup_tracing(service: str, endpoint: str | None) -> None:
     """Export spans to that OTLP/HTTP endpoint (`http://host:4318`) from now on; None or "" = off."""
     global _tracing  # noqa: PLW0603 - one exporter per process, set once at its start
-    _tracing = None
+    if _tracing is not None:
+        _tracing.close()
+        _tracing = None
     if endpoint:
         from libs.common.tracing import Tracing  # noqa: PLC0415 - 12 MB and 200 ms, which most need not pay
 

@@ -51,12 +51,12 @@ class Tracing:
 
     def __init__(self, service: str, endpoint: str) -> None:
         """`endpoint` with or without /v1/traces; `service` stands where the context names none."""
-        exporter = OTLPSpanExporter(
+        self._exporter = OTLPSpanExporter(
             endpoint=endpoint if endpoint.endswith("/v1/traces") else endpoint.rstrip("/") + "/v1/traces",
             timeout=_EXPORT_TIMEOUT_SECONDS,
         )
         self._processor = BatchSpanProcessor(
-            exporter,
+            self._exporter,
             max_queue_size=_QUEUE_SPANS,
             max_export_batch_size=_BATCH_SPANS,
             schedule_delay_millis=_EXPORT_EVERY_MILLISECONDS,
@@ -122,6 +122,11 @@ class Tracing:
             await asyncio.wait_for(done.wait(), deadline_seconds)
         except TimeoutError:
             log.warning("the last spans could not be exported in time", extra={"seconds": deadline_seconds})
+
+    def close(self) -> None:
+        """Stop exporting at once and wait for nobody: it may be the collector that hangs."""
+        self._exporter.shutdown()  # type: ignore[no-untyped-call]  # ends its retries
+        threading.Thread(target=self._processor.shutdown, name="span-end", daemon=True).start()
 
     def _tracer(self) -> Tracer:
         service = str(context_field("service") or self._service)

@@ -2,7 +2,7 @@
 
 import sys
 
-from libs.common.process import run_process
+from libs.common.process.run import run_process
 from services.labeler.service import LABELER_RUN
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from typing import Any, Final, Protocol
 
 from libs.common import metrics
 from libs.common.delivery import PermanentError, TemporaryError
-from libs.common.kube_events import ObjectEvent, about_node
+from libs.common.kube_api.events import ObjectEvent, about_node
 from libs.common.node import CONDITION_BLOCKED, Node
 from libs.common.patch import node_patch, status_patch
 from services.labeler.blocked import Blocked, condition

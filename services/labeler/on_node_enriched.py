@@ -8,7 +8,7 @@ from libs.common.bus import Bus, BusError, Message
 from libs.common.delivery import PermanentError, TemporaryError
 from libs.common.events import EnrichedNodeGone, NodeEnriched, NodeUnreachable
 from libs.common.flow_table import FlowTable
-from libs.common.kube_errors import FenceFailed, KubeError, NotFound
+from libs.common.kube_api.errors import FenceFailed, KubeError, NotFound
 from libs.common.node import Node
 from libs.common.subjects import OBSERVED_NODE
 from services.labeler.decisions import Decisions

@@ -7,7 +7,7 @@ from libs.common.bus import Message
 from libs.common.events import Leading, NodeGone
 from libs.common.flow_table import FlowTable
 from libs.common.handling import Handling
-from libs.common.service import Parts, Run
+from libs.common.process.service import Parts, Run
 from libs.common.subjects import FLOW
 from libs.common.wiring import LABELER
 from services.labeler.decisions import Decisions

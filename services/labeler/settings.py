@@ -4,7 +4,7 @@ from typing import Annotated
 
 import msgspec
 
-from libs.common.flags import CLUSTER_NAME, NODES, OBSERVE_ONLY, PREFER_IPV6, RENEW_DEADLINE, Flag
+from libs.common.settings.flags import CLUSTER_NAME, NODES, OBSERVE_ONLY, PREFER_IPV6, RENEW_DEADLINE, Flag
 from services.labeler.labels import is_label_value
 from services.labeler.plan import Global
 

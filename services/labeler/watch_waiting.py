@@ -17,7 +17,7 @@ from libs.common.bus import Unreadable
 from libs.common.delivery import PermanentError, TemporaryError
 from libs.common.events import Event, NodeObserved
 from libs.common.flow_table import FlowTable
-from libs.common.kube_errors import FenceFailed, NotFound
+from libs.common.kube_api.errors import FenceFailed, NotFound
 from libs.common.node import Node
 from libs.common.subjects import ENRICHED_NODE, OBSERVED_NODE
 from services.labeler.blocked import Blocked, says_so_already

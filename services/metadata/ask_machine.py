@@ -13,11 +13,11 @@ import msgspec
 
 from libs.common import metrics
 from libs.common.machine import MachineFacts, MachineFault
-from libs.common.service import Parts
-from services.metadata.credentials import CredentialStore
+from libs.common.process.service import Parts
 from services.metadata.settings import MetadataSettings
-from services.metadata.talos_api import MachineUnavailable, TalosApi
-from services.metadata.talosconfig import file_candidates
+from services.metadata.talos_api.api import MachineUnavailable, TalosApi
+from services.metadata.talos_api.credentials import CredentialStore
+from services.metadata.talos_api.talosconfig import file_candidates
 
 log = logging.getLogger(__name__)
 

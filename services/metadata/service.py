@@ -19,8 +19,8 @@ from libs.common.events import (
 from libs.common.flow_table import FlowTable
 from libs.common.machine import MachineFault
 from libs.common.node import Node
+from libs.common.process.service import Parts
 from libs.common.publisher import OrderedPublisher
-from libs.common.service import Parts
 from libs.common.subjects import ENRICHED_NODE, FLOW, OBSERVED_NODE, name_in
 from libs.common.wiring import METADATA, Wiring
 from services.metadata.ask_machine import Slots, Talos, open_talos

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import msgspec
 
-from libs.common.flags import (
+from libs.common.settings.flags import (
     NODE_STATUS_UPDATE_FREQUENCY,
     PREFER_IPV6,
     TALOS,

@@ -12,7 +12,7 @@ from typing import Final
 from libs.common import metrics
 from libs.common.delivery import backoff_seconds
 from services.metadata.ask_machine import Slots, Talos
-from services.metadata.talos_api import MachineUnavailable
+from services.metadata.talos_api.api import MachineUnavailable
 
 log = logging.getLogger(__name__)
 

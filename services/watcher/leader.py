@@ -7,9 +7,9 @@ from typing import Final, Protocol
 
 from libs.common import metrics
 from libs.common.delivery import TemporaryError
-from libs.common.kube_errors import KubeError
-from libs.common.kube_lock import Held, NotHeld
-from libs.common.service import ServiceEnded
+from libs.common.kube_api.errors import KubeError
+from libs.common.kube_api.lock import Held, NotHeld
+from libs.common.process.service import ServiceEnded
 from services.watcher.held import HeldFlow
 from services.watcher.settings import RETRY_JITTER
 

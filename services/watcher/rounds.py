@@ -10,8 +10,8 @@ import msgspec
 from libs.common import metrics
 from libs.common.bus import BusError
 from libs.common.delivery import TemporaryError, backoff_seconds
+from libs.common.process.service import Parts
 from libs.common.publisher import OrderedPublisher, Outcome
-from libs.common.service import Parts
 from libs.common.subjects import SNAPSHOT
 from libs.common.wiring import DURABLES
 from services.watcher.cluster import Cluster

@@ -5,13 +5,13 @@ import logging
 from collections.abc import Callable
 from typing import NoReturn
 
-from libs.common.kube_api import NODES, KubeApi
-from libs.common.kube_lock import LeaseLock
-from libs.common.kube_objects import UnreadableObject
-from libs.common.kube_reflector import Reflector
+from libs.common.kube_api.api import NODES, KubeApi
+from libs.common.kube_api.lock import LeaseLock
+from libs.common.kube_api.objects import UnreadableObject
+from libs.common.kube_api.reflector import Reflector
 from libs.common.node import Node
+from libs.common.process.service import Parts, Run
 from libs.common.publisher import OrderedPublisher
-from libs.common.service import Parts, Run
 from libs.common.subjects import FLOW
 from libs.common.wiring import WATCHER
 from services.watcher.held import HeldFlow

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import msgspec
 
-from libs.common.flags import (
+from libs.common.settings.flags import (
     LEADER_ELECT,
     LEASE_DURATION,
     LEASE_NAME,

@@ -7,8 +7,8 @@ from typing import Final, NoReturn
 
 from libs.common.bus import BusError, NoStream
 from libs.common.delivery import TemporaryError
+from libs.common.process.service import Parts
 from libs.common.publisher import OrderedPublisher
-from libs.common.service import Parts
 from services.watcher.cluster import Cluster
 from services.watcher.held import HeldFlow
 from services.watcher.leader import Candidacy

@@ -8,11 +8,11 @@ from tests.architecture.sources import imported_roots, sources
 
 # library -> the modules that may import it (regular expression over the dotted name)
 ADAPTERS = {
-    "nats": r"libs\.common\.nats_\w+",
-    "nkeys": r"libs\.common\.nats_access",
-    "aiohttp": r"libs\.common\.(kube_\w+|health)|libs\.testbed\..+",  # health serves, the others are clients
-    "grpclib": r"services\.metadata\.(talos_\w+|proto)",
-    "betterproto2": r"services\.metadata\.(talos_\w+|proto)",
+    "nats": r"libs\.common\.nats_bus\.\w+",
+    "nkeys": r"libs\.common\.nats_bus\.access",
+    "aiohttp": r"libs\.common\.(kube_api\.\w+|process\.health)|libs\.testbed\..+",  # health serves
+    "grpclib": r"services\.metadata\.talos_api\..+",
+    "betterproto2": r"services\.metadata\.talos_api\..+",
     "opentelemetry": r"libs\.common\.(telemetry|tracing)",
     "prometheus_client": r"libs\.common\.metrics",
     "click": r"cli\..+",

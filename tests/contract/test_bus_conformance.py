@@ -11,7 +11,7 @@ import pytest
 from libs.common.bus import Bus, BusError, Message, NoStream, WrongLastSequence
 from libs.common.delivery import Ack, Nak, PutAside, Verdict
 from libs.common.events import MAX_EVENT_BYTES, DeadLetter, EventError
-from libs.common.nats_bus import NatsBus
+from libs.common.nats_bus.bus import NatsBus
 from libs.common.subjects import ALL, ENRICHED_NODE, FLOW, SNAPSHOT
 from libs.testbed.nats_server import NatsServer
 from tests.builders import a_snapshot

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from libs.common.kube_api import KubeApi
-from libs.common.kube_config import load_kube_config
-from libs.common.kube_errors import NotFound
-from libs.common.kube_lock import Held, LeaseLock, NotHeld
+from libs.common.kube_api.api import KubeApi
+from libs.common.kube_api.config import load_kube_config
+from libs.common.kube_api.errors import NotFound
+from libs.common.kube_api.lock import Held, LeaseLock, NotHeld
 from libs.testbed.control_plane.cluster import ControlPlane
 from libs.testbed.kubelets import Kubelets
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from libs.common.kube_api import KubeApi
-from libs.common.kube_config import load_kube_config
-from libs.common.kube_errors import FenceFailed, Forbidden, Invalid, KubeError, NotFound
-from libs.common.kube_events import ObjectEvent, about_node
+from libs.common.kube_api.api import KubeApi
+from libs.common.kube_api.config import load_kube_config
+from libs.common.kube_api.errors import FenceFailed, Forbidden, Invalid, KubeError, NotFound
+from libs.common.kube_api.events import ObjectEvent, about_node
 from libs.common.node import Node, NodeAddress, NodeCondition, Taint
 from libs.common.patch import NodeChanges, node_patch, status_patch
 from libs.testbed.control_plane.cluster import ControlPlane

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from services.metadata.machine_events import WatchErrored, count_changes
-from services.metadata.machine_reading import (
+from services.metadata.talos_api.machine_events import WatchErrored, count_changes
+from services.metadata.talos_api.machine_reading import (
     Unreadable,
     read_addresses,
     read_cluster_name,

@@ -5,9 +5,9 @@ import re
 import pytest
 
 from libs.common.machine import AddressStatus, PlatformMetadata
-from services.metadata.machine_reading import read_addresses, read_platform
-from services.metadata.proto.generated.common import NetIp
-from services.metadata.proto.generated.cosi.resource import (
+from services.metadata.talos_api.machine_reading import read_addresses, read_platform
+from services.metadata.talos_api.proto.generated.common import NetIp
+from services.metadata.talos_api.proto.generated.cosi.resource import (
     GetResponse,
     ListResponse,
     Metadata,
@@ -16,7 +16,7 @@ from services.metadata.proto.generated.cosi.resource import (
     WatchOptions,
     WatchRequest,
 )
-from services.metadata.talos_resources import (
+from services.metadata.talos_api.resources import (
     ADDRESSES,
     CLUSTER_INFO,
     CONTROLLER_MANAGER,

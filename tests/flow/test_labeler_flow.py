@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from libs.common import metrics
-from libs.common.kube_errors import FenceFailed, Forbidden, Invalid
+from libs.common.kube_api.errors import FenceFailed, Forbidden, Invalid
 from libs.common.machine import AddressStatus, MachineFault
 from libs.common.node import Taint
 from libs.common.subjects import DEAD, ENRICHED_NODE, OBSERVED_NODE

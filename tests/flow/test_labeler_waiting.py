@@ -10,7 +10,7 @@ from libs.common import metrics
 from libs.common.bus import Opened
 from libs.common.events import Decided, Event
 from libs.common.flow_table import FlowTable
-from libs.common.kube_errors import Forbidden
+from libs.common.kube_api.errors import Forbidden
 from libs.common.machine import MachineFault
 from libs.common.node import CONDITION_BLOCKED, Node
 from libs.testbed.nats_server import NatsServer

@@ -10,7 +10,7 @@ from nats.js.errors import NotFoundError
 
 from libs.common.bus import Bus
 from libs.common.events import NodeGone, NodeObserved
-from libs.common.nats_bus import NatsBus
+from libs.common.nats_bus.bus import NatsBus
 from libs.common.node import NodeCondition
 from libs.common.subjects import LEADING, OBSERVED_NODE, SNAPSHOT, STREAM
 from libs.common.wiring import DURABLES

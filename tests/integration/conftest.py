@@ -8,8 +8,8 @@ import pytest
 from nats.aio.msg import Msg
 from nats.js import JetStreamContext
 
-from libs.common.nats_bus import NatsBus
-from libs.common.nats_link import Timing
+from libs.common.nats_bus.bus import NatsBus
+from libs.common.nats_bus.link import Timing
 from libs.testbed.nats_server import NatsServer
 from tests.bus_actors import MAX_BYTES, NODES
 

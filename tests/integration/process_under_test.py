@@ -6,10 +6,10 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from libs.common.flags import Flag
-from libs.common.process import run_process
-from libs.common.service import Parts, Run, ServiceEnded
-from libs.common.settings import SettingsError
+from libs.common.process.run import run_process
+from libs.common.process.service import Parts, Run, ServiceEnded
+from libs.common.settings.flags import Flag
+from libs.common.settings.reading import SettingsError
 from libs.common.wiring import LABELER, METADATA, Wiring
 
 

@@ -12,7 +12,7 @@ from h2.events import ConnectionTerminated, DataReceived, RequestReceived, Strea
 from h2.exceptions import ProtocolError
 
 from libs.testbed.talos_pki import TalosPki
-from services.metadata.proto.generated.cosi.resource import (
+from services.metadata.talos_api.proto.generated.cosi.resource import (
     GetRequest,
     GetResponse,
     Metadata,

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from libs.common.kube_api import KubeApi
-from libs.common.kube_errors import Forbidden, Unreachable
-from libs.common.kube_lock import Held, LeaseLock, NotHeld
+from libs.common.kube_api.api import KubeApi
+from libs.common.kube_api.errors import Forbidden, Unreachable
+from libs.common.kube_api.lock import Held, LeaseLock, NotHeld
 from tests.bus_actors import eventually
 from tests.kube_loopback import Loopback, api_of, refusal
 

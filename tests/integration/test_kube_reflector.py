@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from libs.common.kube_api import NODES, KubeApi
-from libs.common.kube_config import load_kube_config
-from libs.common.kube_objects import UnreadableObject
-from libs.common.kube_reflector import Bookmark, Changed, Deleted, Happening, Listed, Reflector
-from libs.common.kube_transport import Request
+from libs.common.kube_api.api import NODES, KubeApi
+from libs.common.kube_api.config import load_kube_config
+from libs.common.kube_api.objects import UnreadableObject
+from libs.common.kube_api.reflector import Bookmark, Changed, Deleted, Happening, Listed, Reflector
+from libs.common.kube_api.transport import Request
 from libs.common.node import Node
 from libs.testbed.control_plane.cluster import ControlPlane
 from libs.testbed.kubelets import Kubelet, Kubelets

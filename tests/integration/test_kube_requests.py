@@ -13,10 +13,10 @@ import msgspec
 import pytest
 from aiohttp import web
 
-from libs.common.kube_api import KubeApi
-from libs.common.kube_config import KubeConfigError, load_kube_config
-from libs.common.kube_credentials import CHECK_SECONDS, Credentials
-from libs.common.kube_errors import (
+from libs.common.kube_api.api import KubeApi
+from libs.common.kube_api.config import KubeConfigError, load_kube_config
+from libs.common.kube_api.credentials import CHECK_SECONDS, Credentials
+from libs.common.kube_api.errors import (
     Forbidden,
     Invalid,
     KubeError,
@@ -26,7 +26,7 @@ from libs.common.kube_errors import (
     Unauthorized,
     Unreachable,
 )
-from libs.common.kube_events import ObjectEvent, about_node
+from libs.common.kube_api.events import ObjectEvent, about_node
 from libs.testbed.children import free_port
 from libs.testbed.control_plane.cluster import ControlPlane
 from libs.testbed.kubelets import Kubelets

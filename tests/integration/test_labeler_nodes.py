@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from libs.common.kube_api import KubeApi
-from libs.common.kube_config import load_kube_config
+from libs.common.kube_api.api import KubeApi
+from libs.common.kube_api.config import load_kube_config
 from libs.common.machine import MachineFacts, MachineFault
 from libs.common.node import CONDITION_BLOCKED, TAINT_UNINITIALIZED, Node
 from libs.common.wiring import LABELER

@@ -8,7 +8,7 @@ import pytest
 
 from libs.common.bus import BusError, Hooks
 from libs.common.delivery import PutAside
-from libs.common.nats_bus import NatsBus
+from libs.common.nats_bus.bus import NatsBus
 from libs.common.subjects import DEAD, ENRICHED_NODE, FLOW
 from libs.testbed.nats_server import NatsServer
 from libs.testbed.pki import Authority

@@ -9,7 +9,7 @@ import pytest
 from libs.common.bus import Message, Unreadable
 from libs.common.delivery import Ack, Nak, PutAside, Verdict
 from libs.common.events import DeadLetter
-from libs.common.nats_bus import NatsBus
+from libs.common.nats_bus.bus import NatsBus
 from libs.common.subjects import DEAD, ENRICHED_NODE, STREAM
 from libs.testbed.nats_server import NatsServer
 from tests.bus_actors import MAX_BYTES, NODES, Worker, a_word, eventually

@@ -4,7 +4,7 @@ import asyncio
 import time
 
 from libs.common.bus import Opened
-from libs.common.nats_bus import NatsBus
+from libs.common.nats_bus.bus import NatsBus
 from libs.common.subjects import ENRICHED_NODE, FLOW, STREAM
 from libs.testbed.nats_server import NatsServer
 from tests.bus_actors import MAX_BYTES, NODES, Recorder, a_word, doing, eventually

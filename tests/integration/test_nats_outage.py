@@ -9,7 +9,7 @@ import pytest
 
 from libs.common.bus import BusError, Hooks
 from libs.common.delivery import Ack
-from libs.common.nats_bus import NatsBus
+from libs.common.nats_bus.bus import NatsBus
 from libs.common.subjects import FLOW
 from libs.testbed.nats_server import NatsServer
 from tests.bus_actors import MAX_BYTES, NODES, Recorder, Worker, a_word, doing, eventually

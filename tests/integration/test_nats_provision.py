@@ -7,8 +7,8 @@ import pytest
 from nats.js.api import ConsumerConfig, DeliverPolicy, StorageType, StreamConfig
 
 from libs.common.bus import BusError, StreamFull
-from libs.common.nats_bus import NatsBus
-from libs.common.nats_provision import durable_config, stream_config
+from libs.common.nats_bus.bus import NatsBus
+from libs.common.nats_bus.provision import durable_config, stream_config
 from libs.common.subjects import ALL, STREAM
 from libs.common.wiring import DURABLES
 from libs.testbed.nats_server import NatsServer

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from libs.common.bus import BusError, WrongLastSequence
-from libs.common.nats_bus import NatsBus
+from libs.common.nats_bus.bus import NatsBus
 from libs.common.publisher import OrderedPublisher, Outcome
 from libs.common.subjects import ALL, ENRICHED_NODE, LEADING, STREAM
 from libs.testbed.nats_server import NatsServer

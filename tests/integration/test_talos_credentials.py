@@ -12,8 +12,8 @@ import pytest
 from libs.common.machine import MachineFault
 from libs.testbed.machines import Machines, a_machine
 from libs.testbed.talos_pki import TalosPki
-from services.metadata.credentials import CredentialStore
-from services.metadata.talos_api import MachineUnavailable, TalosApi
+from services.metadata.talos_api.api import MachineUnavailable, TalosApi
+from services.metadata.talos_api.credentials import CredentialStore
 
 IP = "10.74.0.1"
 HOUR = timedelta(hours=1)

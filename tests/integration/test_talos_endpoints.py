@@ -11,8 +11,8 @@ import pytest
 from libs.common.machine import MachineFault
 from libs.testbed.children import free_port
 from libs.testbed.machines import Machines, a_machine
-from services.metadata.credentials import CredentialStore
-from services.metadata.talos_api import MachineUnavailable, TalosApi
+from services.metadata.talos_api.api import MachineUnavailable, TalosApi
+from services.metadata.talos_api.credentials import CredentialStore
 
 
 @pytest.fixture(scope="module")

@@ -10,14 +10,14 @@ import pytest
 
 from libs.common.machine import FaultKind, MachineFault
 from libs.testbed.talos_pki import TalosPki
-from services.metadata.credentials import CredentialStore
-from services.metadata.proto.generated.cosi.resource import (
+from services.metadata.talos_api.api import MachineUnavailable, TalosApi, WatchSignal
+from services.metadata.talos_api.credentials import CredentialStore
+from services.metadata.talos_api.proto.generated.cosi.resource import (
     Event,
     EventType,
     GetResponse,
     WatchResponse,
 )
-from services.metadata.talos_api import MachineUnavailable, TalosApi, WatchSignal
 from tests.integration.scripted_endpoint import (
     HEADERS,
     OK,

@@ -9,9 +9,9 @@ import pytest
 
 from libs.common.machine import AddressStatus, MachineFacts, MachineFault
 from libs.testbed.machines import Address, Call, Machines, Platform, a_machine
-from services.metadata.credentials import CredentialStore
-from services.metadata.talos_api import ClusterNetworks, MachineUnavailable, TalosApi
-from services.metadata.talos_resources import NODENAME, PLATFORM_METADATA
+from services.metadata.talos_api.api import ClusterNetworks, MachineUnavailable, TalosApi
+from services.metadata.talos_api.credentials import CredentialStore
+from services.metadata.talos_api.resources import NODENAME, PLATFORM_METADATA
 
 CONTROL_PLANE = a_machine("looks-cp", "10.70.0.1", control_plane=True, cluster_name="testbed")
 

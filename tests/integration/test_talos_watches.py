@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from libs.testbed.machines import Address, Machine, Machines, Platform, a_machine
-from services.metadata.credentials import CredentialStore
-from services.metadata.talos_api import MachineUnavailable, TalosApi, WatchSignal
+from services.metadata.talos_api.api import MachineUnavailable, TalosApi, WatchSignal
+from services.metadata.talos_api.credentials import CredentialStore
 
 SILENCE_SECONDS = 0.5
 

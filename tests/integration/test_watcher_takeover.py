@@ -13,8 +13,8 @@ import msgspec
 import pytest
 
 from libs.common.events import NodeGone
-from libs.common.kube_api import KubeApi
-from libs.common.kube_config import load_kube_config
+from libs.common.kube_api.api import KubeApi
+from libs.common.kube_api.config import load_kube_config
 from libs.common.publisher import OrderedPublisher, Outcome
 from libs.testbed.children import Child, free_port
 from libs.testbed.control_plane.cluster import ControlPlane

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from libs.common.kube_config import KubeConfig, KubeConfigError, load_kube_config
+from libs.common.kube_api.config import KubeConfig, KubeConfigError, load_kube_config
 
 SERVER = "https://10.0.0.1:6443"
 

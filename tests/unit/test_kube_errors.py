@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from libs.common.delivery import Nak, PermanentError, PutAside, TemporaryError, failure_reason, verdict
-from libs.common.kube_errors import (
+from libs.common.kube_api.errors import (
     AlreadyExists,
     Conflict,
     FenceFailed,

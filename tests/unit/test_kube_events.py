@@ -6,7 +6,14 @@ from datetime import timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from libs.common.kube_events import About, ObjectEvent, about_node, event_body, event_name, event_namespace
+from libs.common.kube_api.events import (
+    About,
+    ObjectEvent,
+    about_node,
+    event_body,
+    event_name,
+    event_namespace,
+)
 from tests.builders import NOW
 
 UID = "0b9c5d6e-0000-4000-8000-000000000001"

@@ -6,7 +6,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from libs.common.kube_lease import (
+from libs.common.kube_api.lease import (
     Lease,
     LeaseSpec,
     Observation,

@@ -6,8 +6,8 @@ from itertools import count, pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from libs.common.kube_connection import socket_that_notices
-from libs.common.kube_reflector import pause_seconds
+from libs.common.kube_api.connection import socket_that_notices
+from libs.common.kube_api.reflector import pause_seconds
 
 jitters = st.floats(0.0, 1.0, exclude_max=True)
 

@@ -7,7 +7,8 @@ from libs.common.node import Node, NodeCondition, same_to_us, what_we_read
 from libs.common.subjects import OBSERVED_NODE, is_publishable_name, name_in
 from tests.builders import a_node
 
-FROM_THE_API = b"""{"kind":"Node","apiVersion":"v1","metadata":{"name":"cp.example.com","uid":"u","resourceVersion":"7",
+FROM_THE_API = b"""{"kind":"Node","apiVersion":"v1",
+"metadata":{"name":"cp.example.com","uid":"u","resourceVersion":"7",
 "creationTimestamp":"2026-03-01T12:00:00Z","labels":{"a":"b"},
 "managedFields":[{"manager":"kubelet"}],
 "annotations":{"alpha.kubernetes.io/provided-node-ip":"10.0.0.5"}},

@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 
 from libs.common import metrics
 from libs.common.bus import BusError, StreamFull, WrongLastSequence
-from libs.common.endings import at_end, in_background
-from libs.common.health import report
-from libs.common.loop_watch import LoopWatch
-from libs.common.observers import bus_hooks, observe_kubernetes, subject_class
-from libs.common.readiness import Readiness
-from libs.common.serving_certificate import ServingCertificate
-from libs.common.settings import SettingsError
+from libs.common.process.endings import at_end, in_background
+from libs.common.process.health import report
+from libs.common.process.loop_watch import LoopWatch
+from libs.common.process.observers import bus_hooks, observe_kubernetes, subject_class
+from libs.common.process.readiness import Readiness
+from libs.common.process.serving_certificate import ServingCertificate
+from libs.common.settings.reading import SettingsError
 from libs.testbed.pki import Authority
 from tests.bus_actors import doing, eventually
 
@@ -60,7 +60,7 @@ async def test_readiness_is_told_at_once_and_its_loss_when_it_lasts(caplog: pyte
     readiness.started()
 
     def told() -> list[str]:
-        return [record.message for record in caplog.records if record.name == "libs.common.readiness"]
+        return [record.message for record in caplog.records if record.name == "libs.common.process.readiness"]
 
     async with doing(readiness.tell()):
         now[0] = 5.0

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import msgspec
 import pytest
 
-from libs.common.flags import (
+from libs.common.settings.flags import (
     CLUSTER_NAME,
     LEADER_ELECT,
     LEASE_DURATION,
@@ -18,10 +18,10 @@ from libs.common.flags import (
     TALOSCONFIG,
     Flag,
 )
-from libs.common.help_text import help_text
-from libs.common.process_settings import ProcessSettings
-from libs.common.reference_flags import ACCEPTED
-from libs.common.settings import Reading, SettingsError, options_of, read_settings
+from libs.common.settings.help_text import help_text
+from libs.common.settings.of_process import ProcessSettings
+from libs.common.settings.reading import Reading, SettingsError, options_of, read_settings
+from libs.common.settings.reference_flags import ACCEPTED
 
 
 class GardenerSettings(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from libs.common.cloud_config import CloudConfig, CloudConfigError, parse_cloud_config
-from libs.common.flags import CLUSTER_NAME, PREFER_IPV6
-from libs.common.settings import Reading, SettingsError, read_settings
+from libs.common.settings.cloud_config import CloudConfig, CloudConfigError, parse_cloud_config
+from libs.common.settings.flags import CLUSTER_NAME, PREFER_IPV6
+from libs.common.settings.reading import Reading, SettingsError, read_settings
 
 
 class NamedSettings(msgspec.Struct, frozen=True):
@@ -20,7 +20,7 @@ class NamedSettings(msgspec.Struct, frozen=True):
 
 
 def read(file: Path, *arguments: str) -> Reading:
-    from libs.common.process_settings import ProcessSettings
+    from libs.common.settings.of_process import ProcessSettings
 
     return read_settings([NamedSettings, ProcessSettings], [f"--cloud-config={file}", *arguments], {})
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from libs.common.command_line import take_apart
-from libs.common.flag_values import duration_text, parse_duration, parse_list
+from libs.common.settings.command_line import take_apart
+from libs.common.settings.flag_values import duration_text, parse_duration, parse_list
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ import msgspec
 import pytest
 
 from libs.testbed.talos_pki import TalosPki
-from services.metadata.client_certificate import validity_problem
-from services.metadata.credentials import CredentialStore
-from services.metadata.talosconfig import CredentialsError
+from services.metadata.talos_api.client_certificate import validity_problem
+from services.metadata.talos_api.credentials import CredentialStore
+from services.metadata.talos_api.talosconfig import CredentialsError
 
 NOW = datetime.now(UTC).replace(microsecond=0)
 HOUR = timedelta(hours=1)

@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from libs.common.machine import MachineFault
-from services.metadata.endpoint_choice import ASIDE_CAP_SECONDS, MOST_DETOURS, EndpointChoice
-from services.metadata.talosconfig import Endpoint
+from services.metadata.talos_api.endpoint_choice import ASIDE_CAP_SECONDS, MOST_DETOURS, EndpointChoice
+from services.metadata.talos_api.talosconfig import Endpoint
 
 A, B, C = (Endpoint(f"10.0.0.{i}", 50000) for i in (1, 2, 3))
 ALL = (A, B, C)

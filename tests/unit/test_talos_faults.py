@@ -1,7 +1,7 @@
 import pytest
 
 from libs.common.machine import FaultKind
-from services.metadata.talos_faults import (
+from services.metadata.talos_api.faults import (
     LONGEST_MESSAGE,
     Status,
     fault_of_connection,

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.metadata.talosconfig import (
+from services.metadata.talos_api.talosconfig import (
     CredentialsError,
     Endpoint,
     file_candidates,

@@ -7,6 +7,7 @@ import logging
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -59,6 +60,11 @@ def tracing_to(endpoint: str) -> Iterator[None]:
         yield
     finally:
         telemetry.setup_tracing("all-in-one", None)
+        # An exporter that still retries draws random numbers, which hypothesis refuses in tests that follow.
+        for thread in threading.enumerate():
+            if thread.name.startswith("Otel"):
+                thread.join(10)
+                assert not thread.is_alive(), "the exporter goes on after tracing was turned off"
 
 
 async def test_a_journey_is_one_trace_across_messages_and_services():

@@ -6,8 +6,8 @@ import time
 import pytest
 
 from libs.common.delivery import TemporaryError
-from libs.common.kube_errors import Unreachable
-from libs.common.kube_lock import Held, NotHeld
+from libs.common.kube_api.errors import Unreachable
+from libs.common.kube_api.lock import Held, NotHeld
 from services.watcher.leader import ByLease, LeadershipLost
 from services.watcher.settings import WatcherSettings
 from tests.bus_actors import eventually

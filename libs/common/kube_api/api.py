@@ -1,0 +1,221 @@
+"""The requests to the Kubernetes API that we make, typed. Writes send what `patch` planned, fence and all."""
+
+import random
+from collections.abc import AsyncIterator, Callable, Sequence
+from copy import copy
+from datetime import datetime
+from typing import Any, Final
+from urllib.parse import quote
+
+import msgspec
+
+from libs.common.kube_api.errors import AlreadyExists, Invalid, ServerError
+from libs.common.kube_api.events import ObjectEvent, event_body, event_namespace
+from libs.common.kube_api.identity import KubeConfig
+from libs.common.kube_api.lease import Lease, read_lease
+from libs.common.kube_api.objects import Item, Page, Resource, UnreadableObject, decoded, read_page
+from libs.common.kube_api.transport import DEADLINE_SECONDS, Observe, Request, Transport
+from libs.common.node import Node
+
+PAGE_SIZE: Final = 500  # decoding a page of that many Nodes holds up the event loop for some 30 ms
+
+
+NODES: Final[Resource[Node]] = Resource(plural="nodes", path="/api/v1/nodes", item=Node)
+
+
+class KubeApi:
+    """One API server, as one identity. Every method raises KubeError and ends by its deadline."""
+
+    def __init__(
+        self,
+        config: KubeConfig,
+        *,
+        user_agent: str,
+        component: str = "talos-ccm",
+        instance: str = "",
+        deadline_seconds: float = DEADLINE_SECONDS,
+        connections: int = 64,
+        observe: Observe = lambda verb, resource, status, seconds: None,
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
+        """`component` and `instance` sign our Events. Raises KubeConfigError."""
+        self.transport = Transport(
+            config,
+            user_agent=user_agent,
+            deadline_seconds=deadline_seconds,
+            connections=connections,
+            observe=observe,
+            jitter=jitter,
+        )
+        self._component = component
+        self._instance = instance
+
+    def apart(self, *, connections: int) -> "KubeApi":
+        """The same server and identity over connections of its own: what queues here delays nothing there."""
+        made = copy(self)
+        made.transport = self.transport.apart(connections=connections)
+        return made
+
+    @property
+    def server(self) -> str:
+        """The API server's URL, for messages."""
+        return self.transport.server
+
+    def problems(self) -> tuple[str, ...]:
+        """What is wrong with our credentials, in words for /readyz."""
+        return self.transport.problems()
+
+    async def close(self) -> None:
+        """Close every connection; requests in flight end with Unreachable."""
+        await self.transport.close()
+
+    # ---- Nodes
+
+    async def get_node(self, name: str) -> Node:
+        """The Node as etcd has it now. Raises NotFound."""
+        request = Request(verb="get", resource="nodes", name=name, path=f"/api/v1/nodes/{_segment(name)}")
+        return decoded(await self.transport.call(request), Node, request)
+
+    async def list_nodes(self, page_size: int = PAGE_SIZE) -> AsyncIterator[Page[Node]]:
+        """All Nodes of one moment, page by page; from etcd, never from a cache. Raises Gone half-way."""
+        token = ""
+        while True:
+            page = await self.list_page(NODES, limit=page_size, continue_token=token, on_unreadable=_refuse)
+            yield page
+            token = page.continue_token
+            if not token:
+                return
+
+    async def patch_node(self, name: str, json_patch: Sequence[dict[str, Any]]) -> Node:
+        """Apply a JSON Patch; return the Node after it. Raises FenceFailed, Invalid, NotFound."""
+        request = Request(
+            verb="patch",
+            resource="nodes",
+            name=name,
+            method="PATCH",
+            path=f"/api/v1/nodes/{_segment(name)}",
+            body=msgspec.json.encode(json_patch),
+            content_type="application/json-patch+json",
+        )
+        return decoded(await self.transport.call(request), Node, request)
+
+    async def patch_node_status(self, name: str, strategic_merge: dict[str, Any]) -> Node:
+        """Apply a strategic merge patch to nodes/status. Raises FenceFailed, Invalid, NotFound."""
+        request = Request(
+            verb="patch",
+            resource="nodes/status",
+            name=name,
+            method="PATCH",
+            path=f"/api/v1/nodes/{_segment(name)}/status",
+            body=msgspec.json.encode(strategic_merge),
+            content_type="application/strategic-merge-patch+json",
+        )
+        return decoded(await self.transport.call(request), Node, request)
+
+    # ---- Events
+
+    async def create_event(self, event: ObjectEvent, *, now: datetime) -> bool:
+        """Tell it on the object; False if it was told already in this minute. `now` in UTC."""
+        namespace = event_namespace(event.about)
+        body = event_body(event, component=self._component, instance=self._instance, now=now)
+        request = Request(
+            verb="create",
+            resource="events",
+            name=event.about.name,
+            method="POST",
+            path=f"/api/v1/namespaces/{_segment(namespace)}/events",
+            body=msgspec.json.encode(body),
+        )
+        try:
+            await self.transport.call(request)
+        except AlreadyExists:
+            return False
+        return True
+
+    # ---- Leases
+
+    async def get_lease(self, namespace: str, name: str, *, deadline_seconds: float | None = None) -> Lease:
+        """Raises NotFound."""
+        request = Request(verb="get", resource="leases", name=name, path=_lease_path(namespace, name))
+        return await self._lease(request, deadline_seconds)
+
+    async def create_lease(
+        self, namespace: str, document: dict[str, Any], *, deadline_seconds: float | None = None
+    ) -> Lease:
+        """Raises AlreadyExists."""
+        request = Request(
+            verb="create",
+            resource="leases",
+            method="POST",
+            path=_lease_path(namespace, ""),
+            body=msgspec.json.encode(document),
+        )
+        return await self._lease(request, deadline_seconds)
+
+    async def update_lease(
+        self, namespace: str, name: str, document: dict[str, Any], *, deadline_seconds: float | None = None
+    ) -> Lease:
+        """Replace the Lease of the document's resourceVersion. Raises Conflict if it has another by now."""
+        request = Request(
+            verb="update",
+            resource="leases",
+            name=name,
+            method="PUT",
+            path=_lease_path(namespace, name),
+            body=msgspec.json.encode(document),
+        )
+        return await self._lease(request, deadline_seconds)
+
+    async def _lease(self, request: Request, deadline_seconds: float | None) -> Lease:
+        body = await self.transport.call(request, deadline_seconds=deadline_seconds)
+        try:
+            return read_lease(body)
+        except msgspec.DecodeError as error:
+            raise ServerError(f"the answer cannot be read: {error}", request=str(request)) from error
+
+    # ---- any kind
+
+    async def list_page(
+        self,
+        resource: Resource[Item],
+        *,
+        limit: int = PAGE_SIZE,
+        continue_token: str = "",
+        on_unreadable: Callable[[UnreadableObject], None],
+    ) -> Page[Item]:
+        """One page of a quorum list (no resourceVersion). Raises Gone when the token is too old."""
+        query = {"limit": str(limit)} | ({"continue": continue_token} if continue_token else {})
+        request = Request(verb="list", resource=resource.plural, path=resource.path, query=query)
+        return read_page(await self.transport.call(request), resource, request, on_unreadable)
+
+    # ---- the server itself
+
+    async def version(self) -> str:
+        """The API server's version, such as "v1.36.3"."""
+        request = Request(verb="get", resource="version", path="/version")
+        return decoded(await self.transport.call(request), _Version, request).git_version
+
+    async def ready(self, *, deadline_seconds: float = 5.0) -> None:
+        """Raises KubeError unless the API server says that it is ready to serve."""
+        request = Request(verb="get", resource="readyz", path="/readyz")
+        await self.transport.call(request, deadline_seconds=deadline_seconds)
+
+
+class _Version(msgspec.Struct, frozen=True, rename="camel"):
+    git_version: str
+
+
+def _refuse(unreadable: UnreadableObject) -> None:
+    # Whoever lists on purpose wants all of them: a list that lacks one is not an answer.
+    raise ServerError(f"{unreadable.resource} {unreadable.name!r} cannot be read: {unreadable.reason}")
+
+
+def _segment(name: str) -> str:
+    if not name or name in {".", ".."}:
+        raise Invalid(f"{name!r} is no name of an object")  # it would address the collection instead
+    return quote(name, safe="")
+
+
+def _lease_path(namespace: str, name: str) -> str:
+    collection = f"/apis/coordination.k8s.io/v1/namespaces/{_segment(namespace)}/leases"
+    return f"{collection}/{_segment(name)}" if name else collection

@@ -1,0 +1,171 @@
+"""Holding a Lease: one bounded attempt at a time, and never believing longer in it than others do."""
+
+import time
+from collections.abc import Callable
+from datetime import datetime
+from typing import Final
+
+import msgspec
+
+from libs.common.kube_api.api import KubeApi
+from libs.common.kube_api.errors import AlreadyExists, Conflict, KubeError, NotFound
+from libs.common.kube_api.lease import (
+    Lease,
+    Observation,
+    Wait,
+    decide,
+    new_lease,
+    observe,
+    released,
+    taken,
+)
+
+_RELEASE_SECONDS: Final = 2.0  # for each of three requests at most: a shutdown does not wait longer
+
+
+class Held(msgspec.Struct, frozen=True, kw_only=True):
+    """The Lease is ours. `transitions` is its count of holders; `fresh` says that we have just taken it."""
+
+    transitions: int
+    fresh: bool
+
+
+class NotHeld(msgspec.Struct, frozen=True, kw_only=True):
+    """The Lease is another's, for at most `seconds` more unless it is renewed."""
+
+    holder: str
+    seconds: float
+
+
+class LeaseLock:
+    """One candidate for one Lease.
+
+    Whoever leads asks `leading` before each act: it is true only while the last renewal that the API server
+    confirmed was *sent* less than the renew deadline ago. That is shorter than the duration after which
+    others take the Lease, so a hung connection costs us the lead before it gives it to somebody else.
+    """
+
+    def __init__(
+        self,
+        api: KubeApi,
+        *,
+        namespace: str,
+        name: str,
+        identity: str,
+        now: Callable[[], datetime],
+        clock: Callable[[], float] = time.monotonic,
+        duration_seconds: int = 15,
+        renew_deadline_seconds: float = 10.0,
+    ) -> None:
+        """`identity` must be unique to this process; `now` gives UTC, `clock` is monotonic."""
+        if renew_deadline_seconds >= duration_seconds:
+            raise ValueError(
+                f"the renew deadline ({renew_deadline_seconds:g} s) must be shorter than the lease duration "
+                f"({duration_seconds} s): two could lead at once"
+            )
+        self._api = api
+        self._namespace = namespace
+        self._name = name
+        self._identity = identity
+        self._now = now
+        self._clock = clock
+        self._duration_seconds = duration_seconds
+        self._renew_deadline_seconds = renew_deadline_seconds
+        self._seen: Observation | None = None
+        self._leading_until = float("-inf")
+
+    @property
+    def leading(self) -> bool:
+        """Whether nobody else can have taken the Lease yet."""
+        return self._clock() < self._leading_until
+
+    @property
+    def leading_until(self) -> float:
+        """Until when on our monotonic clock we lead without another renewal; -inf when we do not."""
+        return self._leading_until
+
+    async def try_hold(self) -> Held | NotHeld:
+        """Take or renew the Lease, once. Raises KubeError when the API server does not answer in time.
+
+        Call it every retry period. Losing a race to another candidate is NotHeld, not an error.
+        """
+        if self._seen is not None and self._seen.lease.holder == self._identity and self.leading:
+            try:
+                return await self._write(self._seen.lease)
+            except (Conflict, NotFound):
+                pass  # someone wrote it, or our last answer was lost: read it
+        try:
+            lease = await self._api.get_lease(
+                self._namespace, self._name, deadline_seconds=self._call_seconds()
+            )
+        except NotFound:
+            return await self._create()
+        self._seen = observe(self._seen, lease, self._clock())
+        verdict = decide(self._seen, self._identity, self._clock(), self._duration_seconds)
+        if isinstance(verdict, Wait):
+            return self._lost(verdict.holder, verdict.until - self._clock())
+        try:
+            return await self._write(lease)
+        except (Conflict, NotFound):
+            return self._lost("somebody who was faster", 0.0)
+
+    async def release(self) -> bool:
+        """Let the next one in at once; whether that was written. Bounded, for the shutdown."""
+        seen, self._seen, self._leading_until = self._seen, None, float("-inf")
+        if seen is None:
+            return False
+        try:
+            return await self._release(seen.lease)
+        except Conflict:
+            pass  # most likely our own renewal, whose answer the shutdown did not wait for
+        except KubeError:
+            return False  # unreachable: it expires by itself
+        try:
+            lease = await self._api.get_lease(self._namespace, self._name, deadline_seconds=_RELEASE_SECONDS)
+            return await self._release(lease)
+        except KubeError:
+            return False
+
+    async def _release(self, lease: Lease) -> bool:
+        if lease.holder != self._identity:
+            return False
+        await self._api.update_lease(
+            self._namespace,
+            self._name,
+            released(lease, self._now()),
+            deadline_seconds=_RELEASE_SECONDS,
+        )
+        return True
+
+    async def _create(self) -> Held | NotHeld:
+        document = new_lease(self._namespace, self._name, self._identity, self._duration_seconds, self._now())
+        sent = self._clock()
+        try:
+            lease = await self._api.create_lease(
+                self._namespace, document, deadline_seconds=self._call_seconds()
+            )
+        except AlreadyExists:
+            return self._lost("somebody who was faster", 0.0)
+        return self._hold(lease, sent)
+
+    async def _write(self, lease: Lease) -> Held:
+        sent = self._clock()
+        document = taken(lease, self._identity, self._duration_seconds, self._now())
+        written = await self._api.update_lease(
+            self._namespace, self._name, document, deadline_seconds=self._call_seconds()
+        )
+        return self._hold(written, sent)
+
+    def _hold(self, lease: Lease, sent: float) -> Held:
+        fresh = not self.leading
+        self._seen = Observation(lease, sent)
+        self._leading_until = sent + self._renew_deadline_seconds
+        return Held(transitions=lease.transitions, fresh=fresh)
+
+    def _lost(self, holder: str, seconds: float) -> NotHeld:
+        self._leading_until = float("-inf")
+        return NotHeld(holder=holder, seconds=max(0.0, seconds))
+
+    def _call_seconds(self) -> float:
+        """The deadline of one request: two of them in a row still leave time for another try."""
+        return self._renew_deadline_seconds / 4

@@ -1,0 +1,262 @@
+"""List and watch one kind of object for ever: what there is, then each change, through every fault."""
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable
+from typing import Final, Generic, NoReturn
+
+import msgspec
+
+from libs.common.kube_api.api import PAGE_SIZE, KubeApi
+from libs.common.kube_api.errors import (
+    Forbidden,
+    KubeError,
+    Status,
+    TooManyRequests,
+    Unauthorized,
+    Unreachable,
+    error_from_status,
+)
+from libs.common.kube_api.objects import Item, Page, Resource, UnreadableObject, readable_object
+from libs.common.kube_api.transport import Request
+
+# How long one watch lasts. The server ends it then, whether or not it had anything to say (bookmarks come
+# only with news), so a connection that goes on beyond is dead, however well its TCP looks. The next watch
+# goes on from the same version for the price of one request. That bounds a half-open watch below a minute.
+WATCH_SECONDS: Final = (35, 45)
+SILENCE_SECONDS: Final = 8.0  # beyond the end that was asked for
+STALE_SECONDS: Final = 60.0  # without a word: not ready
+_SETTLED_SECONDS: Final = 5.0  # a watch that lasted this long was no failure, whatever ended it
+_PAUSE_FIRST_SECONDS: Final = 1.0
+_PAUSE_CAP_SECONDS: Final = 15.0
+# After these the watch goes on where it stopped. Everything else lists again, as client-go does.
+_SAME_VERSION: Final = (Unreachable, TooManyRequests, Unauthorized, Forbidden)
+
+
+class Listed(msgspec.Struct, Generic[Item], frozen=True):
+    """Everything there is as of this version; what is not in it is gone, whether or not a Deleted came.
+
+    `unreadable` names what is there but cannot be read: it is not gone.
+    """
+
+    items: tuple[Item, ...]
+    resource_version: str
+    unreadable: tuple[str, ...] = ()
+
+
+class Changed(msgspec.Struct, Generic[Item], frozen=True):
+    """The object is like this now; added or modified makes no difference."""
+
+    item: Item
+
+
+class Deleted(msgspec.Struct, Generic[Item], frozen=True):
+    """The object is gone; its last state."""
+
+    item: Item
+
+
+class Bookmark(msgspec.Struct, frozen=True):
+    """Everything up to this version has been told."""
+
+    resource_version: str
+
+
+Happening = Listed[Item] | Changed[Item] | Deleted[Item] | Bookmark
+
+
+def pause_seconds(failures: int, jitter: float) -> float:
+    """How long to wait after that many failures in a row: none after none, else [half, whole] of the step.
+
+    Steps are 1, 2, 4, 8, 15 s; `jitter` is uniform in [0, 1). A list and a watch after each pause make less
+    than one request a second on average, whatever the server does.
+    """
+    if failures == 0:
+        return 0.0
+    step = min(_PAUSE_CAP_SECONDS, _PAUSE_FIRST_SECONDS * 2.0 ** min(failures - 1, 8))
+    return step * (0.5 + 0.5 * jitter)
+
+
+class _WatchEvent(msgspec.Struct, frozen=True):
+    type: str
+    object: msgspec.Raw
+
+
+class _BookmarkMeta(msgspec.Struct, frozen=True, rename="camel"):
+    resource_version: str
+
+
+class _BookmarkObject(msgspec.Struct, frozen=True):
+    metadata: _BookmarkMeta
+
+
+class _ListAgain(Exception):
+    """What we know of the version is worth nothing: it was compacted, or the watch said something odd."""
+
+
+class Reflector(Generic[Item]):
+    """Follows one kind of object. `run` ends only by cancellation or by an exception of its handler."""
+
+    def __init__(
+        self,
+        api: KubeApi,
+        resource: Resource[Item],
+        *,
+        on_unreadable: Callable[[UnreadableObject], None],
+        on_trouble: Callable[[Exception], None] = lambda error: None,
+        page_size: int = PAGE_SIZE,
+        watch_seconds: tuple[int, int] = WATCH_SECONDS,
+        silence_seconds: float = SILENCE_SECONDS,
+        stale_seconds: float = STALE_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
+        """`on_unreadable` hears of objects that are skipped, `on_trouble` of each failure that is retried.
+
+        `clock` is monotonic; `jitter` uniform in [0, 1).
+        """
+        self._api = api
+        self._resource = resource
+        self._on_unreadable = on_unreadable
+        self._on_trouble = on_trouble
+        self._page_size = page_size
+        self._watch_seconds = watch_seconds
+        self._silence_seconds = silence_seconds
+        self._stale_seconds = stale_seconds
+        self._clock = clock
+        self._jitter = jitter
+        self._version = ""  # "" = list before watching
+        self._heard_at: float | None = None
+        self._listed = False
+        self._trouble = ""
+        self._doubted = False
+        self._event = msgspec.json.Decoder(_WatchEvent)
+
+    def freshness(self) -> float | None:
+        """Seconds since the API server last said anything about these objects, None before the first word."""
+        return None if self._heard_at is None else self._clock() - self._heard_at
+
+    def problems(self) -> tuple[str, ...]:
+        """Why what we know may be out of date, in words for /readyz; empty when it is not."""
+        because = f": {self._trouble}" if self._trouble else ""
+        if not self._listed:
+            return (f"{self._resource.plural} have not been listed yet{because}",)
+        age = self.freshness() or 0.0
+        if age > self._stale_seconds:
+            return (f"nothing heard about {self._resource.plural} for {age:.0f} s{because}",)
+        return ()
+
+    async def run(self, handle: Callable[[Happening[Item]], Awaitable[None]]) -> NoReturn:
+        """Tell `handle` everything, in order, one at a time: first a Listed, then changes, and again a Listed
+        whenever changes may have been missed. After a break the same change can be told twice.
+        """
+        failures = 0
+        while True:
+            watching_since: float | None = None
+            asked = 0.0
+            try:
+                if not self._version or (self._doubted and await self._is_from_the_future()):
+                    await self._list(handle)
+                watching_since = self._clock()
+                await self._watch(handle)
+            except (KubeError, _ListAgain) as error:
+                asked = self._failed(error)
+            settled = watching_since is not None and self._clock() - watching_since >= _SETTLED_SECONDS
+            failures = 0 if settled else failures + 1
+            await asyncio.sleep(max(asked, pause_seconds(failures, self._jitter())))
+
+    async def _list(self, handle: Callable[[Happening[Item]], Awaitable[None]]) -> None:
+        items: list[Item] = []
+        unreadable: list[str] = []
+
+        def note(what: UnreadableObject) -> None:
+            unreadable.append(what.name)
+            self._on_unreadable(what)
+
+        token = ""
+        while True:
+            page: Page[Item] = await self._api.list_page(
+                self._resource, limit=self._page_size, continue_token=token, on_unreadable=note
+            )
+            self._heard()
+            items.extend(page.items)
+            token = page.continue_token
+            if not token:
+                break
+        await handle(Listed(tuple(items), page.resource_version, tuple(unreadable)))
+        self._listed = True
+        self._doubted = False
+        self._version = page.resource_version
+
+    async def _watch(self, handle: Callable[[Happening[Item]], Awaitable[None]]) -> None:
+        shortest, longest = self._watch_seconds
+        seconds = shortest + int((longest - shortest + 1) * self._jitter())
+        request = Request(
+            verb="watch",
+            resource=self._resource.plural,
+            path=self._resource.path,
+            query={
+                "watch": "1",
+                "allowWatchBookmarks": "true",
+                "resourceVersion": self._version,
+                "timeoutSeconds": str(seconds),
+            },
+        )
+        opened = self._clock()
+        async with self._api.transport.stream(request, seconds=seconds + self._silence_seconds) as read_line:
+            self._heard()
+            while line := await read_line():
+                self._heard()
+                await self._tell(line, request, handle)
+        self._doubted = self._clock() - opened < seconds - 1.0  # an early end may be that of the server
+
+    async def _is_from_the_future(self) -> bool:
+        """Whether the server has not come as far as our version, as after etcd was restored from a backup.
+
+        It opens a watch from such a version all the same, and says nothing until it has caught up. Asked
+        after each break: a restored etcd comes with restarted API servers.
+        """
+        page = await self._api.list_page(self._resource, limit=1, on_unreadable=lambda _: None)
+        self._heard()
+        self._doubted = False
+        try:
+            return int(page.resource_version) < int(self._version)
+        except ValueError:
+            return True  # not comparable: an aggregated API; a list is always right
+
+    async def _tell(
+        self, line: bytes, request: Request, handle: Callable[[Happening[Item]], Awaitable[None]]
+    ) -> None:
+        try:
+            event = self._event.decode(line)
+            if event.type == "BOOKMARK":
+                version = msgspec.json.decode(event.object, type=_BookmarkObject).metadata.resource_version
+            elif event.type == "ERROR":
+                told = msgspec.json.decode(event.object, type=Status)
+                raise error_from_status(told, told.code, request=str(request))
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise _ListAgain(f"the watch said something unreadable: {error}") from error
+        if event.type == "BOOKMARK":
+            await handle(Bookmark(version))
+            self._version = version
+            return
+        item = readable_object(event.object, self._resource, self._on_unreadable)
+        if item is not None:
+            await handle(Deleted(item) if event.type == "DELETED" else Changed(item))
+            self._version = item.metadata.resource_version or self._version
+        elif event.type == "DELETED":
+            raise _ListAgain("an object that cannot be read was deleted: only a list tells which are left")
+
+    def _heard(self) -> None:
+        self._heard_at = self._clock()
+        self._trouble = ""
+
+    def _failed(self, error: KubeError | _ListAgain) -> float:
+        """Remember it; return the seconds that the server asked us to wait."""
+        self._trouble = str(error)
+        self._on_trouble(error)
+        self._doubted = True
+        if not isinstance(error, _SAME_VERSION):
+            self._version = ""
+        return getattr(error, "retry_after_seconds", None) or 0.0

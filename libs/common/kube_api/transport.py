@@ -1,0 +1,262 @@
+"""One HTTP session to one API server: deadlines, retries that the server asked for, translated errors."""
+
+import asyncio
+import random
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Final
+
+import aiohttp
+import msgspec
+from aiohttp.http_exceptions import HttpProcessingError
+
+from libs.common.kube_api.connection import socket_that_notices, what_to_check
+from libs.common.kube_api.credentials import Credentials
+from libs.common.kube_api.errors import (
+    KubeError,
+    ServerError,
+    TooManyRequests,
+    Unauthorized,
+    Unreachable,
+    error_from,
+)
+from libs.common.kube_api.identity import KubeConfig, KubeConfigError
+
+DEADLINE_SECONDS: Final = 15.0
+_LINE_LIMIT: Final = 2**21  # bytes of one watch event: etcd's 1.5 MiB for an object, and its envelope
+_PAUSE_FLOOR_SECONDS: Final = 0.25  # for a server that says "Retry-After: 0"
+
+# verb, resource with its subresource ("nodes/status"), HTTP status (0: none), seconds
+Observe = Callable[[str, str, int, float], None]
+ReadLine = Callable[[], Awaitable[bytes]]
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """One request; verb and resource are Kubernetes' words, for metrics, audit and messages."""
+
+    verb: str
+    resource: str
+    path: str
+    method: str = "GET"
+    query: Mapping[str, str] = {}
+    body: bytes | None = None
+    content_type: str = "application/json"
+    name: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.verb} {self.resource} {self.name}".rstrip()
+
+
+class Transport:
+    """The session: made on first use inside a running loop, closed by `close`."""
+
+    def __init__(
+        self,
+        config: KubeConfig,
+        *,
+        user_agent: str,
+        deadline_seconds: float = DEADLINE_SECONDS,
+        connections: int = 64,
+        observe: Observe = lambda verb, resource, status, seconds: None,
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
+        """Raises KubeConfigError if the credentials cannot be read. `jitter` is uniform in [0, 1)."""
+        self._config = config
+        self._credentials = Credentials(config)
+        self._user_agent = user_agent
+        self._deadline_seconds = deadline_seconds
+        self._connections = connections
+        self._observe = observe
+        self._jitter = jitter
+        self._session: aiohttp.ClientSession | None = None
+        self._closed = False
+
+    def apart(self, *, connections: int) -> "Transport":
+        """Another session to the same server as the same identity."""
+        return Transport(
+            self._config,
+            user_agent=self._user_agent,
+            deadline_seconds=self._deadline_seconds,
+            connections=connections,
+            observe=self._observe,
+            jitter=self._jitter,
+        )
+
+    @property
+    def server(self) -> str:
+        """The API server's URL, for messages."""
+        return self._config.server
+
+    def problems(self) -> tuple[str, ...]:
+        """What is wrong with our credentials, in words for /readyz."""
+        return (self._credentials.problem,) if self._credentials.problem else ()
+
+    async def close(self) -> None:
+        """Close every connection."""
+        self._closed = True
+        if self._session is not None:
+            await self._session.close()
+
+    async def call(self, request: Request, *, deadline_seconds: float | None = None) -> bytes:
+        """Send it and return the body of a 2xx answer. Raises KubeError.
+
+        All attempts together end by the deadline: the server's Retry-After (429, 5xx) is waited for with
+        jitter while time is left; after a 401 with changed credentials, and after a connection that broke,
+        it is sent once more at once. Sending again is safe because each of our writes is fenced.
+        """
+        budget = deadline_seconds or self._deadline_seconds
+        until = time.monotonic() + budget
+        try:
+            async with asyncio.timeout(budget):
+                return await self._call_until(request, until)
+        except TimeoutError as error:
+            raise self._unreachable(request, f"no answer within {budget:g} s", error) from error
+
+    @asynccontextmanager
+    async def stream(self, request: Request, *, seconds: float) -> AsyncIterator[ReadLine]:
+        """Open a watch; yields what reads its next line (b"" at the end). Raises KubeError, then or there.
+
+        It ends with Unreachable `seconds` after the opening, and before if the peer acknowledges nothing.
+        """
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=self._deadline_seconds)
+        started = time.monotonic()
+        try:
+            async with asyncio.timeout(self._deadline_seconds):
+                response = await self._send(request, timeout)
+            self._observe(request.verb, request.resource, response.status, time.monotonic() - started)
+        except TimeoutError as error:
+            self._observe(request.verb, request.resource, 0, time.monotonic() - started)
+            raise self._unreachable(request, "no answer to the opening", error) from error
+        except (aiohttp.ClientError, OSError) as error:
+            self._observe(request.verb, request.resource, 0, time.monotonic() - started)
+            raise self._unreachable(request, what_to_check(error), error) from error
+        try:
+            if response.status != 200:
+                raise await self._refusal(request, response)
+            # One timer for the whole watch: a deadline on each read would cost more than decoding the event.
+            end = asyncio.get_running_loop().call_later(seconds, response.close)
+            try:
+                yield lambda: self._read_line(request, response)
+            finally:
+                end.cancel()
+        finally:
+            response.close()  # never released: a watch's connection is not used again
+
+    async def _read_line(self, request: Request, response: aiohttp.ClientResponse) -> bytes:
+        try:
+            return await response.content.readline(max_line_length=_LINE_LIMIT)
+        except HttpProcessingError as error:
+            raise ServerError(f"event beyond {_LINE_LIMIT} bytes", request=str(request)) from error
+        except (aiohttp.ClientError, OSError, RuntimeError) as error:
+            # RuntimeError is what aiohttp says when the connection was closed between two reads.
+            what = "silent beyond the end of the watch" if response.closed else what_to_check(error)
+            raise self._unreachable(request, what, error) from error
+
+    async def _call_until(self, request: Request, until: float) -> bytes:
+        again_at_once = True
+        while True:
+            try:
+                return await self._attempt(request, until)
+            except (TooManyRequests, ServerError) as error:
+                asked = error.retry_after_seconds
+                if asked is None or not await self._paused(asked, until):
+                    raise
+            except Unauthorized:
+                if not again_at_once or not await self._renewed():
+                    raise
+                again_at_once = False
+            except _ConnectionBroke as broke:
+                if not again_at_once:
+                    raise self._unreachable(request, what_to_check(broke.cause), broke.cause) from broke.cause
+                again_at_once = False
+
+    async def _renewed(self) -> bool:
+        try:
+            return await self._credentials.renew()
+        except KubeConfigError:
+            return False  # the refusal says more; a plugin that fails is told by the next request
+
+    async def _paused(self, asked_seconds: float, until: float) -> bool:
+        # Spread, so that all who were refused together do not come back together.
+        pause = max(asked_seconds, _PAUSE_FLOOR_SECONDS) * (1.0 + 0.25 * self._jitter())
+        if time.monotonic() + pause >= until:
+            return False
+        await asyncio.sleep(pause)
+        return True
+
+    async def _attempt(self, request: Request, until: float) -> bytes:
+        started = time.monotonic()
+        status = 0
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=max(0.001, until - started))
+        try:
+            async with await self._send(request, timeout) as response:
+                status = response.status
+                if 200 <= status < 300:
+                    return await response.read()
+                raise await self._refusal(request, response)
+        except (aiohttp.ServerDisconnectedError, ConnectionResetError, BrokenPipeError) as error:
+            raise _ConnectionBroke(error) from error
+        except TimeoutError:
+            raise
+        except (aiohttp.ClientError, OSError) as error:
+            raise self._unreachable(request, what_to_check(error), error) from error
+        finally:
+            self._observe(request.verb, request.resource, status, time.monotonic() - started)
+
+    async def _send(self, request: Request, timeout: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
+        try:
+            await self._credentials.refresh(time.monotonic())
+        except KubeConfigError as error:
+            raise Unauthorized(str(error), request=str(request)) from error
+        if self._closed:
+            raise Unreachable("this connection to the API server has been closed", request=str(request))
+        headers = {"Accept": "application/json", **self._credentials.headers}
+        if request.body is not None:
+            headers["Content-Type"] = request.content_type
+        return await self._open_session().request(
+            request.method,
+            self._config.server + request.path,
+            params=request.query,
+            data=request.body,
+            headers=headers,
+            timeout=timeout,
+            allow_redirects=False,
+            ssl=self._credentials.tls or True,
+            server_hostname=self._config.tls_server_name or None,
+            read_bufsize=_LINE_LIMIT if request.verb == "watch" else 2**16,
+        )
+
+    async def _refusal(self, request: Request, response: aiohttp.ClientResponse) -> KubeError:
+        body = await response.read()
+        error = error_from(
+            response.status, body, request=str(request), retry_after=response.headers.get("Retry-After")
+        )
+        if isinstance(error, Unauthorized):
+            hint = self._credentials.problem or "check that token or client certificate have not expired"
+            error.args = (f"{error} ({self._config.source}: {hint})",)
+        return error
+
+    def _open_session(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(
+                    limit=self._connections, keepalive_timeout=30.0, socket_factory=socket_that_notices
+                ),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                headers={"User-Agent": self._user_agent},
+            )
+        return self._session
+
+    def _unreachable(self, request: Request, what: str, error: BaseException) -> Unreachable:
+        reason = "Timeout" if isinstance(error, TimeoutError) else "Unreachable"
+        where = f"{self._config.server} ({self._config.source})"
+        return Unreachable(f"{where}: {what}", request=str(request), reason=reason)
+
+
+class _ConnectionBroke(Exception):
+    """A connection ended before an answer came, as a kept-alive one does when the server restarts."""
+
+    def __init__(self, cause: Exception) -> None:
+        super().__init__(str(cause))
+        self.cause = cause

@@ -1,0 +1,1 @@
+"""The bus on NATS JetStream: the only place that knows NATS."""

@@ -1,0 +1,221 @@
+"""The bus on NATS JetStream: one supervised connection, one stream."""
+
+import asyncio
+import contextlib
+import random
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final, Self
+
+from libs.common.bus import (
+    BusError,
+    Durable,
+    Follower,
+    Hooks,
+    Message,
+    NoStream,
+    StreamFull,
+)
+from libs.common.delivery import Verdict
+from libs.common.events import Event, encode
+from libs.common.nats_bus.access import Access
+from libs.common.nats_bus.consume import Consumption
+from libs.common.nats_bus.follow import Following
+from libs.common.nats_bus.jetstream import StreamInfo, direct_get, publish, stream_info
+from libs.common.nats_bus.link import Link, Timing
+from libs.common.nats_bus.provision import provision
+from libs.common.subjects import STREAM, subject_of
+
+_OUTSTANDING: Final = 256  # publishes without an acknowledgement; more wait, within their own deadline
+_EXPECTED: Final = "Nats-Expected-Last-Subject-Sequence"
+_TTL: Final = "Nats-TTL"
+
+
+class NatsBus:
+    """Fulfils `bus.Bus`. Usable = `problems()` is empty; made by `connect`, ended by `close`."""
+
+    def __init__(self, link: Link, clock: Callable[[], datetime]) -> None:
+        self._link = link
+        self._clock = clock
+        self._incarnation = ""
+        self._stream_problem = f"stream {STREAM} has not been seen yet"
+        self._refused_bytes = 0  # of the publish that found the stream full, 0 while it is not
+        self._look_now = asyncio.Event()
+        self._outstanding = asyncio.Semaphore(_OUTSTANDING)
+        self._consumptions: list[Consumption] = []
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @classmethod
+    async def connect(
+        cls,
+        servers: tuple[str, ...],
+        *,
+        service: str,
+        nkey_seed_file: Path | None = None,
+        tls_ca_file: Path | None = None,
+        hooks: Hooks | None = None,
+        timing: Timing | None = None,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+        jitter: Callable[[], float] = random.random,
+    ) -> Self:
+        """Start the supervisor, await its first attempt. A NATS that is down is a problem, not an error."""
+        access = Access(
+            servers=servers, service=service, nkey_seed_file=nkey_seed_file, tls_ca_file=tls_ca_file
+        )
+        link = Link(access, timing=timing or Timing(), hooks=hooks or Hooks(), jitter=jitter)
+        bus = cls(link, clock)
+        bus._tasks = [asyncio.create_task(link.run()), asyncio.create_task(bus._look_at_stream())]
+        try:
+            await link.first_attempt()
+        except asyncio.CancelledError:
+            await bus.close()
+            raise
+        return bus
+
+    @property
+    def incarnation(self) -> str:
+        """The stream's creation time as last seen; "" while no stream is known."""
+        return self._incarnation
+
+    async def publish(
+        self,
+        event: Event,
+        *,
+        expected_sequence: int | None = None,
+        ttl_seconds: int | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> int:
+        """Publish to the event's own subject; return the stream sequence. See `bus.Bus.publish`.
+
+        A BusError may hide a success whose acknowledgement was lost: with an expected sequence the repetition
+        is harmless, it is refused and `last` shows one's own event.
+        """
+        subject, payload = subject_of(event), encode(event)
+        own = dict(headers or {})
+        if expected_sequence is not None:
+            own[_EXPECTED] = str(expected_sequence)
+        if ttl_seconds is not None:
+            own[_TTL] = f"{ttl_seconds}s"
+        started = self._now()
+        try:
+            sequence = await self._publish(subject, payload, own)
+        except BusError as error:
+            self._link.hooks.publish_failed(subject, error)
+            raise
+        self._link.hooks.published(subject, self._now() - started)
+        return sequence
+
+    async def _publish(self, subject: str, payload: bytes, headers: Mapping[str, str]) -> int:
+        deadline = self._link.timing.publish_deadline
+        until = self._now() + deadline
+        try:
+            async with asyncio.timeout_at(until):
+                await self._outstanding.acquire()
+        except TimeoutError as error:
+            waiting = f"{_OUTSTANDING} publishes are waiting for their acknowledgement"
+            raise BusError(f"{self._link.access}: {subject}: {waiting}") from error
+        try:
+            connection = await self._link.connection(until - self._now())
+            sequence = await publish(connection, subject, payload, headers, seconds=until - self._now())
+        except StreamFull:
+            self._refused_bytes = len(subject) + len(payload)
+            raise
+        except NoStream:
+            # On a cluster also while the stream has no leader: whether it is gone, its description tells.
+            self._look_now.set()
+            raise
+        finally:
+            self._outstanding.release()
+        if not self._incarnation:
+            self._look_now.set()
+        return sequence
+
+    async def last(self, subject: str) -> Message | None:
+        """The last message of a subject, None if there is none. Raises NoStream or BusError."""
+        deadline = self._link.timing.publish_deadline
+        connection = await self._link.connection(deadline)
+        return await direct_get(connection, subject, seconds=deadline)
+
+    async def provision(self, durables: tuple[Durable, ...], *, max_bytes: int) -> str:
+        """Make or repair the stream and its durables; return the incarnation."""
+        connection = await self._link.connection(self._link.timing.publish_deadline)
+        info = await provision(connection, durables, max_bytes)
+        self._saw(info)
+        return info.created
+
+    async def consume(
+        self, durable: Durable, handle: Callable[[Message], Awaitable[Verdict]], *, in_flight: int
+    ) -> None:
+        """Hand every message of the durable to `handle`, until cancelled. See `bus.Bus.consume`."""
+        consumption = Consumption(
+            self._link,
+            durable,
+            handle,
+            in_flight=in_flight,
+            clock=self._clock,
+            put_aside=self.publish,
+            bound=self._look_now.set,
+        )
+        self._consumptions.append(consumption)
+        try:
+            await consumption.run()
+        finally:
+            self._consumptions.remove(consumption)
+
+    async def follow(self, name: str, filter_subject: str, follower: Follower) -> None:
+        """Feed `follower` until cancelled. See `bus.Bus.follow`."""
+        await Following(self._link, name, filter_subject, follower, self._saw).run()
+
+    def problems(self) -> tuple[str, ...]:
+        """Why the bus is not usable right now, in words for /readyz; empty when it is."""
+        unconnected = self._link.problems()
+        consuming = [each.problem for each in self._consumptions if each.problem]
+        ended = [f"a task of the bus has ended: {task}" for task in self._tasks if task.done()]
+        full = f"stream {STREAM} is full: a publish of {self._refused_bytes} bytes was refused (10077)"
+        return (
+            *ended,
+            *unconnected,
+            *([self._stream_problem] if self._stream_problem and not unconnected else []),
+            *([full] if self._refused_bytes else []),
+            *(consuming if not unconnected else []),
+        )
+
+    async def close(self) -> None:
+        """Send what is queued and disconnect, within a few seconds. Cancel consumers and followers before."""
+        if self._link.connected:
+            with contextlib.suppress(BusError):  # the server does not answer: it cannot be sent
+                await (await self._link.connection(0.0)).round_trip(self._link.timing.probe_deadline)
+        self._link.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _look_at_stream(self) -> None:
+        """Those who neither provision nor follow learn the incarnation here."""
+        while True:
+            try:
+                self._saw(await stream_info(await self._link.connection()))
+            except NoStream as error:
+                self._lost_stream(error)
+            except BusError as error:
+                self._stream_problem = f"stream {STREAM} cannot be read: {error}"
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._link.timing.probe_every):
+                    await self._look_now.wait()
+            self._look_now.clear()
+
+    def _saw(self, info: StreamInfo) -> None:
+        self._incarnation = info.created
+        self._stream_problem = ""
+        max_bytes = int(info.config.get("max_bytes", -1))
+        if max_bytes < 0 or info.state.bytes + 2 * self._refused_bytes < max_bytes:
+            self._refused_bytes = 0
+
+    def _lost_stream(self, error: NoStream) -> None:
+        self._incarnation = ""
+        self._stream_problem = f"stream {STREAM} does not exist, the watcher provisions it ({error})"
+
+    @staticmethod
+    def _now() -> float:
+        return asyncio.get_running_loop().time()

@@ -1,0 +1,227 @@
+"""One connection to NATS: requests, inboxes, a certain end. It never reconnects, `nats_link` makes anew."""
+
+import asyncio
+import os
+import ssl
+from collections.abc import Callable, Mapping
+from itertools import count
+from secrets import token_hex
+from typing import Final, Self
+
+import nats.errors
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
+
+from libs.common.bus import BusError
+from libs.common.nats_bus.access import Access
+
+NO_RESPONDERS: Final = "503"
+_PING_SECONDS: Final = 15
+_CLOSE_SECONDS: Final = 2.0
+
+
+class NoResponders(BusError):
+    """Nobody listens on that subject: the stream, the consumer or JetStream itself is not there."""
+
+
+class _Client(Client):
+    """nats-py's client without its reconnection, which can hang behind a publish backlog (nats.py#671)."""
+
+    def reading(self) -> "asyncio.Task[None]":
+        assert self._reading_task is not None
+        return self._reading_task
+
+    def offers_tls(self) -> bool:
+        return bool(self._server_info.get("tls_required") or self._server_info.get("tls_available"))
+
+    async def end(self) -> None:
+        """Abort the transport and end every task: `close()` would wait for a peer that reads no more."""
+        self._status = Client.CLOSED
+        subscribed = [subscription._wait_for_msgs_task for subscription in self._subs.values()]  # noqa: SLF001 - nats-py has no other way to await them
+        background = [self._reading_task, self._ping_interval_task, self._flusher_task, *subscribed]
+        tasks = [task for task in background if task is not None]
+        for task in tasks:
+            task.cancel()
+        writer = getattr(self._transport, "_io_writer", None)
+        if writer is not None:
+            writer.transport.abort()
+        if tasks:
+            await asyncio.wait(tasks, timeout=_CLOSE_SECONDS)
+
+
+class Inbox:
+    """A subscription of ours, to which somebody replies."""
+
+    def __init__(self, subject: str, subscription: Subscription) -> None:
+        self.subject = subject
+        self._subscription = subscription
+
+    async def stop(self) -> None:
+        """Hear no more; what is under way is dropped."""
+        try:
+            await self._subscription.unsubscribe()
+        except nats.errors.Error:
+            return  # the connection is gone, and the subscription with it
+
+    async def drain(self) -> None:
+        """Tell the server to send no more, and hear what it had already sent."""
+        try:
+            async with asyncio.timeout(_CLOSE_SECONDS):
+                await self._subscription.drain()  # type: ignore[no-untyped-call]
+        except (nats.errors.Error, TimeoutError):
+            return  # the connection is gone or stuck: nothing more will come
+
+
+class Connection:
+    """Bytes to and from one server. Every method ends by its deadline; BusError on whatever goes wrong."""
+
+    def __init__(self, access: Access, server: str, on_violation: Callable[[str], None]) -> None:
+        self._where = f"NATS at {server}"
+        self._server = server
+        self._on_violation = on_violation
+        self._client = _Client()
+        self._waiting: dict[str, tuple[asyncio.Future[Msg], str]] = {}
+        self._tokens = count()
+        self._inboxes = f"_INBOX_{access.service}.{token_hex(8)}"
+        self._last_error = ""
+        self._lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    @classmethod
+    async def open(
+        cls, access: Access, server: str, *, seconds: float, on_violation: Callable[[str], None]
+    ) -> Self:
+        """Connect once. Raises BusError that says why not."""
+        connection = cls(access, server, on_violation)
+        try:
+            async with asyncio.timeout(seconds):
+                await connection._connect(access, seconds)
+        except Exception as error:
+            # Whatever the library, the resolver or TLS raises: it is not connected, and says why.
+            await connection._client.end()
+            told = connection._last_error  # nats-py tells its callback, and raises "no servers available"
+            silent = isinstance(error, TimeoutError | nats.errors.NoServersError)
+            reason = told if silent and told else reason_of(error, seconds)
+            raise BusError(f"{connection._where}: {reason}") from error
+        except asyncio.CancelledError:
+            await connection._client.end()
+            raise
+        return connection
+
+    async def _connect(self, access: Access, seconds: float) -> None:
+        tls = access.tls()
+        await self._client.connect(
+            self._server,
+            name=access.service,
+            error_cb=self._on_error,
+            allow_reconnect=False,
+            max_reconnect_attempts=1,
+            reconnect_time_wait=0,
+            connect_timeout=seconds,  # type: ignore[arg-type]  # annotated int, handed to wait_for
+            ping_interval=_PING_SECONDS,
+            pending_size=0,  # publish never waits for the socket in there; callers bound what is outstanding
+            inbox_prefix=f"_INBOX_{access.service}",
+            nkeys_seed_str=access.seed(),
+            tls=tls,
+        )
+        if tls is not None and not self._client.offers_tls():
+            raise BusError("the server does not offer TLS, but a CA file is configured")
+        self._client.reading().add_done_callback(self._on_reading_ended)
+        await self._client.subscribe(f"{self._inboxes}.r.*", cb=self._on_reply)
+
+    async def send(
+        self, subject: str, payload: bytes = b"", *, reply: str = "", headers: Mapping[str, str] | None = None
+    ) -> None:
+        """Queue for the socket without waiting for it; nobody confirms."""
+        try:
+            await self._client.publish(subject, payload, reply, dict(headers) if headers else None)
+        except nats.errors.Error as error:
+            raise BusError(f"{self._where}: {subject}: {reason_of(error)}") from error
+
+    async def request(
+        self, subject: str, payload: bytes = b"", *, seconds: float, headers: Mapping[str, str] | None = None
+    ) -> Msg:
+        """Ask and wait for the one answer. Raises NoResponders or BusError."""
+        token = str(next(self._tokens))
+        future: asyncio.Future[Msg] = asyncio.get_running_loop().create_future()
+        self._waiting[token] = (future, subject)
+        try:
+            await self.send(subject, payload, reply=f"{self._inboxes}.r.{token}", headers=headers)
+            async with asyncio.timeout(seconds):
+                answer = await future
+        except TimeoutError as error:
+            raise BusError(f"{self._where}: {subject}: no answer within {seconds:g} s") from error
+        finally:
+            del self._waiting[token]
+        if answer.headers and answer.headers.get("Status") == NO_RESPONDERS:
+            raise NoResponders(f"{self._where}: {subject}: nobody answers there")
+        return answer
+
+    async def listen(self, heard: Callable[[Msg], None]) -> Inbox:
+        """A new inbox; `heard` gets each message as it arrives."""
+
+        async def callback(message: Msg) -> None:
+            heard(message)
+
+        subject = f"{self._inboxes}.s.{next(self._tokens)}"
+        try:
+            return Inbox(subject, await self._client.subscribe(subject, cb=callback))
+        except nats.errors.Error as error:
+            raise BusError(f"{self._where}: {subject}: {reason_of(error)}") from error
+
+    async def round_trip(self, seconds: float) -> None:
+        """Everything sent so far has reached the server. Raises BusError if it does not answer in time."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._client.rtt(timeout=_PING_SECONDS)
+        except (nats.errors.Error, TimeoutError, OSError) as error:
+            raise BusError(f"{self._where}: no answer to a ping within {seconds:g} s") from error
+
+    @property
+    def lost(self) -> "asyncio.Future[str]":
+        """Done with the reason as soon as the connection is over; never cancel it."""
+        return self._lost
+
+    async def end(self, reason: str) -> None:
+        """Drop everything at once; whoever waits for an answer gets a BusError."""
+        self._lose(reason)
+        await self._client.end()
+
+    async def _on_reply(self, message: Msg) -> None:
+        future, _ = self._waiting.get(message.subject.rpartition(".")[2], (None, ""))
+        if future is not None and not future.done():
+            future.set_result(message)
+
+    async def _on_error(self, error: Exception) -> None:
+        text = reason_of(error)
+        if "permissions violation" not in text:
+            self._last_error = text
+            return
+        self._on_violation(text)
+        for future, subject in self._waiting.values():  # nats-py hands the text over in lower case
+            if f'"{subject.lower()}"' in text and not future.done():
+                future.set_exception(BusError(f"{self._where}: {text}"))
+
+    def _on_reading_ended(self, _: "asyncio.Task[None]") -> None:
+        error = self._client.last_error
+        self._lose(self._last_error or (reason_of(error) if error else "connection closed"))
+
+    def _lose(self, reason: str) -> None:
+        if not self._lost.done():
+            self._lost.set_result(reason)
+        for future, subject in self._waiting.values():
+            if not future.done():
+                future.set_exception(BusError(f"{self._where}: {subject}: {reason}"))
+
+
+def reason_of(error: BaseException, seconds: float = 0.0) -> str:
+    """What went wrong, in the words an operator knows."""
+    if isinstance(error, nats.errors.UnexpectedEOF):
+        return "the server closed the connection"
+    if isinstance(error, TimeoutError | nats.errors.TimeoutError):
+        return f"no answer within {seconds:g} s" if seconds else "no answer in time"
+    if isinstance(error, ssl.SSLError):
+        return str(error)
+    if isinstance(error, OSError) and error.errno and error.errno > 0:
+        return os.strerror(error.errno).lower()
+    return str(error).removeprefix("nats: ").strip("'") or type(error).__name__

@@ -1,0 +1,180 @@
+"""Shared consumption: fetch no more than can be handled, keep long handling alive, carry out verdicts."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+from typing import Final
+
+import msgspec
+from nats.aio.msg import Msg
+
+from libs.common.bus import BusError, Durable, Message, NoStream
+from libs.common.dead_letters import dead_letter
+from libs.common.delivery import RETRY_CAP_SECONDS, Ack, Nak, PutAside, Verdict
+from libs.common.events import DeadLetter
+from libs.common.nats_bus.jetstream import (
+    NANOSECONDS,
+    NoConsumer,
+    consumer_info,
+    delivery_of,
+    message_of,
+)
+from libs.common.nats_bus.link import Link
+from libs.common.nats_bus.pull import Pull
+
+_log = logging.getLogger(__name__)
+_CANCEL_SECONDS: Final = 2.0
+_ACK: Final = b"+ACK"
+_NAK: Final = b"-NAK"
+_IN_PROGRESS: Final = b"+WPI"
+# Stream sequences start anew with the stream: only together with the time do they name one message for ever.
+_Key = tuple[int, int]
+
+
+class Consumption:
+    """One `consume` call."""
+
+    def __init__(
+        self,
+        link: Link,
+        durable: Durable,
+        handle: Callable[[Message], Awaitable[Verdict]],
+        *,
+        in_flight: int,
+        clock: Callable[[], datetime],
+        put_aside: Callable[[DeadLetter], Awaitable[object]],
+        bound: Callable[[], None],
+    ) -> None:
+        self._link = link
+        self._durable = durable
+        self._handle = handle
+        self._in_flight = in_flight
+        self._clock = clock
+        self._put_aside = put_aside
+        self._bound = bound
+        self._handling: dict[_Key, asyncio.Task[None]] = {}
+        self._replies: dict[_Key, str] = {}  # where to settle it; a redelivery brings a new one
+        self._closing = False
+        self._pull: Pull | None = None
+        self.problem = "not bound yet"
+
+    async def run(self) -> None:
+        """Consume until cancelled; then hand back in order."""
+        marks = asyncio.create_task(self._mark_progress())
+        try:
+            await self._bind_for_ever()
+        finally:
+            self._closing = True
+            try:
+                await self._finish()
+            finally:
+                rest = [marks, *self._handling.values()]
+                for task in rest:
+                    task.cancel()
+                await asyncio.wait(rest, timeout=_CANCEL_SECONDS)
+
+    async def _bind_for_ever(self) -> None:
+        attempt = 0
+        while True:
+            try:
+                connection = await self._link.connection()
+                await consumer_info(connection, self._durable.name)
+                attempt, self.problem = 0, ""
+                self._bound()
+                self._pull = Pull(
+                    connection,
+                    self._durable.name,
+                    timing=self._link.timing,
+                    room=lambda: self._in_flight - len(self._handling),
+                    deliver=self._deliver,
+                )
+                reason = await self._pull.run()
+                await self._pull.stop()
+            except (NoConsumer, NoStream):
+                reason = "does not exist yet, the watcher provisions it"
+            except BusError as error:
+                reason = str(error)
+            self.problem = f"consumer {self._durable.name}: {reason}"
+            attempt += 1
+            _log.warning("not consuming", extra={"durable": self._durable.name, "reason": reason})
+            await asyncio.sleep(self._link.backoff(attempt, self._link.timing.consumer_retry_cap))
+
+    def _deliver(self, raw: Msg) -> None:
+        delivery = delivery_of(raw)
+        key = (delivery.sequence, delivery.at_nanoseconds)
+        if key in self._handling:
+            self._replies[key] = raw.reply  # our marks did not get through for a while; it is still in hand
+        elif self._closing:
+            self._handling[key] = asyncio.create_task(self._hand_back(key, raw.reply))
+        else:
+            message = message_of(raw, delivery)
+            self._link.hooks.delivered(self._durable.name, message)
+            self._replies[key] = raw.reply
+            self._handling[key] = asyncio.create_task(self._handle_one(key, message))
+
+    async def _handle_one(self, key: _Key, message: Message) -> None:
+        try:
+            verdict = await self._judged(message)
+            await self._settle(key, _settlement(verdict))
+            self._link.hooks.settled(self._durable.name, message, verdict)
+        except asyncio.CancelledError:
+            await self._settle(key, _NAK)
+            raise
+        finally:
+            self._done(key)
+
+    async def _judged(self, message: Message) -> Verdict:
+        """The handler's verdict, its letter written; what could not be put aside comes back later."""
+        try:
+            verdict = await self._handle(message)
+        except Exception as error:  # noqa: BLE001 - handlers return verdicts: a defect must not cost the message
+            _log.exception("a handler raised", extra={"subject": message.subject})
+            return Nak(RETRY_CAP_SECONDS, f"{type(error).__name__}: {error}")
+        if not isinstance(verdict, PutAside):
+            return verdict
+        service, at = self._link.access.service, self._clock()
+        try:
+            await self._put_aside(dead_letter(message, service=service, reason=verdict.reason, at=at))
+        except BusError as error:
+            return Nak(RETRY_CAP_SECONDS, f"could not be put aside: {error}")
+        return verdict
+
+    async def _hand_back(self, key: _Key, reply: str) -> None:
+        self._replies[key] = reply
+        await self._settle(key, _NAK)
+        self._done(key)
+
+    async def _settle(self, key: _Key, payload: bytes) -> None:
+        try:
+            await self._link.send(self._replies[key], payload)
+        except BusError as error:
+            # Not lost: without it the server delivers the message again after ack_wait.
+            _log.info("a message could not be settled", extra={"reason": str(error)})
+
+    def _done(self, key: _Key) -> None:
+        self._replies.pop(key, None)
+        self._handling.pop(key, None)
+        if self._pull is not None:
+            self._pull.made_room()
+
+    async def _mark_progress(self) -> None:
+        while True:
+            await asyncio.sleep(self._durable.ack_wait_seconds / 3)
+            for key in list(self._replies):
+                await self._settle(key, _IN_PROGRESS)
+
+    async def _finish(self) -> None:
+        if self._pull is not None:
+            await self._pull.drain()
+        if self._handling:
+            await asyncio.wait(self._handling.values(), timeout=self._link.timing.finish_handlers)
+
+
+def _settlement(verdict: Verdict) -> bytes:
+    match verdict:
+        case Ack() | PutAside():
+            return _ACK
+        case Nak():
+            delay = max(0, int(verdict.delay_seconds * NANOSECONDS))
+            return _NAK + b" " + msgspec.json.encode({"delay": delay}) if delay else _NAK

@@ -1,0 +1,1 @@
+"""What surrounds the services in a process: start, health, readiness, an orderly end."""

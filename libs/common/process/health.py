@@ -1,0 +1,80 @@
+"""The HTTP server for /healthz, /livez, /readyz and /metrics, on the loop of the work: both hang together."""
+
+import asyncio
+from collections.abc import Mapping
+
+from aiohttp import web
+
+from libs.common import metrics
+from libs.common.process.readiness import Readiness
+from libs.common.process.serving_certificate import ServingCertificate
+from libs.common.settings.reading import SettingsError
+
+
+class HealthServer:
+    """Serves until `stop`."""
+
+    def __init__(self, readiness: Readiness, certificate: ServingCertificate | None) -> None:
+        """Without a certificate it speaks plain HTTP."""
+        self._readiness = readiness
+        self._certificate = certificate
+        self._runner: web.AppRunner | None = None
+
+    async def start(self, address: str, port: int) -> int:
+        """Listen; return the port. Raises SettingsError when that is not possible."""
+        application = web.Application()
+        application.add_routes(
+            [
+                web.get("/healthz", _alive),
+                web.get("/livez", _alive),
+                web.get("/readyz", self._readyz),
+                web.get("/metrics", _metrics),
+            ]
+        )
+        self._runner = web.AppRunner(application, access_log=None, shutdown_timeout=1.0)
+        await self._runner.setup()
+        context = self._certificate.context if self._certificate else None
+        site = web.TCPSite(self._runner, address, port, ssl_context=context, reuse_address=True)
+        try:
+            await site.start()
+        except OSError as error:
+            await self._runner.cleanup()
+            raise SettingsError(
+                f"--secure-port: cannot listen on {address}:{port}: {error.strerror}"
+            ) from error
+        listening: int = self._runner.addresses[0][1]
+        return listening
+
+    async def stop(self) -> None:
+        """Stop serving."""
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    async def _readyz(self, request: web.Request) -> web.Response:
+        problems = self._readiness.problems()
+        failed = any(problems.values())
+        if not failed and "verbose" not in request.query:
+            return web.Response(text="ok")
+        return web.Response(text=report(problems), status=503 if failed else 200)
+
+
+def report(problems: Mapping[str, tuple[str, ...]]) -> str:
+    """Kubernetes' form of a verbose check, with the reasons."""
+    lines = []
+    for name, reasons in problems.items():
+        lines += [f"[-]{name} failed: {reason}" for reason in reasons] or [f"[+]{name} ok"]
+    lines.append("readyz check failed" if any(problems.values()) else "readyz check passed")
+    return "\n".join(lines) + "\n"
+
+
+async def _alive(request: web.Request) -> web.Response:
+    # That the loop came to answer is the check. /healthz says the same: the reference's chart probes
+    # liveness there, and a NATS that is away must not restart anybody.
+    verbose = "verbose" in request.query
+    return web.Response(text=f"[+]loop ok\n{request.path[1:]} check passed\n" if verbose else "ok")
+
+
+async def _metrics(request: web.Request) -> web.Response:
+    accept = request.headers.get("Accept", "")
+    body, content_type = await asyncio.to_thread(metrics.exposition, accept)
+    return web.Response(body=body, headers={"Content-Type": content_type})

@@ -1,0 +1,106 @@
+"""What health and metrics are served with: a certificate from files, or one of our own made in memory."""
+
+import os
+import socket
+import ssl
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Final
+
+from libs.common.settings.reading import SettingsError
+
+_LIFETIME: Final = timedelta(days=3650)  # nobody can verify it anyway; it only must not end before we do
+
+
+class ServingCertificate:
+    """A TLS context for a server; `refresh` takes up files that have changed."""
+
+    def __init__(self, certificate: Path | None, key: Path | None, *, now: datetime) -> None:
+        """From these files, both or none. Raises SettingsError. It may fork: before there are threads."""
+        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self._files = (certificate, key) if certificate and key else None
+        self._seen: object = None
+        if self._files is None:
+            with _in_memory(_made_apart(lambda: _self_signed(socket.gethostname(), now))) as pem:
+                self.context.load_cert_chain(pem)
+        else:
+            self.refresh()
+
+    def refresh(self) -> None:
+        """Load the files again if they have changed. Raises SettingsError; what was loaded stays."""
+        if self._files is None:
+            return
+        certificate, key = self._files
+        try:
+            seen = [(file.stat().st_mtime_ns, file.stat().st_ino) for file in self._files]
+            if seen != self._seen:
+                self.context.load_cert_chain(certificate, key)
+                self._seen = seen
+        except (OSError, ssl.SSLError) as error:
+            named = f"--tls-cert-file {certificate} and --tls-private-key-file {key}"
+            raise SettingsError(f"{named} cannot be used: {error}") from error
+
+
+def _made_apart(make: Callable[[], bytes]) -> bytes:
+    """What `make` returns, made in a forked child: the parent never loads the library that it needs once.
+
+    A sixth of a small service's memory. Where the library is loaded anyway, there is nothing to save.
+    """
+    if "cryptography" in sys.modules or not hasattr(os, "fork"):
+        return make()
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.write(writing, make())  # less than a pipe holds
+        finally:
+            os._exit(0)  # never back into the parent's code; an empty pipe says that it failed
+    os.close(writing)
+    with os.fdopen(reading, "rb") as pipe:
+        made = pipe.read()
+    os.waitpid(child, 0)
+    return made or make()  # here its error comes out
+
+
+def _self_signed(host: str, now: datetime) -> bytes:
+    from cryptography import x509  # noqa: PLC0415 - 60 ms and 11 MB, see _made_apart
+    from cryptography.hazmat.primitives import hashes, serialization  # noqa: PLC0415
+    from cryptography.hazmat.primitives.asymmetric import ec  # noqa: PLC0415
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, host[:64])])
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(hours=1))
+        .not_valid_after(now + _LIFETIME)
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(host), x509.DNSName("localhost")]), False)
+        .sign(key, hashes.SHA256())
+    )
+    private = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    return private + certificate.public_bytes(serialization.Encoding.PEM)
+
+
+@contextmanager
+def _in_memory(data: bytes) -> Iterator[str]:
+    """A path under which OpenSSL, which reads only files, finds the data; works on a read-only disk."""
+    if hasattr(os, "memfd_create"):
+        descriptor = os.memfd_create("serving-certificate")
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            yield f"/proc/self/fd/{descriptor}"
+    else:
+        with tempfile.NamedTemporaryFile() as file:
+            file.write(data)
+            file.flush()
+            yield file.name

@@ -1,0 +1,1 @@
+"""What a process can be told, and where it is read from."""

@@ -1,0 +1,129 @@
+"""What every process can be told, whatever it runs."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+
+from libs.common.settings.flags import BUS, CLOUD_CONFIG, KUBERNETES, NODES, SERVING, TELLING, Flag
+from libs.common.settings.reference_flags import choose_controllers
+
+
+class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the outside is, what is served, and how much is told."""
+
+    bus: Annotated[
+        Literal["nats", "memory"],
+        Flag("bus", "What carries the messages. The in-memory bus is not in this version yet.", BUS),
+    ] = "nats"
+    nats_url: Annotated[
+        tuple[str, ...],
+        Flag(
+            "nats-url", "NATS servers (nats://host:4222 or tls://..., comma separated).", BUS, env="NATS_URL"
+        ),
+    ] = ("nats://127.0.0.1:4222",)
+    nats_nkey_file: Annotated[
+        Path | None,
+        Flag(
+            "nats-nkey-file",
+            "File with the NKey seed that this process authenticates with; read again at each connection.",
+            BUS,
+            env="NATS_NKEY_FILE",
+        ),
+    ] = None
+    nats_ca_file: Annotated[
+        Path | None,
+        Flag(
+            "nats-ca-file",
+            "Authorities that sign the NATS servers' certificates (PEM).",
+            BUS,
+            env="NATS_CA_FILE",
+        ),
+    ] = None
+
+    kubeconfig: Annotated[
+        Path | None,
+        Flag(
+            "kubeconfig",
+            "Kubeconfig file. Without it: the files in KUBECONFIG, else the service account of this pod.",
+            KUBERNETES,
+        ),
+    ] = None
+    master: Annotated[
+        str, Flag("master", "Address of the API server, instead of the one in the kubeconfig.", KUBERNETES)
+    ] = ""
+
+    cloud_config: Annotated[Path | None, CLOUD_CONFIG] = None
+    controllers: Annotated[
+        tuple[str, ...],
+        Flag(
+            "controllers",
+            "Controllers to run, as in the Talos cloud controller manager; this version has cloud-node only.",
+            NODES,
+        ),
+    ] = ("*",)
+
+    secure_port: Annotated[
+        int | None,
+        Flag(
+            "secure-port",
+            "Port of /healthz, /livez, /readyz and /metrics. Default: 10458, metadata alone 10459, labeler "
+            "alone 10460. 0 = do not serve.",
+            SERVING,
+            at_least=0,
+            at_most=65535,
+        ),
+    ] = None
+    bind_address: Annotated[str, Flag("bind-address", "Address to serve on.", SERVING)] = "0.0.0.0"  # noqa: S104 - the kubelet and Prometheus come from outside
+    tls_cert_file: Annotated[
+        Path | None,
+        Flag("tls-cert-file", "Certificate to serve with (PEM). Without it, one is made in memory.", SERVING),
+    ] = None
+    tls_private_key_file: Annotated[
+        Path | None, Flag("tls-private-key-file", "Its private key (PEM).", SERVING)
+    ] = None
+    secure_serving: Annotated[
+        bool, Flag("secure-serving", "Serve HTTPS; false = plain HTTP, for a local look.", SERVING)
+    ] = True
+
+    verbosity: Annotated[
+        int, Flag("v", "How much is told: up to 2 the normal, from 3 on everything.", TELLING, at_least=0)
+    ] = 2
+    logging_format: Annotated[
+        Literal["text", "json"], Flag("logging-format", "How lines look.", TELLING, aliases=("log-format",))
+    ] = "text"
+    otlp_endpoint: Annotated[
+        str,
+        Flag(
+            "otlp-endpoint",
+            "Export traces to this OTLP/HTTP endpoint (http://host:4318). Empty = no tracing. Sampling and "
+            "headers by the usual OTEL_* variables.",
+            TELLING,
+            env="OTEL_EXPORTER_OTLP_ENDPOINT",
+        ),
+    ] = ""
+
+    def problems(self) -> tuple[str, ...]:
+        """Mistakes between fields."""
+        found = list(choose_controllers(self.controllers).mistakes)
+        if self.bus == "memory":
+            found.append(
+                "--bus=memory: NOT IN THIS VERSION, the in-memory bus does not exist yet; "
+                "use --bus=nats --nats-url=nats://host:4222"
+            )
+        if not self.nats_url:
+            found.append("--nats-url names no server")
+        found += [
+            f'--nats-url: "{url}" is not an address such as nats://host:4222 or tls://host:4222'
+            for url in self.nats_url
+            if url.partition("://")[0] not in ("nats", "tls") and "://" in url
+        ]
+        if self.otlp_endpoint and not self.otlp_endpoint.startswith(("http://", "https://")):
+            found.append(f'--otlp-endpoint: "{self.otlp_endpoint}" is not a URL such as http://host:4318')
+        if (self.tls_cert_file is None) != (self.tls_private_key_file is None):
+            found.append("--tls-cert-file and --tls-private-key-file go together")
+        return tuple(found)
+
+    def warnings(self) -> tuple[str, ...]:
+        """What is accepted, and not what somebody may hope for."""
+        return choose_controllers(self.controllers).warnings

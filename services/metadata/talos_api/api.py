@@ -1,0 +1,194 @@
+"""Asks machines what they are, over the Talos API: the only way from this project to Talos."""
+
+import asyncio
+import ipaddress
+from collections.abc import AsyncGenerator, Callable
+from datetime import datetime
+from typing import Any, Final, Literal, TypeVar
+
+from libs.common.machine import MachineFacts, MachineFault
+from services.metadata.talos_api.calls import Observe, TalosCalls, TraceHeaders
+from services.metadata.talos_api.cluster import ClusterName
+from services.metadata.talos_api.credentials import CredentialStore
+from services.metadata.talos_api.machine_reading import (
+    ClusterNetworks,
+    Unreadable,
+    read_addresses,
+    read_cluster_name,
+    read_cluster_networks,
+    read_node_name,
+    read_platform,
+    read_system,
+)
+from services.metadata.talos_api.resources import (
+    ADDRESSES,
+    CLUSTER_INFO,
+    CONTROLLER_MANAGER,
+    NODENAME,
+    PLATFORM_METADATA,
+    SYSTEM_INFORMATION,
+)
+from services.metadata.talos_api.session import MachineUnavailable, TalosSession
+from services.metadata.talos_api.watch import MachineWatch
+
+__all__ = ["ClusterNetworks", "MachineUnavailable", "TalosApi", "WatchSignal"]
+
+T = TypeVar("T")
+
+# "open": from now on every change is told, so a look begun now misses none; "changed": look again.
+WatchSignal = Literal["open", "changed"]
+
+CONCURRENT_LOOKS: Final = 32
+CONNECT_SECONDS: Final = 3.0
+OPEN_SECONDS: Final = 10.0
+
+
+class TalosApi:
+    """Looks at machines and watches them. Close it in the event loop that it was used in."""
+
+    def __init__(
+        self,
+        credentials: CredentialStore,
+        *,
+        clock: Callable[[], datetime],
+        observe: Observe = lambda request, seconds, failed: None,
+        trace_headers: TraceHeaders = dict,
+        concurrent_looks: int = CONCURRENT_LOOKS,
+        connect_seconds: float = CONNECT_SECONDS,
+    ) -> None:
+        self._clock = clock
+        self._session = TalosSession(credentials, clock=clock, connect_seconds=connect_seconds)
+        self._calls = TalosCalls(self._session, observe=observe, trace_headers=trace_headers)
+        self._cluster_name = ClusterName(self._ask_cluster_name)
+        self._slots = asyncio.Semaphore(concurrent_looks)
+
+    async def look(self, node_ip: str, *, deadline_seconds: float) -> MachineFacts:
+        """Everything the machine at that address says of itself.
+
+        The deadline begins when the look does: waiting for a free slot is not the machine's fault.
+        Raises MachineUnavailable.
+        """
+        _refuse_all_but_addresses(node_ip)
+        async with self._slots:
+            looked_at = self._clock()
+            try:
+                return await self._look(node_ip, looked_at, _now() + deadline_seconds)
+            except MachineUnavailable as error:
+                self._note(node_ip, error.fault)
+                raise
+
+    async def _look(self, node_ip: str, looked_at: datetime, deadline: float) -> MachineFacts:
+        ask = self._calls.ask
+        platform = asyncio.create_task(ask(PLATFORM_METADATA, node_ip, deadline, _only(read_platform)))
+        system = asyncio.create_task(
+            # In container mode there is no SMBIOS.
+            ask(SYSTEM_INFORMATION, node_ip, deadline, _only(read_system), absent=lambda: None)
+        )
+        addresses = asyncio.create_task(ask(ADDRESSES, node_ip, deadline, read_addresses))
+        name = asyncio.create_task(ask(NODENAME, node_ip, deadline, _only(read_node_name), absent=str))
+        cluster = asyncio.create_task(self._name_of_cluster(deadline))
+        await _all_or_none(platform, system, addresses, name, cluster)
+        return MachineFacts(
+            platform=platform.result(),
+            system=system.result(),
+            addresses=addresses.result(),
+            node_name=name.result(),
+            cluster_name=cluster.result(),
+            looked_at=looked_at,
+            node_ip=node_ip,
+        )
+
+    async def watch(
+        self, node_ip: str, *, read_deadline_seconds: float, open_seconds: float = OPEN_SECONDS
+    ) -> AsyncGenerator[WatchSignal, None]:
+        """Say "open" once the watches are open, then "changed" whenever facts changed (changes coalesce).
+
+        Ends when a watch has ended or nothing was heard for that long: look, then watch again. Leaving the
+        loop early, close the generator (contextlib.aclosing). Raises MachineUnavailable.
+        """
+        _refuse_all_but_addresses(node_ip)
+        async with MachineWatch(node_ip) as machine:
+            async with self._slots:
+                try:
+                    await self._open(machine, node_ip, _now() + open_seconds)
+                except MachineUnavailable as error:
+                    self._note(node_ip, error.fault)
+                    raise
+            yield "open"
+            while await machine.changed(read_deadline_seconds):
+                yield "changed"
+
+    async def cluster_networks(self, *, deadline_seconds: float) -> ClusterNetworks:
+        """The pod and service networks, from the control plane that is asked. Raises MachineUnavailable."""
+        asking = asyncio.create_task(
+            self._calls.ask(CONTROLLER_MANAGER, "", _now() + deadline_seconds, _only(read_cluster_networks))
+        )
+        await _all_or_none(asking)
+        return asking.result()
+
+    def problem(self) -> str:
+        """Why Talos cannot be asked, or soon not any more, for readiness; "" if all is well."""
+        return self._session.problem()
+
+    def certificate_expires_at(self) -> datetime | None:
+        """When the client certificate in use expires; None without one."""
+        try:
+            return self._session.credentials().not_after
+        except MachineUnavailable:
+            return None
+
+    async def close(self) -> None:
+        """Close every connection. Looks and watches under way fail."""
+        await self._cluster_name.close()
+        await self._session.close()
+
+    async def _open(self, machine: MachineWatch, node_ip: str, deadline: float) -> None:
+        channel = await self._session.channel(node_ip, "watches", deadline=deadline)
+        await machine.open(channel, self._calls.headers(node_ip), deadline=deadline)
+
+    async def _name_of_cluster(self, deadline: float) -> str:
+        credentials = self._session.credentials()
+        return credentials.cluster_name or await self._cluster_name.get(credentials.digest, deadline)
+
+    async def _ask_cluster_name(self, deadline: float) -> str:
+        return await self._calls.ask(CLUSTER_INFO, "", deadline, _only(read_cluster_name), absent=str)
+
+    def _note(self, node_ip: str, fault: MachineFault) -> None:
+        if fault.kind in {"refused", "timeout"} and fault.step != "connect":
+            self._session.detour(node_ip)
+
+
+def _refuse_all_but_addresses(node_ip: str) -> None:
+    try:
+        ipaddress.ip_address(node_ip)
+    except ValueError as error:
+        fault = MachineFault(
+            kind="bad_node_ip", step="node IP", message=f"{node_ip[:80]!r} is not an address"
+        )
+        raise MachineUnavailable(fault) from error
+
+
+def _only(read: Callable[[bytes], T]) -> Callable[[list[bytes]], T]:
+    def read_only_one(answers: list[bytes]) -> T:
+        if len(answers) != 1:
+            raise Unreadable(f"{len(answers)} answers to one question")
+        return read(answers[0])
+
+    return read_only_one
+
+
+async def _all_or_none(*tasks: asyncio.Task[Any]) -> None:
+    """Return once all are done, or raise the error of the first of them that failed and cancel the rest."""
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+        for task in tasks:
+            if task.done():
+                task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

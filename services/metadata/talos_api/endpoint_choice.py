@@ -1,0 +1,72 @@
+"""Which Talos endpoint is asked for which machine: always the same one while it is healthy."""
+
+from collections.abc import Sequence
+from typing import Final
+from zlib import crc32
+
+import msgspec
+
+from libs.common.machine import MachineFault
+from services.metadata.talos_api.talosconfig import Endpoint
+
+ASIDE_FIRST_SECONDS: Final = 0.25
+ASIDE_CAP_SECONDS: Final = 5.0
+MOST_DETOURS: Final = 10_000
+
+
+class _Aside(msgspec.Struct, frozen=True):
+    until: float
+    failures: int
+    fault: MachineFault
+
+
+class EndpointChoice:
+    """Remembers which endpoints refuse and which machines an endpoint could not reach.
+
+    A control plane keeps a connection to each machine that it was asked for, so a machine's endpoint is
+    chosen by hash and stays. `now` is on a monotonic clock, in seconds.
+    """
+
+    def __init__(self) -> None:
+        self._aside: dict[Endpoint, _Aside] = {}
+        self._detours: dict[str, int] = {}
+
+    def candidates(self, endpoints: Sequence[Endpoint], machine: str, now: float) -> list[Endpoint]:
+        """The endpoints to try, in this order, those put aside last; none while all are put aside."""
+        order = sorted(endpoints, key=lambda one: (crc32(f"{one}|{machine}".encode()), str(one)))
+        turn = self._detours.get(machine, 0) % max(1, len(order))
+        order = order[turn:] + order[:turn]
+        free = [one for one in order if self._is_free(one, now)]
+        # Tried only when a free one has just failed: the one put aside a moment ago may be back.
+        return free and [*free, *(one for one in order if one not in free)]
+
+    def put_aside(self, endpoint: Endpoint, fault: MachineFault, now: float) -> None:
+        """It gave no connection: not asked again for 0.25 s, doubling to 5 s while it keeps failing."""
+        if not self._is_free(endpoint, now):
+            return  # everybody who waited for one attempt reports it
+        failures = self._aside[endpoint].failures + 1 if endpoint in self._aside else 1
+        wait = min(ASIDE_CAP_SECONDS, ASIDE_FIRST_SECONDS * 2.0 ** (min(failures, 16) - 1))
+        self._aside[endpoint] = _Aside(until=now + wait, failures=failures, fault=fault)
+
+    def works(self, endpoint: Endpoint) -> None:
+        """It gave a connection."""
+        self._aside.pop(endpoint, None)
+
+    def detour(self, machine: str) -> None:
+        """The machine was not reached: from now on by the next endpoint, which may have another way."""
+        if len(self._detours) >= MOST_DETOURS and machine not in self._detours:
+            self._detours.clear()
+        self._detours[machine] = self._detours.get(machine, 0) + 1
+
+    def fault(self, endpoints: Sequence[Endpoint]) -> MachineFault | None:
+        """Why the endpoint that is tried again first was put aside."""
+        asides = [self._aside[endpoint] for endpoint in endpoints if endpoint in self._aside]
+        return min(asides, key=lambda aside: aside.until).fault if asides else None
+
+    def forget(self) -> None:
+        """Other credentials: what was refused before may be accepted now."""
+        self._aside.clear()
+
+    def _is_free(self, endpoint: Endpoint, now: float) -> bool:
+        aside = self._aside.get(endpoint)
+        return aside is None or aside.until <= now

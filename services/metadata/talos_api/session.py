@@ -1,0 +1,143 @@
+"""Connections to the endpoints of the present credentials; new credentials mean new connections."""
+
+import asyncio
+from collections.abc import Callable, Collection, Sequence
+from datetime import datetime
+from typing import Final, Literal
+
+from libs.common.machine import MachineFault
+from services.metadata.talos_api.channel import TalosChannel
+from services.metadata.talos_api.connection import why_no_connection
+from services.metadata.talos_api.credentials import Credentials, CredentialStore
+from services.metadata.talos_api.endpoint_choice import EndpointChoice
+from services.metadata.talos_api.faults import fault_of_connection
+from services.metadata.talos_api.talosconfig import CredentialsError, Endpoint
+
+# Starting a call costs h2 a look at every open stream of the connection. Watches are open by the thousand, so
+# they have connections of their own.
+Purpose = Literal["calls", "watches"]
+PURPOSES: Final[tuple[Purpose, ...]] = ("calls", "watches")
+
+
+class MachineUnavailable(Exception):
+    """No facts, and why."""
+
+    def __init__(self, fault: MachineFault) -> None:
+        super().__init__(f"{fault.kind}: {fault.step}: {fault.message}")
+        self.fault = fault
+
+
+class TalosSession:
+    """Gives a connected channel for a machine, by an endpoint that works, with the credentials of now."""
+
+    def __init__(
+        self, store: CredentialStore, *, clock: Callable[[], datetime], connect_seconds: float
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._connect_seconds = connect_seconds
+        self._choice = EndpointChoice()
+        self._credentials: Credentials | None = None
+        self._channels: dict[tuple[Endpoint, Purpose], TalosChannel] = {}
+        self._retired: list[TalosChannel] = []
+
+    def credentials(self) -> Credentials:
+        """Those of now. Raises MachineUnavailable (no_endpoint)."""
+        try:
+            found = self._store.current(self._clock())
+        except CredentialsError as error:
+            raise MachineUnavailable(
+                MachineFault(kind="no_endpoint", step="credentials", message=str(error))
+            ) from error
+        if self._credentials is None or found.digest != self._credentials.digest:
+            self._adopt(found)
+        return found
+
+    async def channel(
+        self, machine: str, purpose: Purpose, *, deadline: float, without: Collection[Endpoint] = ()
+    ) -> TalosChannel:
+        """A connected channel to ask for that machine; `deadline` is on the event loop's clock.
+
+        Endpoints that refuse are put aside and the next one is tried. Raises MachineUnavailable.
+        """
+        for is_last in (False, True):
+            credentials = self.credentials()
+            candidates = [
+                self._channels[endpoint, purpose]
+                for endpoint in self._choice.candidates(credentials.endpoints, machine, self._now())
+                if endpoint not in without
+            ]
+            found = await self._first_connected(credentials, candidates, deadline)
+            if isinstance(found, TalosChannel):
+                return found
+            if is_last or found.kind != "certificate" or not self._are_stale(credentials):
+                raise MachineUnavailable(found)
+        raise AssertionError("unreachable: the last round returns or raises")
+
+    async def _first_connected(
+        self, credentials: Credentials, channels: Sequence[TalosChannel], deadline: float
+    ) -> TalosChannel | MachineFault:
+        fault: MachineFault | None = None
+        for channel in channels:
+            try:
+                async with asyncio.timeout_at(deadline):
+                    await channel.connected()
+            except OSError as error:  # TimeoutError and ssl.SSLError among them
+                kind, reason = why_no_connection(error)
+                problem = credentials.problem(self._clock())
+                endpoint = channel.endpoint
+                fault = fault_of_connection(kind, reason, endpoint=str(endpoint), certificate_problem=problem)
+                # While it is dialling it was our deadline that ended, not the attempt.
+                if not channel.is_dialling and credentials is self._credentials:
+                    self._choice.put_aside(endpoint, fault, self._now())
+            else:
+                self._choice.works(channel.endpoint)
+                return channel
+        return fault or self._choice.fault(credentials.endpoints) or _NO_OTHER
+
+    def detour(self, machine: str) -> None:
+        """The endpoint did not reach the machine: ask by another one next time."""
+        self._choice.detour(machine)
+
+    def problem(self) -> str:
+        """Why no machine can be asked, or will soon not be: for readiness; "" if all is well."""
+        try:
+            credentials = self.credentials()
+        except MachineUnavailable as error:
+            return error.fault.message
+        if not self._choice.candidates(credentials.endpoints, "", self._now()):
+            fault = self._choice.fault(credentials.endpoints)
+            return fault.message if fault else ""
+        return self._store.problem
+
+    async def close(self) -> None:
+        """Close every connection; calls under way fail."""
+        channels = [*self._channels.values(), *self._retired]
+        await asyncio.gather(*(channel.close() for channel in channels))
+
+    def _are_stale(self, credentials: Credentials) -> bool:
+        """Talos refused us with them: the file may hold others by now."""
+        try:
+            self._store.suspect(self._clock())
+            return self.credentials().digest != credentials.digest
+        except (CredentialsError, MachineUnavailable):
+            return False  # the refusal says what is wrong; the store remembers what is wrong with the file
+
+    def _adopt(self, credentials: Credentials) -> None:
+        for channel in self._channels.values():
+            channel.retire()
+        self._retired = [one for one in (*self._retired, *self._channels.values()) if one.is_busy]
+        self._credentials = credentials
+        self._channels = {
+            (endpoint, purpose): TalosChannel(endpoint, credentials, connect_seconds=self._connect_seconds)
+            for endpoint in credentials.endpoints
+            for purpose in PURPOSES
+        }
+        self._choice.forget()
+
+    @staticmethod
+    def _now() -> float:
+        return asyncio.get_running_loop().time()
+
+
+_NO_OTHER = MachineFault(kind="no_endpoint", step="connect", message="no other Talos endpoint is left to ask")

@@ -1,0 +1,108 @@
+"""Three COSI watches on one machine that together say: look again."""
+
+import asyncio
+from types import TracebackType
+from typing import Self
+
+from services.metadata.talos_api.calls import unavailable
+from services.metadata.talos_api.channel import CallEnded, StreamLost, TalosChannel
+from services.metadata.talos_api.faults import fault_of_status
+from services.metadata.talos_api.machine_events import WatchErrored, count_changes
+from services.metadata.talos_api.machine_reading import Unreadable
+from services.metadata.talos_api.resources import WATCH, WATCHED, Asked
+from services.metadata.talos_api.session import MachineUnavailable
+
+
+class MachineWatch:
+    """Watches platform metadata, addresses and node name while its context lasts."""
+
+    def __init__(self, machine: str) -> None:
+        self._machine = machine
+        self._unopened = set(WATCHED)
+        self._has_changed = False
+        self._woken = asyncio.Event()
+        self._streams: list[asyncio.Task[None]] = []
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for stream in self._streams:
+            stream.cancel()
+        await asyncio.gather(*self._streams, return_exceptions=True)
+
+    async def open(self, channel: TalosChannel, headers: dict[str, str], *, deadline: float) -> None:
+        """Return once every change from now on will be told. Raises MachineUnavailable."""
+        for asked in WATCHED:
+            stream = asyncio.create_task(
+                self._follow(channel, headers, asked), name=f"watch {asked.step} of {self._machine}"
+            )
+            stream.add_done_callback(self._wake)
+            self._streams.append(stream)
+        try:
+            async with asyncio.timeout_at(deadline):
+                while self._unopened and not await self._has_ended():
+                    await self._sleep()
+        except TimeoutError as error:
+            unavailable("timeout", self._slowest(), channel, self._machine, "no watch in time", error)
+        if self._unopened:
+            unavailable("internal", self._slowest(), channel, self._machine, "the watch ended at once", None)
+
+    async def changed(self, read_deadline_seconds: float) -> bool:
+        """True if something has changed since the last call, False if a stream has ended or all are silent.
+
+        Silence may be a half-open connection, so it ends the watch. Raises MachineUnavailable.
+        """
+        try:
+            async with asyncio.timeout(read_deadline_seconds):
+                while not self._has_changed:
+                    if await self._has_ended():
+                        return False
+                    await self._sleep()
+        except TimeoutError:
+            return False
+        self._has_changed = False
+        return True
+
+    def _slowest(self) -> Asked:
+        return min(self._unopened, key=WATCHED.index)
+
+    async def _has_ended(self) -> bool:
+        ended = [stream for stream in self._streams if stream.done()]
+        for stream in ended:
+            await stream  # raises what it ended with
+        return bool(ended)
+
+    async def _sleep(self) -> None:
+        await self._woken.wait()
+        self._woken.clear()
+
+    def _wake(self, _: object = None) -> None:
+        self._woken.set()
+
+    async def _follow(self, channel: TalosChannel, headers: dict[str, str], asked: Asked) -> None:
+        def on_message(message: bytes) -> None:
+            changes = count_changes(message)
+            if asked in self._unopened:
+                # The first message is empty; a watch on one resource then begins with its present state.
+                if asked.id and not changes:
+                    return
+                self._unopened.discard(asked)
+                changes -= bool(asked.id)
+            if changes > 0:
+                self._has_changed = True
+            self._wake()
+
+        try:
+            await channel.follow(WATCH, asked.watch(), headers, on_message)
+        except CallEnded as ended:
+            at = f"{channel.endpoint} for {self._machine}"
+            raise MachineUnavailable(fault_of_status(ended.status, step=asked.step, asked=at)) from ended
+        except StreamLost as error:
+            unavailable("refused", asked, channel, self._machine, f"the watch was lost: {error}", error)
+        except WatchErrored as error:
+            unavailable("internal", asked, channel, self._machine, f"the watch is broken: {error}", error)
+        except Unreadable as error:
+            unavailable("invalid", asked, channel, self._machine, str(error), error)
