@@ -1,5 +1,6 @@
 """Keys, allow-lists and TLS on a real server: what is refused is told at once, and counted."""
 
+import asyncio
 import time
 from pathlib import Path
 
@@ -140,14 +141,14 @@ async def test_a_key_file_that_is_missing_or_broken_is_named_and_read_again(
     assert bus.problems() == ()
 
 
-async def encrypted(server: NatsServer, directory: Path) -> Path:
+async def encrypted(server: NatsServer, directory: Path, *, more: str = "") -> Path:
     """Restart the server with TLS; the CA file."""
     authority = Authority.make(common_name="nats")
     pair = authority.server(["127.0.0.1"])
     for name, content in (("ca", authority.pem), ("cert", pair.certificate), ("key", pair.key)):
         (directory / f"{name}.pem").write_bytes(content)
     server.configure(
-        f'tls {{ cert_file: "{directory}/cert.pem", key_file: "{directory}/key.pem", timeout: 5 }}\n'
+        f'tls {{ cert_file: "{directory}/cert.pem", key_file: "{directory}/key.pem", timeout: 5 }}\n{more}\n'
     )
     await server.restart()
     return directory / "ca.pem"
@@ -177,3 +178,64 @@ async def test_a_server_of_another_ca_or_without_tls_is_not_talked_to(
     await encrypted(nats_server, tmp_path)
     bus = await connect_bus(tls_ca_file=foreign)
     assert any("certificate verify failed" in problem for problem in bus.problems())
+
+
+class _WithoutTls:
+    """Whoever sits between us and NATS: greets without TLS, and keeps what it hears."""
+
+    def __init__(self) -> None:
+        self.heard = b""
+
+    async def talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(
+            b'INFO {"server_id":"x","auth_required":true,"nonce":"of-another"}\r\n'
+        )
+        while chunk := await reader.read(4096):
+            self.heard += chunk
+        writer.close()
+
+
+@pytest.mark.parametrize("named", ["by-ca", "by-scheme"])
+async def test_nothing_is_signed_for_a_server_that_leaves_tls_out(
+    named: str, nats_server: NatsServer, tmp_path: Path
+):
+    ca = tmp_path / "ca.pem"
+    ca.write_bytes(Authority.make(common_name="nats").pem)
+    between = _WithoutTls()
+    async with await asyncio.start_server(between.talk, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        bus = await NatsBus.connect(
+            (f"{'nats' if named == 'by-ca' else 'tls'}://127.0.0.1:{port}",),
+            service="metadata",
+            nkey_seed_file=seed_file(tmp_path, "metadata"),
+            tls_ca_file=ca if named == "by-ca" else None,
+        )
+        assert any("does not offer TLS" in problem for problem in bus.problems())
+        await bus.close()
+    assert between.heard == b"", "a signed nonce lets the one between us be us"
+
+
+async def test_a_server_that_leaves_tls_to_its_clients_is_spoken_to_in_tls(
+    nats_server: NatsServer, connect_bus: ConnectBus, tmp_path: Path
+):
+    ca = await encrypted(nats_server, tmp_path, more="allow_non_tls: true")
+    foreign = tmp_path / "foreign.pem"
+    foreign.write_bytes(Authority.make(common_name="another").pem)
+    bus = await connect_bus(tls_ca_file=foreign)
+    assert any("certificate verify failed" in problem for problem in bus.problems())
+    trusted = await connect_bus(tls_ca_file=ca)
+    await trusted.provision((NODES,), max_bytes=MAX_BYTES)
+
+
+async def test_a_password_in_the_address_is_shown_to_nobody(
+    nats_server: NatsServer, caplog: pytest.LogCaptureFixture
+):
+    caplog.set_level("DEBUG")
+    host = nats_server.url.partition("://")[2]
+    refused = f"nats://watcher:hunter2@{host.partition(':')[0]}:1"
+    for url in (f"nats://watcher:hunter2@{host}", refused, f"hunter2@{host}"):
+        bus = await NatsBus.connect((url,), service="watcher")
+        told = "\n".join((*bus.problems(), *(str(vars(record)) for record in caplog.records)))
+        await bus.close()
+        assert "hunter2" not in told
+        assert host.partition(":")[0] in told

@@ -19,7 +19,11 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
     tls_ca_file: Path | None = None
 
     def __str__(self) -> str:
-        return f"NATS at {', '.join(self.servers)}"
+        return f"NATS at {', '.join(map(without_password, self.servers))}"
+
+    def demands_tls(self, server: str) -> bool:
+        """Whether that server may only be spoken to in TLS: a CA file or its scheme says so."""
+        return self.tls_ca_file is not None or server.startswith("tls://")
 
     def seed(self) -> str | None:
         """The nkey seed, None without a key. Raises BusError that names the file."""
@@ -42,6 +46,12 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
             return ssl.create_default_context(cafile=str(path))
         except (OSError, ssl.SSLError) as error:
             raise BusError(f"{path}: {_file_fault(error)}") from error
+
+
+def without_password(server: str) -> str:
+    """A server's address as it may be shown: logs and /readyz are read by many."""
+    scheme, separator, rest = server.rpartition("://")
+    return f"{scheme}{separator}{rest.rpartition('@')[2]}"
 
 
 def _file_fault(error: Exception) -> str:

@@ -6,7 +6,7 @@ import ssl
 from collections.abc import Callable, Mapping
 from itertools import count
 from secrets import token_hex
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import nats.errors
 from nats.aio.client import Client
@@ -14,7 +14,7 @@ from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
 from libs.common.bus import BusError
-from libs.common.nats_bus.access import Access
+from libs.common.nats_bus.access import Access, without_password
 
 NO_RESPONDERS: Final = "503"
 _PING_SECONDS: Final = 15
@@ -28,12 +28,22 @@ class NoResponders(BusError):
 class _Client(Client):
     """nats-py's client without its reconnection, which can hang behind a publish backlog (nats.py#671)."""
 
+    def __init__(self, *, encrypted: bool) -> None:
+        super().__init__()
+        self._encrypted = encrypted
+
+    async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
+        # The greeting comes before TLS, so anybody on the way can have written it. nats-py would answer one
+        # without TLS in the clear, with the nonce signed: whoever relayed that nonce would then be us.
+        if self._encrypted and initial_connection:
+            if not (info.get("tls_required") or info.get("tls_available")):
+                raise nats.errors.Error("the server does not offer TLS, but a CA file or tls:// demands it")
+            info["tls_required"] = True  # nats-py takes up no TLS that is merely available
+        await super()._process_info(info, initial_connection)
+
     def reading(self) -> "asyncio.Task[None]":
         assert self._reading_task is not None
         return self._reading_task
-
-    def offers_tls(self) -> bool:
-        return bool(self._server_info.get("tls_required") or self._server_info.get("tls_available"))
 
     async def end(self) -> None:
         """Abort the transport and end every task: `close()` would wait for a peer that reads no more."""
@@ -77,10 +87,10 @@ class Connection:
     """Bytes to and from one server. Every method ends by its deadline; BusError on whatever goes wrong."""
 
     def __init__(self, access: Access, server: str, on_violation: Callable[[str], None]) -> None:
-        self._where = f"NATS at {server}"
+        self._where = f"NATS at {without_password(server)}"
         self._server = server
         self._on_violation = on_violation
-        self._client = _Client()
+        self._client = _Client(encrypted=access.demands_tls(server))
         self._waiting: dict[str, tuple[asyncio.Future[Msg], str]] = {}
         self._tokens = count()
         self._inboxes = f"_INBOX_{access.service}.{token_hex(8)}"
@@ -124,8 +134,6 @@ class Connection:
             nkeys_seed_str=access.seed(),
             tls=tls,
         )
-        if tls is not None and not self._client.offers_tls():
-            raise BusError("the server does not offer TLS, but a CA file is configured")
         self._client.reading().add_done_callback(self._on_reading_ended)
         await self._client.subscribe(f"{self._inboxes}.r.*", cb=self._on_reply)
 

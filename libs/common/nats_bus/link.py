@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from libs.common.bus import BusError, Hooks
-from libs.common.nats_bus.access import Access
+from libs.common.nats_bus.access import Access, without_password
 from libs.common.nats_bus.connection import Connection
 
 _log = logging.getLogger(__name__)
@@ -84,7 +84,7 @@ class Link:
             )
         except BusError as error:
             return str(error)
-        return f"NATS at {server}: {await self._serve(connection)}"
+        return f"NATS at {without_password(server)}: {await self._serve(connection)}"
 
     async def first_attempt(self) -> None:
         """Return once the first attempt to connect has succeeded or failed."""
@@ -137,7 +137,7 @@ class Link:
         self._up.set()
         self._tried.set()
         self.hooks.connected()
-        _log.info("connected to NATS", extra={"servers": self.access.servers})
+        _log.info("connected to NATS", extra={"to": str(self.access)})
         reason = "the bus was closed"
         try:
             reason = await self._probe(connection)
