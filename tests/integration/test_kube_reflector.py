@@ -295,6 +295,76 @@ async def test_a_server_that_ends_every_watch_at_once_is_not_stormed(server: Loo
     assert len(server.asked) <= 9
 
 
+async def test_a_watch_that_the_server_ends_because_it_fell_behind_goes_on_at_once(
+    server: Loopback, tmp_path: Path
+):
+    async def answer(request: web.Request) -> web.StreamResponse:
+        if not is_watch(request):
+            return a_list(version=100 + len(watches(server)))
+        number = len(watches(server))
+        return await stream(request, [an_event("ADDED", a_node_object(f"web-{number}", 100 + number))])
+
+    server.answer = answer
+    started = time.monotonic()
+    async with api_of(server.url, tmp_path) as api, following(api) as (follower, _):
+        await eventually(lambda: len(follower.nodes) >= 8, seconds=20)
+    # 0.1 s apart at least: such a server is not stormed either.
+    assert 0.7 <= time.monotonic() - started < 3.0
+    assert len(watches(server)) <= 9
+    assert follower.count(Listed) == 1
+    assert follower.troubles == []
+
+
+async def test_a_watch_tells_while_a_busy_server_has_not_said_yet_how_far_it_is(
+    server: Loopback, tmp_path: Path
+):
+    asked = asyncio.Event()
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        if request.query.get("limit") == "1":
+            asked.set()
+            await asyncio.Event().wait()
+        if not is_watch(request):
+            return a_list()
+        first = len(watches(server)) == 1
+        number = 101 if first else 102
+        lines = [an_event("ADDED", a_node_object(f"web-{number}", number))]
+        return await stream(request, lines, then_silent=not first)
+
+    server.answer = answer
+    async with api_of(server.url, tmp_path) as api, following(api) as (follower, _):
+        await eventually(lambda: "web-102" in follower.nodes, seconds=5)
+        await eventually(asked.is_set)
+    assert follower.troubles == []
+
+
+async def test_a_server_that_says_how_far_it_is_after_the_watch_has_moved_on_is_not_thought_to_be_behind(
+    server: Loopback, tmp_path: Path
+):
+    asked, told, said = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        if request.query.get("limit") == "1":
+            asked.set()
+            await told.wait()
+            said.set()
+            return a_list(version=101)
+        if not is_watch(request):
+            return a_list()
+        if len(watches(server)) == 1:
+            return await stream(request, [an_event("ADDED", a_node_object("web-1", 101))])
+        await asked.wait()
+        return await stream(request, [an_event("ADDED", a_node_object("web-2", 150))], then_silent=True)
+
+    server.answer = answer
+    async with api_of(server.url, tmp_path) as api, following(api) as (follower, reflector):
+        await eventually(lambda: "web-2" in follower.nodes)
+        told.set()
+        await eventually(lambda: said.is_set() and not reflector._doubted)
+        assert follower.count(Listed) == 1
+    assert follower.troubles == []
+
+
 async def test_a_server_that_forgets_every_version_is_not_stormed_with_lists(
     server: Loopback, tmp_path: Path
 ):

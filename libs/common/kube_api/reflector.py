@@ -28,6 +28,10 @@ WATCH_SECONDS: Final = (35, 45)
 SILENCE_SECONDS: Final = 8.0  # beyond the end that was asked for
 STALE_SECONDS: Final = 60.0  # without a word: not ready
 _SETTLED_SECONDS: Final = 5.0  # a watch that lasted this long was no failure, whatever ended it
+# The API server ends the watch of whoever does not take its events as fast as they come: on a machine that is
+# busy with a thousand joins, everybody's, within a second of its opening. It has told something, so the next
+# one goes on from there, soon: a back-off would grow to a stall just when there is most to tell.
+_MOVED_ON_SECONDS: Final = 0.2
 _PAUSE_FIRST_SECONDS: Final = 1.0
 _PAUSE_CAP_SECONDS: Final = 15.0
 # After these the watch goes on where it stopped. Everything else lists again, as client-go does.
@@ -154,17 +158,22 @@ class Reflector(Generic[Item]):
         failures = 0
         while True:
             watching_since: float | None = None
-            asked = 0.0
+            least = 0.0
             try:
-                if not self._version or (self._doubted and await self._is_from_the_future()):
+                if not self._version:
                     await self._list(handle)
-                watching_since = self._clock()
-                await self._watch(handle)
+                watching_since, since_version = self._clock(), self._version
+                await (self._watch_in_doubt(handle) if self._doubted else self._watch(handle))
             except (KubeError, _ListAgain) as error:
-                asked = self._failed(error)
+                least = self._failed(error)
+                moved_on = False
+            else:
+                moved_on = self._version != since_version
             settled = watching_since is not None and self._clock() - watching_since >= _SETTLED_SECONDS
-            failures = 0 if settled else failures + 1
-            await asyncio.sleep(max(asked, pause_seconds(failures, self._jitter())))
+            if moved_on and not settled:
+                least = _MOVED_ON_SECONDS * (0.5 + 0.5 * self._jitter())
+            failures = 0 if settled or moved_on else failures + 1
+            await asyncio.sleep(max(least, pause_seconds(failures, self._jitter())))
 
     async def _list(self, handle: Callable[[Happening[Item]], Awaitable[None]]) -> None:
         items: list[Item] = []
@@ -211,8 +220,22 @@ class Reflector(Generic[Item]):
                 await self._tell(line, request, handle)
         self._doubted = self._clock() - opened < seconds - 1.0  # an early end may be that of the server
 
-    async def _is_from_the_future(self) -> bool:
-        """Whether the server has not come as far as our version, as after etcd was restored from a backup.
+    async def _watch_in_doubt(self, handle: Callable[[Happening[Item]], Awaitable[None]]) -> None:
+        """Watch on, and ask meanwhile: a busy server takes seconds for an answer that is almost always no."""
+        asking = asyncio.create_task(self._is_from_the_future(self._version))
+        watching = asyncio.create_task(self._watch(handle))
+        try:
+            await asyncio.wait({asking, watching}, return_when=asyncio.FIRST_COMPLETED)
+            if asking.done() and asking.result():
+                raise _ListAgain("the server has not come as far as our version (a restored etcd?)")
+            await watching
+        finally:
+            asking.cancel()
+            watching.cancel()
+            await asyncio.gather(asking, watching, return_exceptions=True)
+
+    async def _is_from_the_future(self, version: str) -> bool:
+        """Whether the server has not come as far as this version, as after etcd was restored from a backup.
 
         It opens a watch from such a version all the same, and says nothing until it has caught up. Asked
         after each break: a restored etcd comes with restarted API servers.
@@ -221,7 +244,7 @@ class Reflector(Generic[Item]):
         self._heard()
         self._doubted = False
         try:
-            return int(page.resource_version) < int(self._version)
+            return int(page.resource_version) < int(version)
         except ValueError:
             return True  # not comparable: an aggregated API; a list is always right
 
