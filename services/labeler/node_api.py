@@ -10,6 +10,7 @@ from libs.common.delivery import PermanentError, TemporaryError
 from libs.common.kube_api.events import ObjectEvent, about_node
 from libs.common.node import CONDITION_BLOCKED, Node
 from libs.common.patch import node_patch, status_patch
+from services.labeler.answers import Answers
 from services.labeler.blocked import Blocked, condition
 from services.labeler.plan import Notice, Plan, continued
 from services.labeler.told import Told
@@ -33,16 +34,27 @@ class NodeApi:
     """Carries out plans, at most one patch for the status and one for the Node each."""
 
     def __init__(
-        self, kube: Kubernetes, told: Told, *, now: Callable[[], datetime], observe_only: bool
+        self,
+        kube: Kubernetes,
+        told: Told,
+        answers: Answers,
+        *,
+        now: Callable[[], datetime],
+        observe_only: bool,
     ) -> None:
         self._kube = kube
         self._told = told
+        self._answers = answers
         self._now = now
         self._observe_only = observe_only
 
     async def get(self, name: str) -> Node:
         """The Node as it is now. Raises NotFound."""
-        return await self._kube.get_node(name)
+        return self._kept(await self._kube.get_node(name))
+
+    def newest(self, node: Node) -> Node:
+        """This view of a Node, or what the API server has told us of it since."""
+        return self._answers.newest(node)
 
     async def apply(self, node: Node, plan_for: Callable[[Node], Plan]) -> Plan:
         """Make the Node what the plan says: addresses first, so that nothing lands on it before it has them.
@@ -55,11 +67,11 @@ class NodeApi:
         unblocked = CONDITION_BLOCKED if plan.unblock else ""
         status = status_patch(node, addresses=plan.addresses, remove_condition=unblocked, now=self._now())
         if status:
-            node = await self._kube.patch_node_status(node.name, status)
+            node = self._kept(await self._kube.patch_node_status(node.name, status))
             plan = continued(plan, plan_for(node))
         operations = node_patch(node, plan.changes)
         if operations:
-            await self._kube.patch_node(node.name, operations)
+            self._kept(await self._kube.patch_node(node.name, operations))
         return plan
 
     async def tell(self, node: Node, plan: Plan) -> None:
@@ -79,13 +91,17 @@ class NodeApi:
             return
         status = status_patch(node, set_condition=condition(blocked), now=self._now())
         if status:
-            await self._kube.patch_node_status(node.name, status)
+            self._kept(await self._kube.patch_node_status(node.name, status))
         if with_event:
             await self._say(node, Notice(reason=blocked.reason, message=blocked.message))
 
     async def say(self, node: Node, notice: Notice) -> bool:
         """One Event on the Node; whether it was told (by us or, in the same minute, by another replica)."""
         return not self._observe_only and await self._say(node, notice)
+
+    def _kept(self, answer: Node) -> Node:
+        self._answers.keep(answer)
+        return answer
 
     async def _say(self, node: Node, notice: Notice) -> bool:
         event = ObjectEvent(

@@ -60,9 +60,9 @@ class OnNodeEnriched:
         if node is None:
             telemetry.annotate(outcome="superseded", reason="the Node is gone, or another one by now")
         elif isinstance(event, NodeEnriched):
-            await self._initialize(message, event, node)
+            await self._initialize(message, event, self._nodes.newest(node))
         else:
-            await self._leave(event, node)
+            await self._leave(event, self._nodes.newest(node))
 
     def _why_outdated(self, message: Message, incarnation: str) -> str:
         if incarnation != self._table.incarnation:

@@ -10,6 +10,7 @@ from libs.common.handling import Handling
 from libs.common.process.service import Parts, Run
 from libs.common.subjects import FLOW
 from libs.common.wiring import LABELER
+from services.labeler.answers import Answers
 from services.labeler.decisions import Decisions
 from services.labeler.node_api import NodeApi
 from services.labeler.on_node_enriched import OnNodeEnriched
@@ -33,8 +34,9 @@ class LabelerService:
         self._waiting = WaitingNodes()
         self._table = FlowTable(clock=parts.monotonic, on_message=self._heard, on_void=self._waiting.clear)
         self._told = told = Told()
+        self._answers = Answers(parts.monotonic)
         dry = settings.observe_only
-        nodes = NodeApi(parts.kubernetes(), told, now=parts.now, observe_only=dry)
+        nodes = NodeApi(parts.kubernetes(), told, self._answers, now=parts.now, observe_only=dry)
         decisions = Decisions(parts.bus, told, now=parts.now, observe_only=dry)
         self._on_node_enriched = OnNodeEnriched(
             bus=parts.bus,
@@ -82,6 +84,7 @@ class LabelerService:
 
     def _heard(self, message: Message) -> None:
         self._waiting.heard(message.event, self._parts.monotonic())
+        self._answers.heard(message.event)
         if isinstance(message.event, NodeGone):
             self._told.forget(message.event.name)
         if isinstance(message.event, Leading) or self._settings.observe_only:

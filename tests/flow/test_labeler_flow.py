@@ -1,7 +1,6 @@
 """The labeler between a real bus and an API server in memory: what it writes, and what it must not."""
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import msgspec
 import pytest
@@ -9,23 +8,19 @@ import pytest
 from libs.common import metrics
 from libs.common.kube_api.errors import FenceFailed, Forbidden, Invalid
 from libs.common.machine import AddressStatus, MachineFault
-from libs.common.node import Taint
+from libs.common.node import CONDITION_BLOCKED, Taint
 from libs.common.subjects import DEAD, ENRICHED_NODE, OBSERVED_NODE
 from libs.testbed.nats_server import NatsServer
 from services.labeler.plan import AS_IT_SHOULD_BE
 from services.labeler.service import LabelerService
 from tests.builders import NOW, UNINITIALIZED, a_node, some_facts
 from tests.bus_actors import eventually
-from tests.labeler_actors import Flow, InMemoryNodes, TurnedClock, labeler_running
+from tests.flow_actors import Flow
+from tests.labeler_actors import InMemoryNodes, labeler_running
+from tests.turned_clock import TurnedClock
 
 REFUSED = MachineFault(kind="refused", step="connect", endpoint="cp:50000", message="connection refused")
 TWO_WRITES_AND_AN_EVENT = ["nodes/status", "nodes", "events"]
-
-
-@pytest.fixture
-async def flow(nats_server: NatsServer) -> AsyncIterator[Flow]:
-    async with Flow.provisioned(nats_server.url) as running:
-        yield running
 
 
 async def test_a_joining_node_costs_two_node_writes_and_one_event_and_no_read(
@@ -75,6 +70,42 @@ async def test_a_message_that_comes_twice_ends_in_the_same_node(flow: Flow, nats
         await flow.until_handled()
     assert kube.node("web-1") == once
     assert kube.told("web-1") == ["Synced"]
+
+
+async def test_word_from_before_our_own_writes_costs_no_request(flow: Flow, nats_server: NatsServer):
+    kube = InMemoryNodes(a_node())
+    async with labeler_running(nats_server.url, kube):
+        place = await flow.observe(a_node())
+        await flow.enrich(a_node(), some_facts(), observed=place)
+        await flow.until_decided("web-1", "initialized")
+        said = await flow.decisions("web-1")
+        reported = a_node(
+            resource_version="101", labels={"kubernetes.io/hostname": "web-1", "a": "kubelet's"}
+        )
+        place = await flow.observe(reported)  # what the kubelet wrote just before us
+        await flow.enrich(reported, some_facts(), observed=place)
+        await flow.until_handled()
+    assert kube.requests == [("patch", "nodes/status"), ("patch", "nodes"), ("create", "events")]
+    assert await flow.decisions("web-1") == said
+
+
+async def test_a_condition_written_a_moment_ago_goes_with_the_writes_that_cure_it(
+    flow: Flow, nats_server: NatsServer
+):
+    kube, clock = InMemoryNodes(a_node()), TurnedClock()
+    async with labeler_running(nats_server.url, kube, clock=clock):
+        await flow.unreachable(a_node(), REFUSED)
+        await flow.until_decided("web-1", "blocked")
+
+        async def is_said() -> bool:
+            clock.turn(2.0)
+            await flow.lead()
+            return kube.node("web-1").condition(CONDITION_BLOCKED) is not None
+
+        await eventually(is_said, "the condition is written")
+        await flow.enrich(a_node(), some_facts())  # the watcher has not seen the condition yet
+        await flow.until_decided("web-1", "initialized")
+    assert kube.node("web-1").condition(CONDITION_BLOCKED) is None
 
 
 async def test_a_changed_machine_changes_its_node_in_one_write(flow: Flow, nats_server: NatsServer):
@@ -315,7 +346,7 @@ async def test_a_labeler_that_has_never_heard_a_leader_takes_no_message(nats_ser
     retried = metrics.HANDLED.labels("labeler", "NodeEnriched", "retried")
     before = retried._value.get()
     async with (
-        Flow.provisioned(nats_server.url, led=False) as flow,
+        Flow.provisioned(nats_server.url) as flow,
         labeler_running(nats_server.url, kube, ready=False) as labeler,
     ):
         await flow.enrich(a_node(), some_facts())

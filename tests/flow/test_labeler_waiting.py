@@ -1,10 +1,7 @@
 """No Node waits in silence: conditions and Events on an API server in memory, second by second."""
 
 import random
-from collections.abc import AsyncIterator
 from datetime import timedelta
-
-import pytest
 
 from libs.common import metrics
 from libs.common.bus import Opened
@@ -13,7 +10,7 @@ from libs.common.flow_table import FlowTable
 from libs.common.kube_api.errors import Forbidden
 from libs.common.machine import MachineFault
 from libs.common.node import CONDITION_BLOCKED, Node
-from libs.testbed.nats_server import NatsServer
+from services.labeler.answers import Answers
 from services.labeler.blocked import by_fault, condition
 from services.labeler.decisions import Decisions
 from services.labeler.node_api import NodeApi
@@ -33,7 +30,9 @@ from tests.builders import (
     observed,
     some_facts,
 )
-from tests.labeler_actors import Flow, InMemoryNodes, TurnedClock
+from tests.flow_actors import Flow
+from tests.labeler_actors import InMemoryNodes
+from tests.turned_clock import TurnedClock
 from tests.unreachable import FAULT, unreachable
 
 TIMEOUT = MachineFault(
@@ -59,7 +58,7 @@ class Stage:
         self.watch = WatchWaiting(
             table=self.table,
             waiting=self.waiting,
-            nodes=NodeApi(kube, told, now=self.clock.now, observe_only=observe_only),
+            nodes=NodeApi(kube, told, Answers(self.clock), now=self.clock.now, observe_only=observe_only),
             decisions=Decisions(flow.bus, told, now=self.clock.now, observe_only=observe_only),
             config=Global(),
             paused=lambda: self.paused,
@@ -91,12 +90,6 @@ class Stage:
         """The reason on the Node, "" without the condition."""
         condition = self.kube.node(name).condition(CONDITION_BLOCKED)
         return condition.reason if condition and condition.status == "True" else ""
-
-
-@pytest.fixture
-async def flow(nats_server: NatsServer) -> AsyncIterator[Flow]:
-    async with Flow.provisioned(nats_server.url) as running:
-        yield running
 
 
 def some_nodes(count: int) -> list[Node]:
