@@ -187,9 +187,7 @@ class _WithoutTls:
         self.heard = b""
 
     async def talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(
-            b'INFO {"server_id":"x","auth_required":true,"nonce":"of-another"}\r\n'
-        )
+        writer.write(b'INFO {"server_id":"x","auth_required":true,"nonce":"of-another"}\r\n')
         while chunk := await reader.read(4096):
             self.heard += chunk
         writer.close()
