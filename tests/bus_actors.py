@@ -11,7 +11,7 @@ from libs.common.delivery import Ack, Verdict
 from libs.common.events import EnrichedNodeGone
 from libs.common.subjects import ENRICHED_NODE
 
-NODES = Durable(name="labeler-nodes", filter=f"{ENRICHED_NODE}.>")
+NODES = Durable(service="labeler", name="labeler-nodes", filter=f"{ENRICHED_NODE}.>")
 MAX_BYTES = 64 * 1024 * 1024
 
 

@@ -29,8 +29,9 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Durable(msgspec.Struct, frozen=True, kw_only=True):
-    """A shared, acknowledged consumer: its name and the one filter it has."""
+    """A shared, acknowledged consumer: whose it is, its name and the one filter it has."""
 
+    service: str  # in whose name its dead letters are written, whatever process consumes it
     name: str
     filter: str
     ack_wait_seconds: float = 30.0

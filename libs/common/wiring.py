@@ -37,8 +37,6 @@ class Wiring(msgspec.Struct, frozen=True, kw_only=True):
 LEASE_NAME = "cloud-controller-manager-talos"  # the reference's: only one of the two can lead
 LEASE_NAMESPACE = "kube-system"
 
-_EVENTS = Right(group="", resource="events", verbs=("create",))
-
 WATCHER = Wiring(
     service="watcher",
     hears="Nodes, from the Kubernetes API",
@@ -57,7 +55,6 @@ WATCHER = Wiring(
         ),
         # RBAC cannot restrict `create` by name: the name is not known to the authorizer.
         Right(group="coordination.k8s.io", resource="leases", verbs=("create",), namespace=LEASE_NAMESPACE),
-        _EVENTS,
     ),
 )
 
@@ -72,7 +69,7 @@ METADATA = Wiring(
 LABELER = Wiring(
     service="labeler",
     hears="enriched nodes; follows observed ones",
-    durables=(Durable(name="labeler-nodes", filter=f"{ENRICHED_NODE}.>"),),
+    durables=(Durable(service="labeler", name="labeler-nodes", filter=f"{ENRICHED_NODE}.>"),),
     follows=(f"{FLOW}.>",),
     publishes=(f"{DECIDED}.labeler.>", f"{DEAD}.labeler.>"),
     owns=(
@@ -86,7 +83,7 @@ LABELER = Wiring(
     rights=(
         Right(group="", resource="nodes", verbs=("get", "patch")),
         Right(group="", resource="nodes/status", verbs=("patch",)),
-        _EVENTS,
+        Right(group="", resource="events", verbs=("create",)),
     ),
 )
 

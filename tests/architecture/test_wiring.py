@@ -78,6 +78,25 @@ def test_durables_are_distinct_and_bear_names_that_jetstream_takes():
     assert STREAM.isalnum()
 
 
+def test_a_durable_bears_its_services_name_and_its_dead_letters_are_that_services_to_publish():
+    for wiring in SERVICES:
+        for durable in wiring.durables:
+            assert durable.service == wiring.service
+            assert f"{ROOT}.dead.{wiring.service}.>" in wiring.publishes
+
+
+def test_only_those_who_write_events_may():
+    writers = {
+        wiring.service
+        for wiring in SERVICES
+        for source in sources(f"services/{wiring.service}")
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.Attribute) and node.attr == "create_event"
+    }
+    allowed = {wiring.service for wiring in SERVICES if any(r.resource == "events" for r in wiring.rights)}
+    assert allowed == writers
+
+
 def test_only_the_watcher_provisions_the_stream():
     assert [wiring.service for wiring in SERVICES if wiring.provisions_stream] == ["watcher"]
 

@@ -204,7 +204,8 @@ async def test_a_nak_brings_the_message_back_after_its_delay(bus: Bus):
 async def test_what_is_put_aside_becomes_a_dead_letter_and_does_not_come_back(
     bus: Bus, bus_factory: BusFactory
 ):
-    labeler = await bus_factory("labeler")
+    # The service is whose durable it is; the connection may be shared by several.
+    labeler = await bus_factory("all-in-one")
     worker = Worker(lambda message: PutAside("no such rule") if "bad" in message.subject else Ack())
     async with worker.consuming(labeler):
         sequence = await bus.publish(a_word("bad.node"))

@@ -133,7 +133,7 @@ class Consumption:
             return Nak(RETRY_CAP_SECONDS, f"{type(error).__name__}: {error}")
         if not isinstance(verdict, PutAside):
             return verdict
-        service, at = self._link.access.service, self._clock()
+        service, at = self._durable.service, self._clock()
         try:
             await self._put_aside(dead_letter(message, service=service, reason=verdict.reason, at=at))
         except BusError as error:
