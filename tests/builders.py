@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 from typing import Any
 
-from libs.common.bus import Message, Unreadable
+from libs.common.bus import Message, Opened, Unreadable
 from libs.common.events import (
     Event,
     Leading,
@@ -144,3 +144,8 @@ def a_message(event: Event | Unreadable, *, sequence: int = 1, subject: str = ""
         "talosccm.v1.flow.observed.node.x" if isinstance(event, Unreadable) else subject_of(event)
     )
     return Message(subject=where, event=event, sequence=sequence, published_at=NOW, **fields)
+
+
+def opened(last: int = 10, incarnation: str = INCARNATION) -> Opened:
+    """A follower's beginning, with that many messages in the stream."""
+    return Opened(incarnation=incarnation, last_sequence=last)

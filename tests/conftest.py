@@ -12,6 +12,7 @@ from libs.testbed.control_plane.cluster import ControlPlane
 from libs.testbed.kubelets import Kubelets
 from libs.testbed.machines import Machines
 from libs.testbed.nats_server import NatsServer
+from tests.flow_actors import Flow
 
 # What a slow machine does to the time of one example says nothing about the code.
 hypothesis.settings.register_profile("unhurried", deadline=None)
@@ -44,3 +45,10 @@ async def nats_server(tmp_path: Path) -> AsyncIterator[NatsServer]:
     """A nats-server of one's own; it starts in 20 ms."""
     async with NatsServer.start(tmp_path / "nats") as running:
         yield running
+
+
+@pytest.fixture
+async def stream(nats_server: NatsServer) -> AsyncIterator[Flow]:
+    """A provisioned stream on that server, in which nobody has said anything yet."""
+    async with Flow.provisioned(nats_server.url) as provisioned:
+        yield provisioned

@@ -1,43 +1,26 @@
-"""Around the labeler in tests: an API server's Nodes in memory, a clock to turn, the flow on a real bus."""
+"""Around the labeler in tests: an API server's Nodes in memory, and a labeler on a bus of its own."""
 
 import random
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 import msgspec
 
-from libs.common.events import (
-    Decided,
-    EnrichedNodeGone,
-    Leading,
-    NodeEnriched,
-    NodeGone,
-    NodeObserved,
-    NodeUnreachable,
-    ObservedOrder,
-    SnapshotComplete,
-)
 from libs.common.kube_api.errors import FenceFailed, KubeError, NotFound
 from libs.common.kube_api.events import ObjectEvent, event_name
-from libs.common.machine import MachineFacts, MachineFault
 from libs.common.nats_bus.bus import NatsBus
-from libs.common.nats_bus.jetstream import consumer_info
-from libs.common.nats_bus.link import Timing
 from libs.common.node import Node
 from libs.common.process.service import Parts
-from libs.common.subjects import DECIDED, ENRICHED_NODE
-from libs.common.wiring import DURABLES
 from services.labeler.service import LabelerService
 from services.labeler.settings import LabelerSettings
-from tests.builders import NOW
-from tests.bus_actors import MAX_BYTES, doing, eventually
+from tests.bus_actors import doing, eventually
+from tests.flow_actors import QUICK
 from tests.json_patch import PatchFailed
 from tests.json_patch import apply as apply_json
 from tests.status_patch import apply_status
-
-QUICK = Timing(probe_every=0.5, probe_deadline=0.5, retry_first=0.05, retry_cap=0.3, follow_retry_cap=0.3)
+from tests.turned_clock import TurnedClock
 
 
 class InMemoryNodes:
@@ -129,142 +112,6 @@ class InMemoryNodes:
             document["metadata"]["resourceVersion"] = str(self._version)
         self._documents[node.name] = document
         return msgspec.convert(document, Node)
-
-
-class TurnedClock:
-    """Monotonic seconds and the time of day, both moved by hand."""
-
-    def __init__(self, start: datetime = NOW) -> None:
-        self.seconds = 1000.0
-        self._start = start
-
-    def __call__(self) -> float:
-        return self.seconds
-
-    def now(self) -> datetime:
-        return self._start + timedelta(seconds=self.seconds - 1000.0)
-
-    def turn(self, seconds: float) -> None:
-        self.seconds += seconds
-
-
-class Flow:
-    """What watcher and metadata say, and what the labeler decided."""
-
-    def __init__(self, bus: NatsBus, incarnation: str) -> None:
-        self.bus = bus
-        self.incarnation = incarnation
-        self._version = 100
-
-    @classmethod
-    @asynccontextmanager
-    async def provisioned(cls, url: str, *, led: bool = True) -> AsyncIterator["Flow"]:
-        """A stream with its durables and a complete snapshot, led or not yet."""
-        bus = await NatsBus.connect((url,), service="watcher", timing=QUICK)
-        try:
-            flow = cls(bus, await bus.provision(DURABLES, max_bytes=MAX_BYTES))
-            await flow.snapshot()
-            if led:
-                await flow.lead()
-            yield flow
-        finally:
-            await bus.close()
-
-    async def snapshot(self) -> None:
-        await self.bus.publish(SnapshotComplete(incarnation=self.incarnation, epoch=1, nodes=0))
-
-    async def lead(self) -> None:
-        await self.bus.publish(Leading(incarnation=self.incarnation, epoch=1, holder="test"))
-
-    async def observe(self, node: Node) -> int:
-        """The watcher's word of a Node; its place in the stream."""
-        order = self._next()
-        return await self.bus.publish(
-            NodeObserved(incarnation=self.incarnation, order=order, node=node, observed_at=NOW)
-        )
-
-    async def gone(self, node: Node) -> int:
-        """The watcher's word that it is no more."""
-        order = self._next()
-        return await self.bus.publish(
-            NodeGone(incarnation=self.incarnation, order=order, name=node.name, uid=node.uid, observed_at=NOW)
-        )
-
-    async def enrich(
-        self, node: Node, facts: MachineFacts, *, observed: int = 0, recognized_by: str = "nodename",
-        incarnation: str = "",
-    ) -> int:  # fmt: skip
-        """Metadata's word of what the machine says; `observed` 0 = the watcher says so first."""
-        return await self.bus.publish(
-            NodeEnriched(
-                incarnation=incarnation or self.incarnation,
-                observed_sequence=observed or await self.observe(node),
-                node=node,
-                facts=facts,
-                recognized_by=recognized_by,
-                observed_at=NOW,
-                enriched_at=NOW,
-            )
-        )
-
-    async def unreachable(self, node: Node, fault: MachineFault, *, observed: int = 0) -> int:
-        """Metadata's word that the machine says nothing."""
-        return await self.bus.publish(
-            NodeUnreachable(
-                incarnation=self.incarnation,
-                observed_sequence=observed or await self.observe(node),
-                node=node,
-                fault=fault,
-                attempt=1,
-                retry_at=NOW,
-                observed_at=NOW,
-                enriched_at=NOW,
-            )
-        )
-
-    async def enriched_gone(self, node: Node) -> int:
-        """Metadata passes on that a Node is gone."""
-        return await self.bus.publish(
-            EnrichedNodeGone(incarnation=self.incarnation, observed_sequence=1, name=node.name, uid=node.uid)
-        )
-
-    async def decided(self, name: str) -> Decided | None:
-        """What the labeler decided last."""
-        message = await self.bus.last(f"{DECIDED}.labeler.node.{name}")
-        if message is None:
-            return None
-        assert isinstance(message.event, Decided)
-        return message.event
-
-    async def decisions(self, name: str) -> int:
-        """The place of the last decision in the stream, 0 for none: it grows with each one."""
-        message = await self.bus.last(f"{DECIDED}.labeler.node.{name}")
-        return message.sequence if message else 0
-
-    async def until_decided(self, name: str, *outcomes: str) -> Decided:
-        """The labeler's decision, as soon as it is one of these."""
-
-        async def is_decided() -> bool:
-            said = await self.decided(name)
-            return said is not None and said.outcome in outcomes
-
-        await eventually(is_decided, f"{name} decided as {outcomes}")
-        said = await self.decided(name)
-        assert said is not None
-        return said
-
-    async def until_handled(self) -> None:
-        """Everything that metadata has said is settled: nothing pending, in flight or parked."""
-
-        async def is_settled() -> bool:
-            info = await consumer_info(await self.bus._link.connection(), DURABLES[0].name)
-            return info.num_pending == 0 and info.num_ack_pending == 0
-
-        await eventually(is_settled, f"all of {ENRICHED_NODE} handled")
-
-    def _next(self) -> ObservedOrder:
-        self._version += 1
-        return ObservedOrder(epoch=1, resource_version=self._version)
 
 
 @asynccontextmanager

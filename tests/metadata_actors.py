@@ -1,41 +1,25 @@
-"""Around the metadata service in tests: machines that do as told, a watcher that says what it is given."""
+"""Around the metadata service in tests: machines that do as told, and a service on a bus of its own."""
 
 import asyncio
 import random
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from typing import TypeVar
 
 import msgspec
 
-from libs.common.events import (
-    EnrichedNodeGone,
-    NodeEnriched,
-    NodeGone,
-    NodeObserved,
-    NodeUnreachable,
-    ObservedOrder,
-    SnapshotComplete,
-)
 from libs.common.machine import FaultKind, MachineFacts, MachineFault
 from libs.common.nats_bus.bus import NatsBus
-from libs.common.nats_bus.link import Timing
-from libs.common.node import Node
 from libs.common.process.service import Parts
-from libs.common.subjects import ENRICHED_NODE
-from libs.common.wiring import DURABLES
 from services.metadata.ask_machine import Talos
 from services.metadata.service import MetadataService
 from services.metadata.settings import MetadataSettings
 from services.metadata.talos_api.api import MachineUnavailable
-from tests.bus_actors import MAX_BYTES, doing, eventually
+from tests.bus_actors import doing
+from tests.flow_actors import QUICK
 
-Said = TypeVar("Said", NodeEnriched, NodeUnreachable, EnrichedNodeGone)
-
-QUICK = Timing(probe_every=0.5, probe_deadline=0.5, retry_first=0.05, retry_cap=0.3, follow_retry_cap=0.3)
 CALM = MetadataSettings(watches_opened_per_second=1000.0)  # nothing happens by itself within a test
 
 
@@ -113,84 +97,6 @@ class ScriptedTalos:
 
     async def close(self) -> None:
         self.closed = True
-
-
-class Stream:
-    """The flow as the watcher writes it and the labeler reads it."""
-
-    def __init__(self, bus: NatsBus) -> None:
-        self.bus = bus
-        self.incarnation = ""
-        self._version = 100
-
-    @classmethod
-    @asynccontextmanager
-    async def provisioned(cls, url: str) -> AsyncIterator["Stream"]:
-        bus = await NatsBus.connect((url,), service="watcher", timing=QUICK)
-        try:
-            stream = cls(bus)
-            await stream.provision()
-            yield stream
-        finally:
-            await bus.close()
-
-    async def provision(self) -> None:
-        self.incarnation = await self.bus.provision(DURABLES, max_bytes=MAX_BYTES)
-
-    async def observe(self, node: Node, *, headers: dict[str, str] | None = None) -> int:
-        """The watcher's word; returns its sequence."""
-        event = NodeObserved(
-            incarnation=self.incarnation, order=self._next(), node=node, observed_at=datetime.now(UTC)
-        )
-        return await self.bus.publish(event, headers=headers)
-
-    async def gone(self, node: Node) -> int:
-        event = NodeGone(
-            incarnation=self.incarnation,
-            order=self._next(),
-            name=node.name,
-            uid=node.uid,
-            observed_at=datetime.now(UTC),
-        )
-        return await self.bus.publish(event)
-
-    async def snapshot(self, nodes: int = 1) -> None:
-        await self.bus.publish(SnapshotComplete(incarnation=self.incarnation, epoch=1, nodes=nodes))
-
-    async def said(self, name: str) -> NodeEnriched | NodeUnreachable | EnrichedNodeGone | None:
-        """What the stream holds of the enriched Node."""
-        message = await self.bus.last(f"{ENRICHED_NODE}.{name}")
-        event = message.event if message else None
-        assert event is None or isinstance(event, NodeEnriched | NodeUnreachable | EnrichedNodeGone)
-        return event
-
-    async def sequence(self, name: str) -> int:
-        message = await self.bus.last(f"{ENRICHED_NODE}.{name}")
-        return message.sequence if message else 0
-
-    async def once(
-        self,
-        name: str,
-        kind: type[Said],
-        says: Callable[[Said], bool] = lambda event: True,
-        seconds: float = 10.0,
-    ) -> Said:
-        """What the stream holds of the Node, as soon as it is of that kind and says that."""
-        found: list[Said] = []
-
-        async def there() -> bool:
-            event = await self.said(name)
-            if not isinstance(event, kind) or not says(event):
-                return False
-            found.append(event)
-            return True
-
-        await eventually(there, f"{kind.__name__} of {name}", seconds)
-        return found[0]
-
-    def _next(self) -> ObservedOrder:
-        self._version += 1
-        return ObservedOrder(epoch=1, resource_version=self._version)
 
 
 @asynccontextmanager

@@ -35,7 +35,7 @@ class FlowTable:
         self._lost = "not connected yet"
         self._replaying = True
         self._led_at: float | None = None
-        self._epoch = 0
+        self._epoch = 0  # the greatest of a Leading heard in this incarnation
 
     @property
     def incarnation(self) -> str:
@@ -51,11 +51,6 @@ class FlowTable:
     def complete(self) -> bool:
         """Whether the table holds all there is, as of now."""
         return not self.problems()
-
-    @property
-    def epoch(self) -> int:
-        """The greatest epoch of a Leading heard in this incarnation, 0 for none."""
-        return self._epoch
 
     def problems(self) -> tuple[str, ...]:
         """Why the table is not complete, in words for /readyz."""

@@ -8,7 +8,6 @@ PROVIDED_NODE_IP = (
     "alpha.kubernetes.io/provided-node-ip"  # written by a kubelet with --cloud-provider=external
 )
 TAINT_UNINITIALIZED = "node.cloudprovider.kubernetes.io/uninitialized"
-TAINT_SHUTDOWN = "node.cloudprovider.kubernetes.io/shutdown"
 CONDITION_BLOCKED = "TalosInitializationBlocked"  # ours, negative polarity: absent on nodes that never failed
 
 _ANNOTATION_VALUE_LIMIT = 1024  # characters; longer ones are other people's state and no rule reads them
@@ -57,7 +56,7 @@ class NodeAddress(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NodeCondition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """One element of status.conditions; `last_heartbeat_time` is dropped when a node is published."""
+    """One element of status.conditions; heartbeats are not read: they would be news all the time."""
 
     type: str
     status: str
@@ -70,7 +69,6 @@ class NodeSystemInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     """status.nodeInfo, as far as we read it; the kubelet writes it."""
 
     system_uuid: str = msgspec.field(name="systemUUID", default="")
-    kubelet_version: str = msgspec.field(name="kubeletVersion", default="")
 
 
 class NodeStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):

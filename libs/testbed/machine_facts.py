@@ -42,7 +42,6 @@ class SystemInformation(msgspec.Struct, frozen=True, kw_only=True):
 
 PERMANENT = 128
 TEMPORARY = 1
-DEPRECATED = 32
 
 
 class Address(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,18 +13,9 @@ from libs.common.kube_api.errors import NotFound
 from libs.common.kube_api.lock import Held, LeaseLock, NotHeld
 from libs.testbed.control_plane.cluster import ControlPlane
 from libs.testbed.kubelets import Kubelets
+from tests.turned_clock import TurnedClock
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
-
-
-class Clock:
-    """A monotonic clock that moves when told."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture
@@ -43,7 +34,7 @@ async def name(request: pytest.FixtureRequest, kubelets: Kubelets) -> AsyncItera
 
 @pytest.fixture
 def lock(api: KubeApi, name: str) -> Callable[..., LeaseLock]:
-    def make(identity: str, clock: Clock, **options: Any) -> LeaseLock:
+    def make(identity: str, clock: TurnedClock, **options: Any) -> LeaseLock:
         return LeaseLock(
             api,
             namespace="kube-system",
@@ -61,7 +52,7 @@ MakeLock = Callable[..., LeaseLock]
 
 
 async def test_the_first_creates_it_and_the_second_waits(lock: MakeLock):
-    clock = Clock()
+    clock = TurnedClock()
     first, second = lock("one", clock), lock("two", clock)
     assert await first.try_hold() == Held(transitions=0, fresh=True)
     assert await second.try_hold() == NotHeld(holder="one", seconds=15.0)
@@ -69,17 +60,17 @@ async def test_the_first_creates_it_and_the_second_waits(lock: MakeLock):
 
 
 async def test_a_holder_that_renews_keeps_it_for_ever(lock: MakeLock):
-    clock = Clock()
+    clock = TurnedClock()
     first, second = lock("one", clock), lock("two", clock)
     await first.try_hold()
     for _ in range(20):
-        clock.now += 2.0
+        clock.turn(2.0)
         assert await first.try_hold() == Held(transitions=0, fresh=False)
         assert isinstance(await second.try_hold(), NotHeld)
 
 
 async def test_a_renewal_is_one_request(lock: MakeLock, control_plane: ControlPlane, name: str):
-    clock = Clock()
+    clock = TurnedClock()
     first = lock("one", clock)
     await first.try_hold()
     mark = control_plane.audit_mark()
@@ -90,43 +81,43 @@ async def test_a_renewal_is_one_request(lock: MakeLock, control_plane: ControlPl
 
 
 async def test_a_dead_holders_lease_is_taken_after_its_duration_and_counts_one_more_holder(lock: MakeLock):
-    clock = Clock()
+    clock = TurnedClock()
     first, second = lock("one", clock), lock("two", clock)
     await first.try_hold()
     await second.try_hold()
-    clock.now += 14.9
+    clock.turn(14.9)
     assert isinstance(await second.try_hold(), NotHeld)
-    clock.now += 0.2
+    clock.turn(0.2)
     assert await second.try_hold() == Held(transitions=1, fresh=True)
 
 
 async def test_whoever_cannot_renew_stops_leading_before_anybody_may_take_over(lock: MakeLock):
-    clock = Clock()
+    clock = TurnedClock()
     first, second = lock("one", clock), lock("two", clock)
     await first.try_hold()
     await second.try_hold()
     until = first.leading_until
-    assert until == clock.now + 10.0
-    clock.now = until
+    assert until == clock() + 10.0
+    clock.turn(until - clock())
     assert not first.leading
     assert isinstance(await second.try_hold(), NotHeld)
 
 
 async def test_a_holder_that_comes_back_to_its_own_lease_leads_anew_and_says_so(lock: MakeLock):
-    clock = Clock()
+    clock = TurnedClock()
     first = lock("one", clock)
     await first.try_hold()
-    clock.now += 60.0
+    clock.turn(60.0)
     assert await first.try_hold() == Held(transitions=0, fresh=True)
     assert first.leading
 
 
 async def test_a_former_holder_that_was_replaced_learns_it_at_once(lock: MakeLock):
-    clock = Clock()
+    clock = TurnedClock()
     first, second = lock("one", clock), lock("two", clock)
     await first.try_hold()
     await second.try_hold()
-    clock.now += 16.0
+    clock.turn(16.0)
     await second.try_hold()
     assert await first.try_hold() == NotHeld(holder="two", seconds=15.0)
     assert not first.leading
@@ -135,18 +126,18 @@ async def test_a_former_holder_that_was_replaced_learns_it_at_once(lock: MakeLoc
 async def test_a_renewal_whose_answer_was_lost_does_not_cost_the_lead(
     lock: MakeLock, api: KubeApi, name: str
 ):
-    clock = Clock()
+    clock = TurnedClock()
     first = lock("one", clock)
     await first.try_hold()
     written = await api.get_lease("kube-system", name)  # as if our own update had arrived after all
     spec = written.document["spec"] | {"renewTime": "2026-03-01T12:00:00.000000Z"}
     await api.update_lease("kube-system", name, written.document | {"spec": spec})
-    clock.now += 2.0
+    clock.turn(2.0)
     assert await first.try_hold() == Held(transitions=0, fresh=False)
 
 
 async def test_a_released_lease_goes_to_the_next_one_at_once(lock: MakeLock):
-    clock = Clock()
+    clock = TurnedClock()
     first, second = lock("one", clock), lock("two", clock)
     await first.try_hold()
     await second.try_hold()
@@ -156,11 +147,11 @@ async def test_a_released_lease_goes_to_the_next_one_at_once(lock: MakeLock):
 
 
 async def test_a_release_never_takes_the_lease_from_another(lock: MakeLock):
-    clock = Clock()
+    clock = TurnedClock()
     first, second = lock("one", clock), lock("two", clock)
     await first.try_hold()
     await second.try_hold()
-    clock.now += 16.0
+    clock.turn(16.0)
     await second.try_hold()
     assert not await first.release()
     assert await second.try_hold() == Held(transitions=1, fresh=False)
@@ -170,7 +161,7 @@ async def test_a_release_never_takes_the_lease_from_another(lock: MakeLock):
 async def test_a_release_after_a_renewal_that_nobody_waited_for_still_releases(
     lock: MakeLock, api: KubeApi, name: str
 ):
-    clock = Clock()
+    clock = TurnedClock()
     first = lock("one", clock)
     await first.try_hold()
     written = await api.get_lease("kube-system", name)
@@ -186,7 +177,7 @@ async def test_a_release_after_a_renewal_that_nobody_waited_for_still_releases(
 async def test_a_lease_that_somebody_deleted_is_made_again(
     lock: MakeLock, kubelets: Kubelets, name: str, api: KubeApi
 ):
-    clock = Clock()
+    clock = TurnedClock()
     first = lock("one", clock)
     await first.try_hold()
     await kubelets.request("DELETE", f"{LEASES}/{name}")
@@ -198,7 +189,7 @@ async def test_a_lease_that_somebody_deleted_is_made_again(
 async def test_labels_that_a_person_put_on_the_lease_survive_us(
     lock: MakeLock, kubelets: Kubelets, name: str
 ):
-    clock = Clock()
+    clock = TurnedClock()
     first = lock("one", clock)
     await first.try_hold()
     await kubelets.request(
@@ -216,12 +207,12 @@ async def test_labels_that_a_person_put_on_the_lease_survive_us(
 @pytest.mark.parametrize("seed", range(3))
 async def test_whoever_comes_and_goes_at_no_moment_do_two_lead(lock: MakeLock, seed: int):
     chance = random.Random(seed)
-    clock = Clock()
+    clock = TurnedClock()
     candidates = [lock(f"candidate-{i}", clock) for i in range(3)]
     awake = {0, 1, 2}
     leaders: list[int] = []
     for _ in range(120):
-        clock.now += chance.choice([0.5, 2.0, 3.0, 6.0])
+        clock.turn(chance.choice([0.5, 2.0, 3.0, 6.0]))
         if chance.random() < 0.15:  # one of them falls silent, or comes back
             awake ^= {chance.randrange(3)}
         for i in chance.sample(sorted(awake), len(awake)):
@@ -237,4 +228,4 @@ async def test_whoever_comes_and_goes_at_no_moment_do_two_lead(lock: MakeLock, s
 
 def test_a_renew_deadline_that_would_let_two_lead_is_refused(lock: MakeLock):
     with pytest.raises(ValueError, match="must be shorter than the lease duration"):
-        lock("one", Clock(), duration_seconds=10, renew_deadline_seconds=10.0)
+        lock("one", TurnedClock(), duration_seconds=10, renew_deadline_seconds=10.0)

@@ -349,6 +349,7 @@ async def test_a_labeler_that_has_never_heard_a_leader_takes_no_message(nats_ser
         Flow.provisioned(nats_server.url) as flow,
         labeler_running(nats_server.url, kube, ready=False) as labeler,
     ):
+        await flow.snapshot(0)
         await flow.enrich(a_node(), some_facts())
         await eventually(lambda: len(labeler.problems()) == 1, "all but the leader is there")
         assert "no leader is heard of" in labeler.problems()[0]

@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
 
 import msgspec
 import pytest
@@ -13,20 +12,14 @@ from libs.common.events import EnrichedNodeGone, NodeEnriched, NodeUnreachable
 from libs.common.machine import AddressStatus, MachineFacts, metadata_incomplete
 from libs.common.publisher import OrderedPublisher, Outcome
 from libs.common.subjects import ENRICHED_NODE
-from libs.testbed.nats_server import NatsServer
 from services.metadata.service import MetadataService
 from services.metadata.settings import MetadataSettings
 from tests.builders import a_node, enriched, some_facts
 from tests.bus_actors import eventually
-from tests.metadata_actors import ScriptedTalos, Stream, metadata_running
+from tests.flow_actors import Flow
+from tests.metadata_actors import ScriptedTalos, metadata_running
 
 UUID = "4c4c4544-0037-4b10-8057-b2c04f4d4e31"
-
-
-@pytest.fixture
-async def stream(nats_server: NatsServer) -> AsyncIterator[Stream]:
-    async with Stream.provisioned(nats_server.url) as provisioned:
-        yield provisioned
 
 
 @pytest.fixture
@@ -528,7 +521,7 @@ async def test_a_nats_that_is_down_at_the_start_is_waited_for(nats_server, strea
 async def test_without_a_stream_it_waits_for_the_watcher_to_make_one(nats_server, talos):
     async with metadata_running(nats_server.url, talos) as service:
         await eventually(lambda: any("not followed" in problem for problem in service.problems()))
-        async with Stream.provisioned(nats_server.url) as stream:
+        async with Flow.provisioned(nats_server.url) as stream:
             await stream.observe(a_node())
             await stream.once("web-1", NodeEnriched)
             await stream.snapshot()

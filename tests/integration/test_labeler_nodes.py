@@ -25,8 +25,10 @@ from libs.testbed.running_services import grant_rights
 from libs.testbed.service_rights import user_of
 from tests.address_cases import CASES, AddressCase
 from tests.bus_actors import eventually
-from tests.labeler_actors import Flow, TurnedClock, labeler_running
+from tests.flow_actors import Flow
+from tests.labeler_actors import labeler_running
 from tests.platform_cases import PLATFORMS, PlatformCase
+from tests.turned_clock import TurnedClock
 
 USER = user_of(LABELER)
 OF_A_PERSON = {"example.com/rack": "r-7"}
@@ -95,7 +97,7 @@ class Fleet:
 async def flow(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[Flow, str]]:
     async with (
         NatsServer.start(tmp_path_factory.mktemp("labeler-nats")) as server,
-        Flow.provisioned(server.url) as running,
+        Flow.led(server.url) as running,
     ):
         yield running, server.url
 
@@ -155,7 +157,7 @@ async def test_every_address_case_with_ipv6_preferred(
     control_plane: ControlPlane, kubelets: Kubelets, nats_server: NatsServer, case: AddressCase
 ):
     async with AsyncExitStack() as stack:
-        flow = await stack.enter_async_context(Flow.provisioned(nats_server.url))
+        flow = await stack.enter_async_context(Flow.led(nats_server.url))
         fleet = await a_fleet(stack, control_plane, kubelets, (flow, nats_server.url), prefer_ipv6=True)
         await _ends_with_addresses(fleet, case)
 

@@ -11,20 +11,13 @@ import pytest
 
 from libs.common.events import NodeEnriched, NodeUnreachable
 from libs.testbed.machines import Machines, SystemInformation, a_machine
-from libs.testbed.nats_server import NatsServer
 from services.metadata.service import MetadataService
 from services.metadata.settings import MetadataSettings
 from tests.builders import a_node
 from tests.bus_actors import eventually
-from tests.metadata_actors import Stream, metadata_running
+from tests.metadata_actors import metadata_running
 
 UUID = "4c4c4544-0037-4b10-8057-b2c04f4d4e31"
-
-
-@pytest.fixture
-async def stream(nats_server: NatsServer) -> AsyncIterator[Stream]:
-    async with Stream.provisioned(nats_server.url) as provisioned:
-        yield provisioned
 
 
 @pytest.fixture

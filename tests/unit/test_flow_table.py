@@ -1,26 +1,15 @@
 """An empty table is not a complete one."""
 
-from libs.common.bus import Opened, Unreadable
+from libs.common.bus import Unreadable
 from libs.common.flow_table import FlowTable
-from libs.common.subjects import OBSERVED_NODE
-from tests.builders import INCARNATION, a_message, a_node, a_snapshot, gone, leading, observed
+from libs.common.subjects import LEADING, OBSERVED_NODE
+from tests.builders import a_message, a_node, a_snapshot, gone, leading, observed, opened
+from tests.turned_clock import TurnedClock
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-def a_table(**callbacks) -> tuple[FlowTable, Clock]:
-    clock = Clock()
+def a_table(**callbacks) -> tuple[FlowTable, TurnedClock]:
+    clock = TurnedClock()
     return FlowTable(clock=clock, **callbacks), clock
-
-
-def opened(incarnation: str = INCARNATION, last: int = 10) -> Opened:
-    return Opened(incarnation=incarnation, last_sequence=last)
 
 
 def test_a_table_is_complete_only_when_read_to_the_end_and_a_snapshot_of_this_stream_is_in_it():
@@ -55,7 +44,7 @@ def test_another_incarnation_voids_everything_and_says_so():
     table.apply(a_message(observed(a_node())))
     table.apply(a_message(a_snapshot(), sequence=2))
     table.caught_up()
-    table.begin(opened("another"))
+    table.begin(opened(incarnation="another"))
     assert voided == [True, True]
     assert table.under(OBSERVED_NODE) == []
     table.caught_up()
@@ -103,9 +92,11 @@ def test_a_former_leader_is_ignored_and_the_age_of_the_last_leading_is_known():
     assert table.seconds_since_leading() is None
     table.begin(opened())
     table.apply(a_message(leading(epoch=3)))
-    clock.now = 4.0
+    clock.turn(4.0)
     table.apply(a_message(leading(epoch=2), sequence=2))
-    assert table.epoch == 3
+    last = table.last(LEADING)
+    assert last is not None
+    assert last.event == leading(epoch=3)
     assert table.seconds_since_leading() == 4.0
 
 

@@ -5,7 +5,7 @@ import pytest
 from libs.common.node import Node
 from services.labeler.answers import BELIEVED_SECONDS, Answers
 from tests.builders import a_node, gone, observed
-from tests.labeler_actors import TurnedClock
+from tests.turned_clock import TurnedClock
 
 
 def version(number: str, *, uid: str = "uid-1") -> Node:

@@ -1,12 +1,11 @@
 """What the stream holds: replay, own words, loss, another stream in its place."""
 
-from libs.common.bus import Opened, Unreadable
+from libs.common.bus import Unreadable
 from libs.common.events import NodeObserved
 from libs.common.subjects import LEADING, OBSERVED_NODE
 from services.watcher.held import HeldFlow
 from services.watcher.reign import Reign
 from tests.builders import (
-    INCARNATION,
     a_message,
     a_node,
     a_snapshot,
@@ -14,25 +13,15 @@ from tests.builders import (
     gone,
     leading,
     observed,
+    opened,
     some_facts,
 )
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-def opened(last: int = 10, incarnation: str = INCARNATION) -> Opened:
-    return Opened(incarnation=incarnation, last_sequence=last)
+from tests.turned_clock import TurnedClock
 
 
 def a_flow(*messages, last: int = 10, **callbacks) -> HeldFlow:
     """Followed and read to its end."""
-    flow = HeldFlow(clock=callbacks.pop("clock", Clock()), **callbacks)
+    flow = HeldFlow(clock=callbacks.pop("clock", TurnedClock()), **callbacks)
     flow.begin(opened(last))
     for message in messages:
         flow.apply(message)
@@ -41,7 +30,7 @@ def a_flow(*messages, last: int = 10, **callbacks) -> HeldFlow:
 
 
 def test_nothing_is_held_before_it_is_followed_to_its_end():
-    flow = HeldFlow(clock=Clock())
+    flow = HeldFlow(clock=TurnedClock())
     assert "not connected" in flow.problems()[0]
     assert flow.generation == 0
     flow.begin(opened())
@@ -141,9 +130,9 @@ def test_the_greatest_epoch_counts_whoever_bears_it():
 
 
 def test_a_former_leader_is_ignored_not_obeyed():
-    clock = Clock()
+    clock = TurnedClock()
     flow = a_flow(a_message(leading(epoch=3, holder="b"), sequence=1), clock=clock)
-    clock.now = 5.0
+    clock.turn(5.0)
     flow.apply(a_message(leading(epoch=2, holder="a"), sequence=2))
     assert flow.leading == leading(epoch=3, holder="b")
     assert flow.seconds_since_leading() == 5.0

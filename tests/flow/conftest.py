@@ -1,0 +1,14 @@
+"""The labeler's flow: led, and complete with a snapshot."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from libs.testbed.nats_server import NatsServer
+from tests.flow_actors import Flow
+
+
+@pytest.fixture
+async def flow(nats_server: NatsServer) -> AsyncIterator[Flow]:
+    async with Flow.led(nats_server.url) as running:
+        yield running

@@ -1,0 +1,201 @@
+"""The flow on a real bus: what watcher and metadata say in a test, and what the stream holds by then."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import TypeVar
+
+from libs.common.events import (
+    Decided,
+    EnrichedNode,
+    EnrichedNodeGone,
+    Leading,
+    NodeEnriched,
+    NodeGone,
+    NodeObserved,
+    NodeUnreachable,
+    ObservedOrder,
+    SnapshotComplete,
+)
+from libs.common.machine import MachineFacts, MachineFault
+from libs.common.nats_bus.bus import NatsBus
+from libs.common.nats_bus.jetstream import consumer_info
+from libs.common.nats_bus.link import Timing
+from libs.common.node import Node
+from libs.common.subjects import DECIDED, ENRICHED_NODE
+from libs.common.wiring import DURABLES
+from tests.builders import NOW
+from tests.bus_actors import MAX_BYTES, eventually
+
+Said = TypeVar("Said", NodeEnriched, NodeUnreachable, EnrichedNodeGone)
+
+QUICK = Timing(probe_every=0.5, probe_deadline=0.5, retry_first=0.05, retry_cap=0.3, follow_retry_cap=0.3)
+
+
+class Flow:
+    """Speaks as the other services do, on a bus of the watcher's, and reads what the one under test said."""
+
+    def __init__(self, bus: NatsBus) -> None:
+        self.bus = bus
+        self.incarnation = ""
+        self._version = 100
+
+    @classmethod
+    @asynccontextmanager
+    async def provisioned(cls, url: str) -> AsyncIterator["Flow"]:
+        """A stream with its durables, in which nobody has said anything yet."""
+        bus = await NatsBus.connect((url,), service="watcher", timing=QUICK)
+        try:
+            flow = cls(bus)
+            await flow.provision()
+            yield flow
+        finally:
+            await bus.close()
+
+    @classmethod
+    @asynccontextmanager
+    async def led(cls, url: str) -> AsyncIterator["Flow"]:
+        """A stream with a complete snapshot and a leader."""
+        async with cls.provisioned(url) as flow:
+            await flow.snapshot(0)
+            await flow.lead()
+            yield flow
+
+    async def provision(self) -> None:
+        self.incarnation = await self.bus.provision(DURABLES, max_bytes=MAX_BYTES)
+
+    # ---- the watcher's words
+
+    async def snapshot(self, nodes: int = 1) -> None:
+        await self.bus.publish(SnapshotComplete(incarnation=self.incarnation, epoch=1, nodes=nodes))
+
+    async def lead(self) -> None:
+        await self.bus.publish(Leading(incarnation=self.incarnation, epoch=1, holder="test"))
+
+    async def observe(self, node: Node, *, headers: dict[str, str] | None = None) -> int:
+        """How the Node is; the word's place in the stream."""
+        order = self._next()
+        event = NodeObserved(incarnation=self.incarnation, order=order, node=node, observed_at=NOW)
+        return await self.bus.publish(event, headers=headers)
+
+    async def gone(self, node: Node) -> int:
+        """That it is no more."""
+        order = self._next()
+        return await self.bus.publish(
+            NodeGone(incarnation=self.incarnation, order=order, name=node.name, uid=node.uid, observed_at=NOW)
+        )
+
+    # ---- metadata's words
+
+    async def enrich(
+        self, node: Node, facts: MachineFacts, *, observed: int = 0, recognized_by: str = "nodename",
+        incarnation: str = "",
+    ) -> int:  # fmt: skip
+        """What the machine says; `observed` 0 = the watcher says so first."""
+        return await self.bus.publish(
+            NodeEnriched(
+                incarnation=incarnation or self.incarnation,
+                observed_sequence=observed or await self.observe(node),
+                node=node,
+                facts=facts,
+                recognized_by=recognized_by,
+                observed_at=NOW,
+                enriched_at=NOW,
+            )
+        )
+
+    async def unreachable(self, node: Node, fault: MachineFault, *, observed: int = 0) -> int:
+        """That the machine says nothing."""
+        return await self.bus.publish(
+            NodeUnreachable(
+                incarnation=self.incarnation,
+                observed_sequence=observed or await self.observe(node),
+                node=node,
+                fault=fault,
+                attempt=1,
+                retry_at=NOW,
+                observed_at=NOW,
+                enriched_at=NOW,
+            )
+        )
+
+    async def enriched_gone(self, node: Node) -> int:
+        """That a Node is gone, passed on."""
+        return await self.bus.publish(
+            EnrichedNodeGone(incarnation=self.incarnation, observed_sequence=1, name=node.name, uid=node.uid)
+        )
+
+    # ---- what metadata under test has said
+
+    async def said(self, name: str) -> EnrichedNode | None:
+        """What the stream holds of the enriched Node."""
+        message = await self.bus.last(f"{ENRICHED_NODE}.{name}")
+        event = message.event if message else None
+        assert event is None or isinstance(event, EnrichedNode)
+        return event
+
+    async def sequence(self, name: str) -> int:
+        """The place of that word in the stream, 0 for none: it grows with each one."""
+        message = await self.bus.last(f"{ENRICHED_NODE}.{name}")
+        return message.sequence if message else 0
+
+    async def once(
+        self,
+        name: str,
+        kind: type[Said],
+        says: Callable[[Said], bool] = lambda event: True,
+        seconds: float = 10.0,
+    ) -> Said:
+        """What the stream holds of the Node, as soon as it is of that kind and says that."""
+        found: list[Said] = []
+
+        async def there() -> bool:
+            event = await self.said(name)
+            if not isinstance(event, kind) or not says(event):
+                return False
+            found.append(event)
+            return True
+
+        await eventually(there, f"{kind.__name__} of {name}", seconds)
+        return found[0]
+
+    # ---- what the labeler under test has decided
+
+    async def decided(self, name: str) -> Decided | None:
+        """What was decided last."""
+        message = await self.bus.last(f"{DECIDED}.labeler.node.{name}")
+        if message is None:
+            return None
+        assert isinstance(message.event, Decided)
+        return message.event
+
+    async def decisions(self, name: str) -> int:
+        """The place of the last decision in the stream, 0 for none: it grows with each one."""
+        message = await self.bus.last(f"{DECIDED}.labeler.node.{name}")
+        return message.sequence if message else 0
+
+    async def until_decided(self, name: str, *outcomes: str) -> Decided:
+        """The decision, as soon as it is one of these."""
+        found: list[Decided] = []
+
+        async def is_decided() -> bool:
+            decided = await self.decided(name)
+            if decided is None or decided.outcome not in outcomes:
+                return False
+            found.append(decided)
+            return True
+
+        await eventually(is_decided, f"{name} decided as {outcomes}")
+        return found[0]
+
+    async def until_handled(self) -> None:
+        """Everything that metadata has said is settled: nothing pending, in flight or parked."""
+
+        async def is_settled() -> bool:
+            info = await consumer_info(await self.bus._link.connection(), DURABLES[0].name)
+            return info.num_pending == 0 and info.num_ack_pending == 0
+
+        await eventually(is_settled, f"all of {ENRICHED_NODE} handled")
+
+    def _next(self) -> ObservedOrder:
+        self._version += 1
+        return ObservedOrder(epoch=1, resource_version=self._version)
