@@ -4,6 +4,8 @@ from typing import Any
 
 import msgspec
 
+from libs.common.yaml_reading import read_yaml
+
 
 class Cluster(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     """How to reach an API server."""
@@ -98,5 +100,5 @@ class KubeconfigFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def decode_kubeconfig(text: bytes) -> KubeconfigFile:
-    """Read a kubeconfig from YAML or JSON. Raises msgspec.DecodeError (with the path), RecursionError."""
-    return msgspec.yaml.decode(text, type=KubeconfigFile)
+    """Read a kubeconfig from YAML or JSON. Raises YamlError (with the path)."""
+    return read_yaml(text, KubeconfigFile)

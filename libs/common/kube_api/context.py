@@ -11,6 +11,7 @@ import msgspec
 
 from libs.common.kube_api.config_file import Cluster, Context, KubeconfigFile, User, decode_kubeconfig
 from libs.common.kube_api.identity import ExecPlugin, KubeConfig, KubeConfigError, Material
+from libs.common.yaml_reading import YamlError
 
 Entry = TypeVar("Entry", Cluster, Context, User)
 
@@ -115,7 +116,7 @@ def _read(path: Path, given_by: str) -> KubeconfigFile:
         return decode_kubeconfig(path.read_bytes())
     except OSError as error:
         raise KubeConfigError(f"{given_by}: cannot read {path}: {error.strerror or error}") from error
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+    except YamlError as error:
         raise KubeConfigError(f"{given_by}: {path} is no kubeconfig: {error}") from error
 
 

@@ -6,6 +6,8 @@ from typing import Any, Final
 import msgspec
 import yaml
 
+from libs.common.yaml_reading import YamlError, refuse_bombs
+
 _TOP: Final = ("global", "transformations")
 _GLOBAL: Final[dict[str, type]] = {"clusterName": str, "preferIPv6": bool}
 
@@ -28,7 +30,11 @@ class CloudConfigError(Exception):
 def parse_cloud_config(text: str, source: str) -> CloudConfig:
     """Read the file's text; `source` names it in messages. Raises CloudConfigError."""
     try:
+        refuse_bombs(text)
         root = yaml.compose(text, Loader=yaml.SafeLoader)
+    except YamlError as error:
+        line = f", line {error.line}" if error.line else ""
+        raise CloudConfigError([f"{source}{line}: {error.problem}"]) from error
     except yaml.YAMLError as error:
         raise CloudConfigError([_yaml_mistake(error, source)]) from error
     if root is None:
@@ -80,7 +86,7 @@ def _scalar(node: yaml.Node, name: str, source: str, mistakes: list[str]) -> Any
     wanted = _GLOBAL[name]
     value = None
     if isinstance(node, yaml.ScalarNode):
-        value = node.value if wanted is str else yaml.SafeLoader("").construct_object(node)
+        value = node.value if wanted is str else _boolean(node)
         if _is_null(node):
             return None
     if not isinstance(value, wanted):
@@ -88,6 +94,11 @@ def _scalar(node: yaml.Node, name: str, source: str, mistakes: list[str]) -> Any
         mistakes.append(f"{_at(node, source)}: global.{name} is not {expected}")
         return None
     return value
+
+
+def _boolean(node: yaml.ScalarNode) -> bool | None:
+    is_one = node.tag == "tag:yaml.org,2002:bool"
+    return yaml.SafeLoader.bool_values.get(node.value.lower()) if is_one else None
 
 
 def _is_null(node: yaml.Node) -> bool:

@@ -10,6 +10,8 @@ from typing import Final
 
 import msgspec
 
+from libs.common.yaml_reading import YamlError, read_yaml
+
 APID_PORT: Final = 50000
 SERVICE_ACCOUNT_FILE: Final = Path("/var/run/secrets/talos.dev/config")
 _HOST_NAME: Final = re.compile(r"(?=.{1,253}\Z)[A-Za-z0-9_]([-A-Za-z0-9_.]*[A-Za-z0-9_])?\.?\Z")
@@ -85,9 +87,9 @@ def _current_context(text: bytes, source: str) -> tuple[str, _Context]:
     if not text.strip():
         raise CredentialsError(f"{source}: the file is empty")
     try:
-        file = msgspec.yaml.decode(text, type=_File)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise CredentialsError(f"{source}: not a talosconfig: {_one_line(error)}") from error
+        file = read_yaml(text, _File)
+    except YamlError as error:
+        raise CredentialsError(f"{source}: not a talosconfig: {error}") from error
     contexts = file.contexts or {}
     if not file.context:
         raise CredentialsError(
@@ -103,10 +105,6 @@ def _current_context(text: bytes, source: str) -> tuple[str, _Context]:
 
 def _names(contexts: Mapping[str, object]) -> str:
     return ", ".join(sorted(contexts)) or "none"
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())
 
 
 def _pem(text: str, field: str) -> bytes:
