@@ -32,6 +32,7 @@ _SETTLED_SECONDS: Final = 5.0  # a watch that lasted this long was no failure, w
 # busy with a thousand joins, everybody's, within a second of its opening. It has told something, so the next
 # one goes on from there, soon: a back-off would grow to a stall just when there is most to tell.
 _MOVED_ON_SECONDS: Final = 0.2
+_STANDS_SECONDS: Final = 2.0  # a watch that stands so long is worth the question how far the server is
 _PAUSE_FIRST_SECONDS: Final = 1.0
 _PAUSE_CAP_SECONDS: Final = 15.0
 # After these the watch goes on where it stopped. Everything else lists again, as client-go does.
@@ -218,10 +219,14 @@ class Reflector(Generic[Item]):
             while line := await read_line():
                 self._heard()
                 await self._tell(line, request, handle)
-        self._doubted = self._clock() - opened < seconds - 1.0  # an early end may be that of the server
+        if self._clock() - opened < seconds - 1.0:
+            self._doubted = True  # an early end may be that of the server
 
     async def _watch_in_doubt(self, handle: Callable[[Happening[Item]], Awaitable[None]]) -> None:
-        """Watch on, and ask meanwhile: a busy server takes seconds for an answer that is almost always no."""
+        """Watch on, and ask meanwhile: a busy server takes seconds for an answer that is almost always no.
+
+        A watch that ends before it was asked leaves the doubt to the next one.
+        """
         asking = asyncio.create_task(self._is_from_the_future(self._version))
         watching = asyncio.create_task(self._watch(handle))
         try:
@@ -240,6 +245,7 @@ class Reflector(Generic[Item]):
         It opens a watch from such a version all the same, and says nothing until it has caught up. Asked
         after each break: a restored etcd comes with restarted API servers.
         """
+        await asyncio.sleep(_STANDS_SECONDS)
         page = await self._api.list_page(self._resource, limit=1, on_unreadable=lambda _: None)
         self._heard()
         self._doubted = False
