@@ -53,7 +53,7 @@ class NodeApi:
         return self._kept(await self._kube.get_node(name))
 
     def newest(self, node: Node) -> Node:
-        """This view of a Node, or what the API server has told us of it since."""
+        """What we see of a Node, or what the API server has told us of it since."""
         return self._answers.newest(node)
 
     async def apply(self, node: Node, plan_for: Callable[[Node], Plan]) -> Plan:
