@@ -8,6 +8,8 @@ import msgspec
 import pytest
 
 from libs.common.kube_api.config import KubeConfig, KubeConfigError, load_kube_config
+from libs.common.kube_api.exec_plugin import ExecCredential
+from libs.common.kube_api.tls import tls_context
 
 SERVER = "https://10.0.0.1:6443"
 
@@ -231,3 +233,19 @@ def test_a_field_that_cannot_be_honoured_is_refused_by_name(
     with pytest.raises(KubeConfigError, match=complaint) as raised:
         loaded(a_kubeconfig(tmp_path, cluster=cluster, user=user))
     assert str(tmp_path / "config") in str(raised.value)
+
+
+def test_an_emptied_authority_does_not_open_the_door_to_all_authorities_of_the_system(tmp_path: Path):
+    authority = tmp_path / "ca.crt"
+    authority.write_text(" \n")
+    config = loaded(a_kubeconfig(tmp_path, cluster={"certificate-authority": "ca.crt"}))
+    with pytest.raises(KubeConfigError, match="certificate-authority: is empty"):
+        tls_context(config)
+
+
+def test_no_secret_shows_where_a_configuration_is_printed(tmp_path: Path):
+    user = {"token": "hunter2", "client-certificate-data": b64("CERT"), "client-key-data": b64("hunter3")}
+    config = loaded(a_kubeconfig(tmp_path, user=user))
+    credential = ExecCredential(token="hunter2", client_key_data="hunter3")
+    assert "hunter" not in repr((config, credential))
+    assert "user admin, token" in repr(config)

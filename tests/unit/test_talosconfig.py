@@ -1,4 +1,5 @@
 import base64
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from services.metadata.talos_api.client_certificate import ClientCertificate
 from services.metadata.talos_api.talosconfig import (
     CredentialsError,
     Endpoint,
@@ -14,6 +16,7 @@ from services.metadata.talos_api.talosconfig import (
     parse_talosconfig,
 )
 
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
 PEM = base64.b64encode(b"-----BEGIN CERTIFICATE-----\nMA==\n-----END CERTIFICATE-----\n").decode()
 
 
@@ -143,3 +146,12 @@ def test_any_endpoints_are_endpoints_or_a_credentials_error(text: str):
 def test_the_file_is_looked_for_where_talosctl_looks(environment: dict[str, str], first: list[str]):
     candidates = file_candidates(environment, Path("/home/me"))
     assert [str(path) for path in candidates] == [*first, "/var/run/secrets/talos.dev/config"]
+
+
+def test_no_key_shows_where_a_config_is_printed():
+    key = base64.b64encode(b"-----BEGIN ED25519 PRIVATE KEY-----\nhunter2\n").decode()
+    config = parse_talosconfig(a_talosconfig(key=key), source="f")
+    client = ClientCertificate(not_before=NOW, not_after=NOW, roles=(), certificate=b"", key=b"hunter2")
+    assert b"hunter2" in config.key
+    assert "hunter2" not in repr((config, client))
+    assert "default" in repr(config)

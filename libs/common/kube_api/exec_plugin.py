@@ -20,6 +20,9 @@ class ExecCredential(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     client_key_data: str = ""
     expiration_timestamp: datetime | None = None
 
+    def __repr__(self) -> str:
+        return f"ExecCredential(until {self.expiration_timestamp})"  # a task's repr shows its result
+
 
 class _Printed(msgspec.Struct, frozen=True, rename="camel"):
     api_version: str

@@ -16,6 +16,9 @@ class Material(msgspec.Struct, frozen=True, kw_only=True):
     file: Path | None = None
     text: str = ""
 
+    def __repr__(self) -> str:
+        return f"Material({self.field!r})"  # the text may be a key
+
     def read(self) -> str:
         """Its present text, without surrounding white space. Raises KubeConfigError."""
         if self.file is None:

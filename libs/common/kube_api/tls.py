@@ -14,8 +14,11 @@ def tls_context(config: KubeConfig) -> ssl.SSLContext | None:
     if config.server.startswith("http://"):
         return None
     authority = config.certificate_authority
+    trusted = authority.read() if authority else None
+    if authority and not trusted:  # Python would take that for "all that the system trusts"
+        raise KubeConfigError(f"{authority.field}: is empty")
     try:
-        context = ssl.create_default_context(cadata=authority.read() if authority else None)
+        context = ssl.create_default_context(cadata=trusted)
     except (ssl.SSLError, ValueError) as error:
         field = authority.field if authority else config.source
         raise KubeConfigError(f"{field}: holds no usable CA certificate: {error}") from error

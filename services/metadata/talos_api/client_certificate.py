@@ -25,6 +25,9 @@ class ClientCertificate(msgspec.Struct, frozen=True, kw_only=True):
     certificate: bytes
     key: bytes
 
+    def __repr__(self) -> str:
+        return f"ClientCertificate(until {self.not_after})"  # without the key
+
 
 def read_client_certificate(certificate: bytes, key: bytes, *, where: str) -> ClientCertificate:
     """`where` is the file and context, for the errors. Raises CredentialsError."""

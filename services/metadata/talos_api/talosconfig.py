@@ -41,6 +41,9 @@ class TalosConfig(msgspec.Struct, frozen=True, kw_only=True):
     certificate: bytes
     key: bytes
 
+    def __repr__(self) -> str:
+        return f"TalosConfig({self.context!r})"  # without the key
+
 
 class _Context(msgspec.Struct, rename={"certificate": "crt"}):
     endpoints: list[str] | None = None
