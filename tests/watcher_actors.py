@@ -33,6 +33,7 @@ class ScriptedNodes:
         self.nodes = {node.name: node for node in nodes}
         self.unreadable: tuple[str, ...] = ()
         self.lists = 0
+        self.freshness: float | None = 0.0
         self._listeners: list[asyncio.Queue[Happening[Node]]] = []
 
     def source(
@@ -87,6 +88,9 @@ class _Telling:
 
     def problems(self) -> tuple[str, ...]:
         return ()
+
+    def freshness(self) -> float | None:
+        return self._script.freshness
 
     async def run(self, handle: Callable[[Happening[Node]], Awaitable[None]]) -> NoReturn:
         await self._script._listen(handle)

@@ -131,7 +131,7 @@ KUBE_REQUEST_DURATION: Final = _histogram(
 )
 WATCH_LAST_HEARD: Final = _gauge(
     "talosccm_watch_last_heard_timestamp_seconds",
-    "When a watch last said anything (events and bookmarks), in Unix time.",
+    "When the API server last said anything about it, be it that a watch is open, in Unix time; 0 = never.",
     "resource",
 )
 WATCH_RESTARTS: Final = _counter(

@@ -21,6 +21,9 @@ class NodeSource(Protocol):
     def problems(self) -> tuple[str, ...]:
         """Why what was told may be out of date, in words for /readyz."""
 
+    def freshness(self) -> float | None:
+        """Seconds since the API server last said anything, None before the first word."""
+
     async def run(self, handle: Callable[[Happening[Node]], Awaitable[None]]) -> NoReturn:
         """First a list, then changes; again a list whenever changes may have been missed."""
 
@@ -56,10 +59,15 @@ class NodeWatch:
 
     async def run(self) -> NoReturn:
         """Watch until cancelled."""
+        # Asked for when it is scraped: a quiet cluster tells nothing that happens, for hours, and is fresh.
+        metrics.WATCH_LAST_HEARD.labels(_RESOURCE).set_function(self._last_heard)
         await self._source.run(self._on_happening)
 
+    def _last_heard(self) -> float:
+        age = self._source.freshness()
+        return 0.0 if age is None else self._now().timestamp() - age
+
     async def _on_happening(self, happening: Happening[Node]) -> None:
-        metrics.WATCH_LAST_HEARD.labels(_RESOURCE).set(self._now().timestamp())
         match happening:
             case Listed(items=nodes, resource_version=version, unreadable=unreadable):
                 known = self._cluster.seen_version

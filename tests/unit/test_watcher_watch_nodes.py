@@ -1,0 +1,33 @@
+"""The watch of Nodes, with a script of what the API server tells."""
+
+from datetime import UTC, datetime, timedelta
+
+from libs.common import metrics
+from services.watcher.cluster import Cluster
+from services.watcher.watch_nodes import NodeWatch
+from tests.bus_actors import doing, eventually
+from tests.watcher_actors import ScriptedNodes
+
+
+def last_heard() -> float:
+    value = metrics.REGISTRY.get_sample_value(
+        "talosccm_watch_last_heard_timestamp_seconds", {"resource": "nodes"}
+    )
+    assert value is not None
+    return value
+
+
+async def test_in_a_quiet_cluster_it_can_be_seen_that_the_api_server_is_still_heard():
+    script, cluster, now = ScriptedNodes(), Cluster(), datetime(2026, 1, 1, tzinfo=UTC)
+    watch = NodeWatch(
+        script.source, cluster, now=lambda: now, on_rewound=lambda: None, on_news=lambda names: None
+    )
+    script.freshness = None
+    async with doing(watch.run()):
+        await eventually(lambda: cluster.listed)
+        assert last_heard() == 0.0
+        script.freshness = 0.0
+        assert last_heard() == now.timestamp()
+        now += timedelta(hours=2)  # nothing happens, but each watch is followed by another one
+        script.freshness = 20.0
+        assert last_heard() == now.timestamp() - 20.0
