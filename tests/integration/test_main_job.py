@@ -1,8 +1,6 @@
 """The main job on real parts: kubelets join, our processes run with their own rights, nodes become usable."""
 
-import asyncio
 import itertools
-import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack
@@ -18,6 +16,7 @@ from libs.testbed.kubelets import Kubelet, Kubelets
 from libs.testbed.machines import Machine, Machines, a_machine
 from libs.testbed.nats_server import NatsServer
 from libs.testbed.running_services import RunningServices
+from tests.bus_actors import eventually
 
 WRITES = (("patch", "nodes"), ("patch", "nodes/status"), ("create", "events"))
 _numbers = itertools.count(1)
@@ -43,20 +42,13 @@ def blocked(node: dict[str, Any]) -> dict[str, Any] | None:
     return next((c for c in node["status"]["conditions"] if c["type"] == CONDITION_BLOCKED), None)
 
 
-async def until(condition: Callable[[], Awaitable[object]], what: str, seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not await condition():
-        assert time.monotonic() < deadline, f"not {what} after {seconds} s"
-        await asyncio.sleep(0.05)
-
-
 async def until_usable(kubelets: Kubelets, names: Iterable[str], seconds: float = 60) -> None:
     for name in names:
 
         async def usable(name: str = name) -> bool:
             return is_usable(await node(kubelets, name))
 
-        await until(usable, f"{name} usable", seconds)
+        await eventually(usable, f"{name} usable", seconds)
 
 
 @pytest.fixture
@@ -116,6 +108,19 @@ def requests_of(control_plane: ControlPlane, since: int) -> Counter[tuple[str, s
     return counts
 
 
+def writes(control_plane: ControlPlane, since: int) -> dict[tuple[str, str], int]:
+    """How often our services have written each of what a joining node costs."""
+    ours = requests_of(control_plane, since)
+    return {write: sum(n for (_, *what), n in ours.items() if tuple(what) == write) for write in WRITES}
+
+
+async def until_synced(control_plane: ControlPlane, since: int, nodes: int) -> None:
+    """The Event is the last that is written about a joining node."""
+    await eventually(
+        lambda: writes(control_plane, since)["create", "events"] >= nodes, "Synced events said", 60
+    )
+
+
 @pytest.mark.parametrize("all_in_one", [False, True], ids=["separate-processes", "all-in-one"])
 async def test_joining_nodes_become_usable_at_two_node_writes_and_one_event_each(
     start: Start, join, kubelets: Kubelets, control_plane: ControlPlane, all_in_one: bool
@@ -130,16 +135,8 @@ async def test_joining_nodes_become_usable_at_two_node_writes_and_one_event_each
     assert one["metadata"]["labels"]["topology.kubernetes.io/zone"] == "z1"
     assert blocked(one) is None
 
-    def writes() -> dict[tuple[str, str], int]:
-        ours = requests_of(control_plane, since)
-        return {write: sum(n for (_, *what), n in ours.items() if tuple(what) == write) for write in WRITES}
-
-    await until(lambda: _true(writes()["create", "events"] >= count), "every Synced event said")
-    assert writes() == dict.fromkeys(WRITES, count)
-
-
-async def _true(value: bool) -> bool:
-    return value
+    await until_synced(control_plane, since, count)
+    assert writes(control_plane, since) == dict.fromkeys(WRITES, count)
 
 
 async def test_each_process_makes_only_the_requests_that_its_wiring_allows(
@@ -165,10 +162,10 @@ async def test_a_node_whose_machine_is_down_says_why_within_30_s_and_stops_sayin
     await machines.fault(machine.id, unavailable=True)
     (name,) = await join([machine])
 
-    async def says_why() -> object:
-        return blocked(await node(kubelets, name))
+    async def says_why() -> bool:
+        return blocked(await node(kubelets, name)) is not None
 
-    await until(says_why, "blocked with a reason", 30)
+    await eventually(says_why, "blocked with a reason", 30)
     condition = blocked(await node(kubelets, name))
     assert condition is not None
     assert condition["status"] == "True"
@@ -206,28 +203,21 @@ async def test_a_machine_that_changes_changes_its_node(
         labels = (await node(kubelets, name))["metadata"]["labels"]
         return bool(labels["topology.kubernetes.io/zone"] == "z2")
 
-    await until(moved, "in zone z2", 30)
+    await eventually(moved, "in zone z2", 30)
 
 
 async def test_a_quiet_cluster_is_left_alone(
     start: Start, join, kubelets: Kubelets, control_plane: ControlPlane
 ):
     await start()
+    begun = control_plane.audit_mark()
     names = await join(some_machines(3))
     await until_usable(kubelets, names)
-    first = names[0]
-
-    async def nothing_pending() -> bool:
-        since = control_plane.audit_mark()
-        for name in names:  # a heartbeat changes nothing that we read
-            await kubelets.heartbeat(name)
-        await until(lambda: _heartbeats_seen(kubelets, first), "heartbeat stored")
-        ours = requests_of(control_plane, since)
-        return not any(verb in {"patch", "create"} and "node" in resource for _, verb, resource in ours)
-
-    await until(nothing_pending, "quiet")
-
-
-async def _heartbeats_seen(kubelets: Kubelets, name: str) -> bool:
-    leases = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
-    return (await kubelets.request("GET", f"{leases}/{name}")).status == 200
+    await until_synced(control_plane, begun, len(names))
+    since = control_plane.audit_mark()
+    for name in names:  # a heartbeat changes nothing that we read
+        await kubelets.heartbeat(name)
+    # A watch tells in order: once a node that joins afterwards is usable, the heartbeats have been heard.
+    await until_usable(kubelets, await join(some_machines(1)))
+    await until_synced(control_plane, since, 1)
+    assert writes(control_plane, since) == dict.fromkeys(WRITES, 1)

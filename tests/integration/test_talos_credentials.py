@@ -9,11 +9,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from libs.common.machine import MachineFault
 from libs.testbed.machines import Machines, a_machine
 from libs.testbed.talos_pki import TalosPki
-from services.metadata.talos_api.api import MachineUnavailable, TalosApi
+from services.metadata.talos_api.api import TalosApi
 from services.metadata.talos_api.credentials import CredentialStore
+from tests.talos_actors import fault_of
 
 IP = "10.74.0.1"
 HOUR = timedelta(hours=1)
@@ -35,12 +35,6 @@ async def asking(config: Path, *, recheck_seconds: float = 0.0) -> AsyncIterator
         yield api
     finally:
         await api.close()
-
-
-async def fault_of(api: TalosApi) -> MachineFault:
-    with pytest.raises(MachineUnavailable) as unavailable:
-        await api.look(IP, deadline_seconds=5)
-    return unavailable.value.fault
 
 
 async def test_a_renewed_certificate_is_used_without_a_restart_or_a_failed_look(
@@ -94,7 +88,7 @@ async def test_a_replaced_ca_is_a_certificate_fault_until_the_file_has_it_and_th
         rotating.pki.rotate()
         await rotating.cut(0)
         await rotating.restore(0)
-        fault = await fault_of(api)
+        fault = await fault_of(api, IP)
         assert (fault.kind, fault.step) == ("certificate", "connect")
         assert "its certificate is not accepted" in fault.message
         rotating.talosconfig(config)
@@ -119,7 +113,7 @@ async def test_an_expired_certificate_is_a_certificate_fault_with_its_time(
 ):
     config = rotating.talosconfig(tmp_path / "config", issued_at=datetime.now(UTC) - 7 * HOUR)
     async with asking(config) as api:
-        fault = await fault_of(api)
+        fault = await fault_of(api, IP)
         assert (fault.kind, fault.step) == ("certificate", "connect")
         assert "our client certificate expired 60 min ago" in fault.message
         assert "is the clock of this host ahead?" in fault.message  # the file was written just now
@@ -132,7 +126,7 @@ async def test_an_expired_certificate_is_a_certificate_fault_with_its_time(
 async def test_a_certificate_of_the_future_blames_the_clock(rotating: Machines, tmp_path: Path):
     config = rotating.talosconfig(tmp_path / "config", issued_at=datetime.now(UTC) + HOUR)
     async with asking(config) as api:
-        fault = await fault_of(api)
+        fault = await fault_of(api, IP)
     assert fault.kind == "certificate"
     assert "is the clock of this host behind?" in fault.message
 
@@ -147,7 +141,7 @@ async def test_a_certificate_of_another_cluster_is_not_accepted_by_talos(rotatin
     config = tmp_path / "config"
     config.write_bytes(msgspec.yaml.encode(ours))
     async with asking(config) as api:
-        fault = await fault_of(api)
+        fault = await fault_of(api, IP)
     assert (fault.kind, fault.step) == ("certificate", "connect")
     assert "our certificate is not accepted" in fault.message
 
@@ -157,7 +151,7 @@ async def test_a_server_of_another_cluster_is_not_trusted_by_us(rotating: Machin
     config = tmp_path / "config"
     config.write_text(foreign.talosconfig(rotating.endpoints))
     async with asking(config) as api:
-        fault = await fault_of(api)
+        fault = await fault_of(api, IP)
     assert (fault.kind, fault.step) == ("certificate", "connect")
 
 
@@ -166,7 +160,7 @@ async def test_without_a_file_there_is_no_endpoint_and_the_file_is_found_when_it
 ):
     config = tmp_path / "config"
     async with asking(config) as api:
-        fault = await fault_of(api)
+        fault = await fault_of(api, IP)
         assert (fault.kind, fault.step) == ("no_endpoint", "credentials")
         assert str(config) in fault.message
         assert api.certificate_expires_at() is None
@@ -187,6 +181,6 @@ async def test_a_file_that_breaks_stops_no_look(rotating: Machines, tmp_path: Pa
 async def test_endpoints_that_change_in_the_file_are_used(rotating: Machines, tmp_path: Path):
     config = rotating.talosconfig(tmp_path / "config", endpoints=["127.0.0.1:1"])
     async with asking(config) as api:
-        assert (await fault_of(api)).kind == "refused"
+        assert (await fault_of(api, IP)).kind == "refused"
         rotating.talosconfig(config)
         assert (await api.look(IP, deadline_seconds=5)).node_name == "rotating-1"

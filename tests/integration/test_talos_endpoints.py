@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from libs.common.machine import MachineFault
 from libs.testbed.children import free_port
 from libs.testbed.machines import Machines, a_machine
 from services.metadata.talos_api.api import MachineUnavailable, TalosApi
 from services.metadata.talos_api.credentials import CredentialStore
+from tests.bus_actors import eventually
+from tests.talos_actors import fault_of
 
 
 @pytest.fixture(scope="module")
@@ -47,26 +48,12 @@ async def without(machines: Machines, endpoint: int) -> AsyncIterator[None]:
         await machines.restore(endpoint)
 
 
-async def fault_of(api: TalosApi, node_ip: str, *, deadline_seconds: float = 5) -> MachineFault:
-    with pytest.raises(MachineUnavailable) as unavailable:
-        await api.look(node_ip, deadline_seconds=deadline_seconds)
-    return unavailable.value.fault
-
-
 async def answers(api: TalosApi, node_ip: str) -> bool:
     try:
         await api.look(node_ip, deadline_seconds=2)
     except MachineUnavailable:
         return False
     return True
-
-
-async def eventually(api: TalosApi, node_ip: str) -> None:
-    async with asyncio.timeout(10):
-        while True:
-            if await answers(api, node_ip):
-                return
-            await asyncio.sleep(0.05)
 
 
 async def test_machines_are_spread_over_the_endpoints_and_all_answer_when_one_is_cut(
@@ -105,7 +92,7 @@ async def test_the_only_endpoint_cut_is_a_refusal_that_ends_when_it_is_back(pair
             fault = await fault_of(api, "10.73.0.2")
             assert (fault.kind, fault.step, fault.endpoint) == ("refused", "connect", pair.endpoints[0])
             assert "Connect call failed" in api.problem()
-        await eventually(api, "10.73.0.2")
+        await eventually(lambda: answers(api, "10.73.0.2"), "the machine answers", 10)
         assert api.problem() == ""
 
 

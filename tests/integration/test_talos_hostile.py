@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from libs.common.machine import FaultKind, MachineFault
+from libs.common.machine import FaultKind
 from libs.testbed.talos_pki import TalosPki
 from services.metadata.talos_api.api import MachineUnavailable, TalosApi, WatchSignal
 from services.metadata.talos_api.credentials import CredentialStore
@@ -27,6 +27,7 @@ from tests.integration.scripted_endpoint import (
     ScriptedEndpoint,
     scripted_endpoint,
 )
+from tests.talos_actors import fault_of
 
 HOSTILE, HONEST = "10.75.0.1", "10.75.0.2"
 
@@ -47,12 +48,6 @@ def an_api(tmp_path: Path, pki: TalosPki, *endpoints: str) -> TalosApi:
     config = tmp_path / "config"
     config.write_text(pki.talosconfig(endpoints))
     return TalosApi(CredentialStore([config]), clock=lambda: datetime.now(UTC))
-
-
-async def fault_of(api: TalosApi, node_ip: str = HOSTILE, *, deadline_seconds: float = 5) -> MachineFault:
-    with pytest.raises(MachineUnavailable) as unavailable:
-        await api.look(node_ip, deadline_seconds=deadline_seconds)
-    return unavailable.value.fault
 
 
 def hostile(misbehave: Script) -> Script:
@@ -120,7 +115,7 @@ async def test_a_hostile_machine_gets_a_fault_and_others_on_the_same_connection_
 ):
     async with asking(tmp_path, hostile(misbehave)) as (api, endpoint):
         fault, honest = await asyncio.gather(
-            fault_of(api), asyncio.gather(*(api.look(HONEST, deadline_seconds=5) for _ in range(5)))
+            fault_of(api, HOSTILE), asyncio.gather(*(api.look(HONEST, deadline_seconds=5) for _ in range(5)))
         )
         assert (fault.kind, fault.step) == (kind, "PlatformMetadata"), name
         assert len(fault.message) <= 600
@@ -165,7 +160,7 @@ async def test_a_connection_that_goes_away_is_replaced_and_the_call_made_again(t
 
 async def test_a_call_that_is_always_reset_is_tried_twice_and_no_more(tmp_path: Path):
     async with asking(tmp_path, hostile(lambda request: request.reset())) as (api, endpoint):
-        fault = await fault_of(api)
+        fault = await fault_of(api, HOSTILE)
         assert fault.kind == "refused"
         assert "connection lost twice" in fault.message
         of_platform = [r for r in endpoint.requests if r.asked.type.startswith("PlatformMetadatas")]
@@ -192,7 +187,7 @@ async def test_an_endpoint_that_cannot_serve_leaves_the_call_to_the_others(
 ):
     async with scripted_endpoint(tmp_path / "pki", refusing(headers)) as (bad, pki):
         alone = an_api(tmp_path, pki, bad.address)
-        assert (await fault_of(alone)).kind == kind
+        assert (await fault_of(alone, HOSTILE)).kind == kind
         await alone.close()
         # The good endpoint has the same certificates.
         async with scripted_endpoint_of(pki, tmp_path) as good:

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from libs.common.machine import AddressStatus, MachineFacts, MachineFault
+from libs.common.machine import AddressStatus, MachineFacts
 from libs.testbed.machines import Address, Call, Machines, Platform, a_machine
-from services.metadata.talos_api.api import ClusterNetworks, MachineUnavailable, TalosApi
+from services.metadata.talos_api.api import ClusterNetworks, TalosApi
 from services.metadata.talos_api.credentials import CredentialStore
 from services.metadata.talos_api.resources import NODENAME, PLATFORM_METADATA
+from tests.talos_actors import fault_of
 
 CONTROL_PLANE = a_machine("looks-cp", "10.70.0.1", control_plane=True, cluster_name="testbed")
 
@@ -37,12 +38,6 @@ async def talos(machines: Machines, tmp_path: Path, observed: Observed) -> Async
     yield api
     await api.close()
     await machines.delete(CONTROL_PLANE.id)
-
-
-async def fault_of(api: TalosApi, node_ip: str, *, deadline_seconds: float = 5) -> MachineFault:
-    with pytest.raises(MachineUnavailable) as unavailable:
-        await api.look(node_ip, deadline_seconds=deadline_seconds)
-    return unavailable.value.fault
 
 
 async def test_a_look_gives_everything_a_machine_says(machines: Machines, talos: TalosApi):

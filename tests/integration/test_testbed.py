@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
-import time
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +18,9 @@ from libs.testbed.control_plane.cluster import ControlPlane
 from libs.testbed.kubelets import MERGE, Kubelet, Kubelets, Refused
 from libs.testbed.machines import Machines, a_machine
 from libs.testbed.nats_server import NatsServer
+from tests.bus_actors import eventually
 
 CSRS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
-
-
-async def eventually(condition: Callable[[], Awaitable[bool]], seconds: float = 20) -> None:
-    deadline = time.monotonic() + seconds
-    while not await condition():
-        assert time.monotonic() < deadline, "the condition did not become true"
-        await asyncio.sleep(0.02)
 
 
 async def test_a_joined_node_looks_as_a_kubelet_with_an_external_cloud_provider_leaves_it(
@@ -99,7 +91,7 @@ async def test_an_approved_serving_certificate_is_issued(kubelets: Kubelets) -> 
     async def issued() -> bool:
         return "certificate" in (await kubelets.request("GET", f"{CSRS}/{name}")).body["status"]
 
-    await eventually(issued)
+    await eventually(issued, "issued", 20)
     await kubelets.delete("tb-csr")
 
 
@@ -228,10 +220,7 @@ async def test_children_die_with_a_parent_that_is_killed(tmp_path: Path) -> None
     parent.kill()
     await parent.wait()
 
-    async def gone() -> bool:
-        return not _alive(pid)
-
-    await eventually(gone)
+    await eventually(lambda: not _alive(pid), "dead with its parent", 20)
 
 
 def _alive(pid: int) -> bool:
