@@ -94,12 +94,13 @@ class TextFormatter(logging.Formatter):
         service = str(fields.pop("service", "-"))
         line = (
             f"{_time(record):%H:%M:%S}.{int(record.msecs):03d} {record.levelname.lower():7} {service:8} "
-            f"{record.getMessage()}"
+            f"{_printable(record.getMessage())}"
         )
         if fields:
             line += "  " + " ".join(f"{key}={_quoted(value)}" for key, value in fields.items())
-        if record.exc_info:
-            line += "\n" + self.formatException(record.exc_info)
+        if record.exc_info:  # indented, so that no text inside looks like a line of ours
+            trace = self.formatException(record.exc_info).split("\n")
+            line += "".join(f"\n    {_printable(each)}" for each in trace)
         return line
 
 
@@ -121,4 +122,11 @@ def _time(record: logging.LogRecord) -> datetime:
 def _quoted(value: object) -> str:
     text = str(value)
     printable = text.isprintable() and not any(c in text for c in ' "=') and text
-    return text if printable else msgspec.json.encode(text).decode()
+    return text if printable else _printable(msgspec.json.encode(text).decode())
+
+
+def _printable(text: str) -> str:
+    """What others wrote must not steer the terminal that shows it: JSON alone leaves C1 and bidi controls."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

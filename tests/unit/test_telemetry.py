@@ -220,5 +220,19 @@ def test_a_text_line_quotes_what_would_be_ambiguous(logger: logging.Logger):
     assert line.endswith('warning labeler  not handled  node=web-1 error="two words\\n\\"x\\"" empty=""\n')
 
 
+def test_what_others_wrote_can_neither_move_a_terminal_nor_forge_a_line(logger: logging.Logger):
+    hostile = "\x1b[2J\x9b31m\u202e\n12:00:00.000 info     labeler  forged"
+    stream = io.StringIO()
+    setup_logging(log_format="text", level=logging.INFO, stream=stream)
+    logger.error("unforeseen: %s", hostile, extra={"reason": hostile}, exc_info=ValueError(hostile))
+    logger.info("plain", extra={"reason": "Größe"})
+    text = stream.getvalue()
+    assert not set(text) & {"\x1b", "\x9b", "\u202e"}
+    first, *trace, last = text.splitlines()
+    assert first.count("forged") == 2
+    assert all(line.startswith("    ") for line in trace)
+    assert last.endswith("plain  reason=Größe")
+
+
 def test_klog_verbosity_becomes_a_level():
     assert [level_of_verbosity(v) for v in (0, 2, 3, 10)] == [20, 20, 10, 10]
