@@ -5,7 +5,7 @@ from typing import Final
 
 from libs.common.machine import AddressStatus, MachineFacts
 from libs.common.node import NodeAddress
-from services.labeler.node_ips import IP, first_of_each_family, is_global_unicast, is_private, parse_ip
+from libs.common.node_ips import IP, first_of_each_family, is_global_unicast, is_private, parse_ip
 
 _EXTERNAL_LINK: Final = "external"  # Talos' pseudo link: public addresses that the cloud's metadata name
 _FLAG_PERMANENT: Final = 128  # IFA_F_PERMANENT: not a temporary (privacy) address, not autoconfigured

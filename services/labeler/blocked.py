@@ -6,7 +6,7 @@ import msgspec
 
 from libs.common.delivery import RETRY_CAP_SECONDS
 from libs.common.machine import FaultKind, MachineFault
-from libs.common.node import CONDITION_BLOCKED, Node, NodeCondition
+from libs.common.node import CONDITION_BLOCKED, PROVIDED_NODE_IP, Node, NodeCondition
 
 _MESSAGE_LIMIT: Final = 1024  # characters; the text comes from machines and servers
 
@@ -25,6 +25,7 @@ REASON_OF_FAULT: Final[dict[FaultKind, str]] = {
 }
 
 _AGAIN: Final = f"retried for ever, with back-off up to {RETRY_CAP_SECONDS:.0f} s"
+_WHEN_CHANGED: Final = "looked at again when it changes: correct --node-ip of the kubelet"  # nobody is asked
 
 
 class Blocked(msgspec.Struct, frozen=True):
@@ -37,13 +38,14 @@ class Blocked(msgspec.Struct, frozen=True):
 def by_fault(fault: MachineFault) -> Blocked:
     """The machine gave no facts."""
     where = f" at {fault.endpoint}" if fault.endpoint else ""
-    return _blocked(REASON_OF_FAULT[fault.kind], f"{fault.step}{where}: {fault.message}; {_AGAIN}")
+    again = _WHEN_CHANGED if fault.kind == "bad_node_ip" else _AGAIN
+    return _blocked(REASON_OF_FAULT[fault.kind], f"{fault.step}{where}: {fault.message}; {again}")
 
 
-def by_bad_node_ip(annotation: str, why: str) -> Blocked:
+def by_bad_node_ip(why: str) -> Blocked:
     """The kubelet's annotation is none that any honest node has."""
-    text = f"annotation alpha.kubernetes.io/provided-node-ip is {annotation[:100]!r}: {why}"
-    return _blocked(REASON_OF_FAULT["bad_node_ip"], f"{text}; looked at again when the kubelet changes it")
+    text = f"annotation {PROVIDED_NODE_IP}: {why}; it is written by the node's kubelet"
+    return _blocked(REASON_OF_FAULT["bad_node_ip"], f"{text}; {_WHEN_CHANGED}")
 
 
 def by_waiting_for_metadata(why: str) -> Blocked:

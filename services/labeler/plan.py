@@ -7,6 +7,7 @@ import msgspec
 from libs.common.events import NodeUnreachable
 from libs.common.machine import MachineFacts
 from libs.common.node import CONDITION_BLOCKED, TAINT_UNINITIALIZED, Node, NodeAddress
+from libs.common.node_ips import IP, BadNodeIP, first_of_each_family, node_ips
 from libs.common.patch import NodeChanges
 from services.labeler.addresses import misses_node_ips, wanted_addresses
 from services.labeler.blocked import (
@@ -17,7 +18,6 @@ from services.labeler.blocked import (
     by_waiting_for_metadata,
 )
 from services.labeler.labels import LabelChanges, label_changes
-from services.labeler.node_ips import IP, BadNodeIP, first_of_each_family, node_ips
 from services.labeler.ownership import why_not_ours
 from services.labeler.provider_id import mismatch, provider_id_of, why_not_yet
 from services.labeler.taints import put_back_by_talos, taints_to_remove
@@ -70,7 +70,7 @@ def plan_node(node: Node, facts: MachineFacts, recognized_by: str, config: Globa
         return Plan(outcome="not-ours", reason=foreign)
     ips = node_ips(node.provided_node_ip)
     if isinstance(ips, BadNodeIP):
-        return _blocked(node, by_bad_node_ip(node.provided_node_ip, ips.reason))
+        return _blocked(node, by_bad_node_ip(ips.reason))
     waiting = why_not_yet(node, facts)
     if waiting:
         return _blocked(node, by_waiting_for_metadata(waiting))

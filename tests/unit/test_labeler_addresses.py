@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from libs.common.machine import AddressStatus
+from libs.common.node_ips import BadNodeIP, is_global_unicast, is_private, node_ips, parse_ip
 from services.labeler.addresses import misses_node_ips, wanted_addresses
-from services.labeler.node_ips import BadNodeIP, is_global_unicast, is_private, node_ips, parse_ip
 from tests.address_cases import CASES, AddressCase, texts
 from tests.builders import some_facts
 
@@ -53,6 +53,9 @@ def test_provided_node_ips_come_first_and_alone_in_their_type(case: AddressCase)
         ("ff02::1", "not a unicast address"),
         ("255.255.255.255", "not a unicast address"),
         ("::ffff:127.0.0.1", "not a unicast address"),
+        ("240.0.0.1", "not a unicast address"),
+        ("0.0.0.7", "not a unicast address"),
+        ("64:ff9b::7f00:1", "not a unicast address"),
         ("10.0.0.5,10.0.0.6", "neither one address nor one of each family"),
         ("2001:db8::1,2001:db8::2", "neither one address nor one of each family"),
         ("10.0.0.5,2001:db8::5,10.0.0.6", "neither one address nor one of each family"),

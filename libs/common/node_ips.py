@@ -1,6 +1,7 @@
 """The IP addresses in the kubelet's provided-node-ip annotation; it is written by the node, hence hostile.
 
-The kinds of address are those of Go's net/netip, because the reference's choices were made with it.
+One verdict for whoever dials them (metadata) and whoever writes them on the Node (labeler). The kinds of
+address are those of Go's net/netip, because the reference's choices were made with it.
 """
 
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
@@ -11,13 +12,14 @@ import msgspec
 IP = IPv4Address | IPv6Address
 
 _TEXT_LIMIT: Final = 128  # two IPv6 addresses and a comma need 79
+_SHOWN: Final = 80  # characters of a refused text in a reason
 _PRIVATE_V4: Final = tuple(IPv4Network(n) for n in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16"))
 _PRIVATE_V6: Final = IPv6Network("fc00::/7")
 _BROADCAST: Final = IPv4Address("255.255.255.255")
 
 
 class BadNodeIP(msgspec.Struct, frozen=True):
-    """An annotation that no kubelet of an honest node writes, and what is wrong with it."""
+    """An annotation that no honest kubelet writes, and what is wrong with it, in printable words."""
 
     reason: str
 
@@ -25,21 +27,24 @@ class BadNodeIP(msgspec.Struct, frozen=True):
 def node_ips(annotation: str) -> tuple[IP, ...] | BadNodeIP:
     """One address, or one of each family, in the annotation's own order.
 
-    Names, zones, loopback, link-local, multicast and unspecified addresses are refused: they would become
-    InternalIPs, and the API server dials those.
+    So does Kubernetes' ParseNodeIPAnnotation take it. Names, zones, loopback, link-local, multicast, unspecified and reserved addresses are refused: a Talos
+    control plane would dial them for us, and the API server dials whatever is an InternalIP. One refused
+    entry refuses the whole: no kubelet writes that.
     """
     if len(annotation) > _TEXT_LIMIT:
-        return BadNodeIP(f"it is longer than {_TEXT_LIMIT} characters")
+        return BadNodeIP(f"{_shown(annotation)} is longer than {_TEXT_LIMIT} characters")
     ips: list[IP] = []
     for text in annotation.split(","):
         ip = parse_ip(text.strip())
         if ip is None or "%" in text:
-            return BadNodeIP(f"{text.strip()!r} is not an IP address")
-        if not is_global_unicast(ip):
-            return BadNodeIP(f"{ip} is not a unicast address that other machines can reach")
+            zone = ": it has a zone" if "%" in text else ""
+            return BadNodeIP(f"{_shown(text.strip())} is not an IP address{zone}")
+        why = _why_unreachable(ip)
+        if why:
+            return BadNodeIP(f"{_shown(text.strip())} is not a unicast address that others can reach: {why}")
         ips.append(ip)
-    if len(ips) > 2 or len({ip.version for ip in ips}) != len(ips):
-        return BadNodeIP(f"{annotation!r} is neither one address nor one of each family")
+    if len({ip.version for ip in ips}) != len(ips):
+        return BadNodeIP(f"{_shown(annotation)} is neither one address nor one of each family")
     return tuple(ips)
 
 
@@ -72,3 +77,20 @@ def first_of_each_family(ips: tuple[IP, ...], *, prefer_ipv6: bool) -> tuple[IP,
     families = (6, 4) if prefer_ipv6 else (4, 6)
     firsts = (next((ip for ip in ips if ip.version == family), None) for family in families)
     return tuple(ip for ip in firsts if ip is not None)
+
+
+def _why_unreachable(ip: IP) -> str:
+    # 240.0.0.0/4 with the broadcast; IPv6 blocks that embed IPv4 (compatible, NAT64) or are unassigned
+    kinds = {
+        "the unspecified address": ip.is_unspecified,
+        "a loopback address": ip.is_loopback,
+        "a link-local address": ip.is_link_local,
+        "a multicast address": ip.is_multicast,
+        "in a reserved range": ip.is_reserved,
+        "in 0.0.0.0/8, which a host dials as itself": ip.version == 4 and int(ip) >> 24 == 0,
+    }
+    return next((f"it is {kind}" for kind, is_so in kinds.items() if is_so), "")
+
+
+def _shown(text: str) -> str:
+    return ascii(text if len(text) <= _SHOWN else text[:_SHOWN] + "...")

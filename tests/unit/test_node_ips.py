@@ -1,0 +1,35 @@
+"""Whoever dials provided-node-ip and whoever writes it on the Node are of one opinion about it."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from libs.common.machine import MachineFault
+from services.labeler.plan import Global, plan_node
+from services.metadata.links import dial_order
+from tests.builders import a_node, some_facts
+
+ADDRESSES = st.ip_addresses().map(str) | st.sampled_from(
+    [
+        "10.0.0.5",
+        "10.0.0.6",
+        "2001:db8::5",
+        "::ffff:10.0.0.5",
+        "127.0.0.1",
+        "240.0.0.1",
+        "fd00::1%eth0",
+        "web-1",
+    ]
+)
+
+
+@given(st.lists(ADDRESSES, min_size=1, max_size=3).map(",".join) | st.text(min_size=1, max_size=140))
+def test_what_is_dialled_is_what_becomes_the_internal_ips(written: str):
+    order = dial_order(written, prefer_ipv6=False)
+    plan = plan_node(a_node(ip=written), some_facts(), "nodename", Global())
+    if isinstance(order, MachineFault):
+        assert plan.blocked is not None
+        assert plan.blocked.reason == "ProvidedNodeIPInvalid"
+        assert plan.blocked.message.isprintable()
+    else:
+        assert plan.addresses is not None
+        assert {each.address for each in plan.addresses if each.type == "InternalIP"} == set(order)
