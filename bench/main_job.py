@@ -9,7 +9,8 @@ import platform
 import tempfile
 import time
 from collections import Counter
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -23,7 +24,7 @@ from libs.common.kube_api.config import load_kube_config
 from libs.common.kube_api.reflector import Changed, Happening, Reflector
 from libs.common.node import Node
 from libs.testbed.kubelets import Kubelet
-from libs.testbed.machines import Call, Machine
+from libs.testbed.machines import Machine
 
 _PATIENCE_SECONDS = 300
 
@@ -66,33 +67,18 @@ class Measured(msgspec.Struct, kw_only=True):
 
 
 async def measure(args: argparse.Namespace) -> Measured:
-    async with AsyncExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="talos-ccm-bench-")))
-        begun = time.monotonic()
-        started: dict[str, float] = {}
-        parts = await stack.enter_async_context(
-            running(folder, all_in_one=args.all_in_one, told=started.__setitem__)
-        )
-        print(f"parts ready after {time.monotonic() - begun:.1f} s: {started}")
-        api = KubeApi(load_kube_config(parts.control_plane.kubeconfig(), {}), user_agent="bench")
-        stack.push_async_callback(api.close)
-        untainted = Untainted()
-        watching = asyncio.create_task(Reflector(api, NODES, on_unreadable=print).run(untainted.see))
-        stack.callback(watching.cancel)
-
-        machines = cast(args.singles + args.nodes + 1)
-        await parts.machines.put(*machines)
-        await join(parts, machines[:1], untainted)  # the first pays for connections and imports
-        singles = [
-            (await join(parts, [machine], untainted))[machine.name]
-            for machine in machines[1 : args.singles + 1]
-        ]
+    async with prepared(all_in_one=args.all_in_one) as (parts, untainted):
+        first, *machines = cast(args.singles + args.nodes + 1)
+        await parts.machines.put(first, *machines)
+        await join(parts, [first], untainted)  # it pays for connections and imports
+        singles: list[float] = []
+        for machine in machines[: args.singles]:
+            singles += (await join(parts, [machine], untainted))[0].values()
         await parts.machines.reset_calls()
-        mark = parts.control_plane.audit_mark()
-        before = cpu(parts)
-        burst = machines[args.singles + 1 :]
+        mark, before = parts.control_plane.audit_mark(), cpu(parts)
+        burst = machines[args.singles :]
         clock = time.monotonic()
-        took = await join(parts, burst, untainted)
+        took, joined = await join(parts, burst, untainted)
         all_done = time.monotonic() - clock
         await asyncio.sleep(2)  # the last events are on their way; this is no test
         return Measured(
@@ -102,21 +88,37 @@ async def measure(args: argparse.Namespace) -> Measured:
             single_p50_ms=1000 * percentile(singles, 50),
             single_p99_ms=1000 * percentile(singles, 99),
             burst=len(burst),
-            joins_done_seconds=took.pop(""),
+            joins_done_seconds=joined,
             burst_all_untainted_seconds=all_done,
             burst_p50_seconds=percentile(list(took.values()), 50),
             burst_p99_seconds=percentile(list(took.values()), 99),
             api_requests_per_node=requests_per_node(parts, mark, len(burst)),
-            talos_calls_per_node=per_node(
-                Counter({f"{c.method} {c.type}": n for c, n in (await calls_by_kind(parts)).items()}),
-                len(burst),
-            ),
+            talos_calls_per_node=await calls_per_node(parts, len(burst)),
             processes=processes(parts, before),
         )
 
 
-async def join(parts: Parts, machines: list[Machine], untainted: Untainted) -> dict[str, float]:
-    """Seconds from each kubelet's first request to the untainted node; under "" until all had joined."""
+@asynccontextmanager
+async def prepared(*, all_in_one: bool) -> AsyncIterator[tuple[Parts, Untainted]]:
+    """Everything runs, and somebody watches the Nodes."""
+    async with AsyncExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="talos-ccm-bench-")))
+        begun = time.monotonic()
+        started: dict[str, float] = {}
+        parts = await stack.enter_async_context(
+            running(folder, all_in_one=all_in_one, told=started.__setitem__)
+        )
+        print(f"parts ready after {time.monotonic() - begun:.1f} s: {started}")
+        api = KubeApi(load_kube_config(parts.control_plane.kubeconfig(), {}), user_agent="bench")
+        stack.push_async_callback(api.close)
+        untainted = Untainted()
+        watching = asyncio.create_task(Reflector(api, NODES, on_unreadable=print).run(untainted.see))
+        stack.callback(watching.cancel)
+        yield parts, untainted
+
+
+async def join(parts: Parts, machines: list[Machine], untainted: Untainted) -> tuple[dict[str, float], float]:
+    """Seconds from each kubelet's first request to the untainted node, and until all had joined."""
     begun: dict[str, float] = {}
 
     async def one(machine: Machine) -> None:
@@ -127,15 +129,14 @@ async def join(parts: Parts, machines: list[Machine], untainted: Untainted) -> d
     await asyncio.gather(*(one(machine) for machine in machines))
     joined = time.monotonic() - first
     await untainted.wait_for(set(begun))
-    took = {name: untainted.at[name] - at for name, at in begun.items()}
-    return took | ({"": joined} if len(machines) > 1 else {})
+    return {name: untainted.at[name] - at for name, at in begun.items()}, joined
 
 
-async def calls_by_kind(parts: Parts) -> Counter[Call]:
-    calls: Counter[Call] = Counter()
+async def calls_per_node(parts: Parts, nodes: int) -> dict[str, float]:
+    counts: Counter[str] = Counter()
     for call, count in (await parts.machines.calls()).items():
-        calls[call._replace(node="")] += count
-    return calls
+        counts[f"{call.method} {call.type}"] += count
+    return per_node(counts, nodes)
 
 
 def requests_per_node(parts: Parts, mark: int, nodes: int) -> dict[str, float]:

@@ -55,28 +55,19 @@ class RunningServices:
     ) -> AsyncIterator[Self]:
         """Grant the rights, start the processes, end them orderly at the end. `ready` waits for them."""
         await grant_rights(kubelets)
-        services = cls()
         _make(run_dir)
+        services = cls()
         users = {"all-in-one": ALL_IN_ONE} if all_in_one else {w.service: user_of(w) for w in SERVICES}
         common = [f"--nats-url={nats_url}", "--bind-address=127.0.0.1", "--secure-serving=false", *flags]
         try:
             for name, user in users.items():
-                services.ports[name] = free_port()
-                module = "services" if all_in_one else f"services.{name}"
-                own = [
-                    f"--kubeconfig={control_plane.kubeconfig(user)}",
-                    f"--secure-port={services.ports[name]}",
-                ]
+                port = services.ports[name] = free_port()
+                own = [f"--secure-port={port}"]
+                if name != "metadata":  # it has no Kubernetes right, and takes no kubeconfig
+                    own.append(f"--kubeconfig={control_plane.kubeconfig(user)}")
                 if name in ("all-in-one", "metadata"):
                     own.append(f"--talosconfig={talosconfig}")
-                if name == "metadata":  # it has no Kubernetes right, and takes no kubeconfig
-                    del own[0]
-                services.children[name] = Child.start(
-                    name,
-                    [sys.executable, "-m", module, *own, *common],
-                    run_dir,
-                    env={"PYTHONPATH": str(ROOT), **(env or {})},
-                )
+                services.children[name] = _process(name, [*own, *common], run_dir, env or {})
             yield services
         finally:
             await asyncio.gather(*(child.stop(_STOP_SECONDS) for child in services.children.values()))
@@ -103,6 +94,12 @@ class RunningServices:
 
 def _make(run_dir: Path) -> None:
     run_dir.mkdir(parents=True, exist_ok=True)
+
+
+def _process(name: str, flags: Sequence[str], run_dir: Path, env: Mapping[str, str]) -> Child:
+    module = "services" if name == "all-in-one" else f"services.{name}"
+    argv = [sys.executable, "-m", module, *flags]
+    return Child.start(name, argv, run_dir, env={"PYTHONPATH": str(ROOT), **env})
 
 
 async def grant_rights(kubelets: Kubelets) -> None:
