@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from aiohttp import web
 
 from libs.common import metrics
+from libs.common.process.callers import CALL_SECONDS, MOST_CALLERS, Callers
 from libs.common.process.readiness import Readiness
 from libs.common.process.serving_certificate import ServingCertificate
 from libs.common.settings.reading import SettingsError
@@ -14,11 +15,21 @@ from libs.common.settings.reading import SettingsError
 class HealthServer:
     """Serves until `stop`."""
 
-    def __init__(self, readiness: Readiness, certificate: ServingCertificate | None) -> None:
+    def __init__(
+        self,
+        readiness: Readiness,
+        certificate: ServingCertificate | None,
+        *,
+        most_callers: int = MOST_CALLERS,
+        call_seconds: float = CALL_SECONDS,
+    ) -> None:
         """Without a certificate it speaks plain HTTP."""
         self._readiness = readiness
         self._certificate = certificate
+        self._most_callers = most_callers
+        self._call_seconds = call_seconds
         self._runner: web.AppRunner | None = None
+        self._listener: asyncio.Server | None = None
 
     async def start(self, address: str, port: int) -> int:
         """Listen; return the port. Raises SettingsError when that is not possible."""
@@ -33,20 +44,31 @@ class HealthServer:
         )
         self._runner = web.AppRunner(application, access_log=None, shutdown_timeout=1.0)
         await self._runner.setup()
+        assert self._runner.server is not None
+        callers = Callers(self._runner.server, most=self._most_callers, seconds=self._call_seconds)
         context = self._certificate.context if self._certificate else None
-        site = web.TCPSite(self._runner, address, port, ssl_context=context, reuse_address=True)
         try:
-            await site.start()
+            self._listener = await asyncio.get_running_loop().create_server(
+                callers,
+                address,
+                port,
+                ssl=context,
+                ssl_handshake_timeout=self._call_seconds if context else None,
+                ssl_shutdown_timeout=1.0 if context else None,
+                reuse_address=True,
+            )
         except OSError as error:
             await self._runner.cleanup()
             raise SettingsError(
                 f"--secure-port: cannot listen on {address}:{port}: {error.strerror}"
             ) from error
-        listening: int = self._runner.addresses[0][1]
+        listening: int = self._listener.sockets[0].getsockname()[1]
         return listening
 
     async def stop(self) -> None:
         """Stop serving."""
+        if self._listener is not None:
+            self._listener.close()
         if self._runner is not None:
             await self._runner.cleanup()
 
