@@ -4,26 +4,34 @@ from datetime import datetime
 from typing import Final
 
 from libs.common.bus import Message, Unreadable
-from libs.common.events import DeadLetter, encode
+from libs.common.events import DeadLetter, Event, EventError, encode
 from libs.common.subjects import FLOW, ROOT
 
 _PAYLOAD_BYTES: Final = 4096
+_REASON_CHARACTERS: Final = 4096  # a letter that is too large itself could never be put aside
 
 
 def dead_letter(message: Message, *, service: str, reason: str, at: datetime) -> DeadLetter:
     """The letter that a service puts aside; `payload` is cut at 4 kB."""
     kind, name = object_in(message.subject)
-    payload = message.event.payload if isinstance(message.event, Unreadable) else encode(message.event)
+    payload = message.event.payload if isinstance(message.event, Unreadable) else _encoded(message.event)
     return DeadLetter(
         service=service,
         kind=kind,
         name=name,
         subject=message.subject,
         sequence=message.sequence,
-        reason=reason,
+        reason=reason[:_REASON_CHARACTERS],
         payload=payload[:_PAYLOAD_BYTES].decode(errors="replace"),
         at=at,
     )
+
+
+def _encoded(event: Event) -> bytes:
+    try:
+        return encode(event)
+    except EventError as error:  # it came to us all the same, from somebody who does not keep to the limit
+        return str(error).encode()
 
 
 def object_in(subject: str) -> tuple[str, str]:

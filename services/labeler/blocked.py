@@ -94,4 +94,6 @@ def says_so_already(node: Node, blocked: Blocked) -> bool:
 
 
 def _blocked(reason: str, message: str) -> Blocked:
+    # Machines have a say in it, and it is read in terminals: one line, nothing that steers them.
+    message = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in message)
     return Blocked(reason, message if len(message) <= _MESSAGE_LIMIT else message[: _MESSAGE_LIMIT - 1] + "…")

@@ -7,13 +7,14 @@ import msgspec
 from libs.common.events import Decided
 from services.labeler.plan import AS_IT_SHOULD_BE, Notice
 
+MOST_NOTICES: Final = 32  # of one Node: a machine that says something else at each look must not fill us
 _WRITTEN: Final = frozenset({"initialized", "updated"})
 
 
 class _OfNode(msgspec.Struct):
     uid: str
     decided: Decided | None = None
-    notices: set[Notice] = msgspec.field(default_factory=set)
+    notices: dict[Notice, None] = msgspec.field(default_factory=dict)  # in the order in which they were given
 
 
 class Told:
@@ -42,7 +43,10 @@ class Told:
 
     def said(self, name: str, uid: str, notice: Notice) -> None:
         """Keep what has been given."""
-        self._of(name, uid).notices.add(notice)
+        notices = self._of(name, uid).notices
+        notices[notice] = None
+        if len(notices) > MOST_NOTICES:
+            del notices[next(iter(notices))]
 
     def forget(self, name: str) -> None:
         """The Node is gone."""

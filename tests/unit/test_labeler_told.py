@@ -1,0 +1,19 @@
+"""What machines say of themselves fills neither our memory nor an operator's terminal."""
+
+from libs.common.machine import MachineFault
+from services.labeler.blocked import by_fault
+from services.labeler.plan import Notice
+from services.labeler.told import MOST_NOTICES, Told
+
+
+def test_a_machine_with_ever_new_words_does_not_fill_us():
+    told = Told()
+    notices = tuple(Notice(reason="LabelSkipped", message=f"zone {number}") for number in range(1000))
+    for notice in notices:
+        told.said("web-1", "uid-1", notice)
+    assert told.unsaid("web-1", "uid-1", notices) == notices[:-MOST_NOTICES]
+
+
+def test_what_a_machine_says_of_itself_is_one_plain_line_on_its_node():
+    fault = MachineFault(kind="internal", step="look", message="\x1b[2J\x9b31mdone\r\nAll good")
+    assert by_fault(fault).message.startswith("look: \ufffd[2J\ufffd31mdone\ufffd\ufffdAll good; retried")
