@@ -27,9 +27,9 @@ class BadNodeIP(msgspec.Struct, frozen=True):
 def node_ips(annotation: str) -> tuple[IP, ...] | BadNodeIP:
     """One address, or one of each family, in the annotation's own order.
 
-    So does Kubernetes' ParseNodeIPAnnotation take it. Names, zones, loopback, link-local, multicast, unspecified and reserved addresses are refused: a Talos
-    control plane would dial them for us, and the API server dials whatever is an InternalIP. One refused
-    entry refuses the whole: no kubelet writes that.
+    So does Kubernetes' ParseNodeIPAnnotation take it. Names, zones, loopback, link-local, multicast,
+    unspecified and reserved addresses are refused: a Talos control plane would dial them for us, and the
+    API server dials whatever is an InternalIP. One refused entry refuses the whole: no kubelet writes that.
     """
     if len(annotation) > _TEXT_LIMIT:
         return BadNodeIP(f"{_shown(annotation)} is longer than {_TEXT_LIMIT} characters")

@@ -4,7 +4,7 @@ from typing import Final
 
 import msgspec
 
-from libs.common.delivery import RETRY_CAP_SECONDS
+from libs.common.delivery import RETRY_CAP_SECONDS, PermanentError
 from libs.common.machine import FaultKind, MachineFault
 from libs.common.node import CONDITION_BLOCKED, PROVIDED_NODE_IP, Node, NodeCondition
 
@@ -25,6 +25,7 @@ REASON_OF_FAULT: Final[dict[FaultKind, str]] = {
 }
 
 _AGAIN: Final = f"retried for ever, with back-off up to {RETRY_CAP_SECONDS:.0f} s"
+_WITH_THE_NEXT_WORD: Final = "tried again when the Node or its machine changes, and with each resync"
 _WHEN_CHANGED: Final = "looked at again when it changes: correct --node-ip of the kubelet"  # nobody is asked
 
 
@@ -75,9 +76,24 @@ def by_silence(seconds: float) -> Blocked:
     )
 
 
-def by_failed_write(error: str) -> Blocked:
-    """All is known, but Kubernetes does not take it."""
-    return _blocked("NodeWriteFailed", f"writing the Node: {error}; {_AGAIN}")
+def failed_write(error: Exception) -> str:
+    """What Kubernetes said to a write, and when it is tried again."""
+    for_good = isinstance(error, PermanentError)
+    return f"{error}; {_WITH_THE_NEXT_WORD if for_good else _AGAIN}"
+
+
+def by_failed_write(said: str) -> Blocked:
+    """All is known, but Kubernetes does not take it; `said` as `failed_write` tells it."""
+    return _blocked("NodeWriteFailed", f"writing the Node: {said}")
+
+
+def by_defect(error: Exception) -> Blocked:
+    """What is known of the Node cannot be judged: ours to mend, and no reason to be silent."""
+    return _blocked(
+        "DefectInTalosCCM",
+        f"planning the Node: {type(error).__name__}: {error}; please report it with the labeler's log. "
+        f"{_WITH_THE_NEXT_WORD.capitalize()}",
+    )
 
 
 def condition(blocked: Blocked) -> NodeCondition:

@@ -11,6 +11,7 @@ from libs.common.flow_table import FlowTable
 from libs.common.kube_api.errors import FenceFailed, KubeError, NotFound
 from libs.common.node import Node
 from libs.common.subjects import OBSERVED_NODE
+from services.labeler.blocked import failed_write
 from services.labeler.decisions import Decisions
 from services.labeler.freshest import freshest
 from services.labeler.node_api import NodeApi
@@ -59,10 +60,8 @@ class OnNodeEnriched:
         node = freshest(event, self._table.last(f"{OBSERVED_NODE}.{event.node.name}"))
         if node is None:
             telemetry.annotate(outcome="superseded", reason="the Node is gone, or another one by now")
-        elif isinstance(event, NodeEnriched):
-            await self._initialize(message, event, self._nodes.newest(node))
         else:
-            await self._leave(event, self._nodes.newest(node))
+            await self._carry_out(message, event, self._nodes.newest(node))
 
     def _why_outdated(self, message: Message, incarnation: str) -> str:
         if incarnation != self._table.incarnation:
@@ -74,16 +73,13 @@ class OnNodeEnriched:
             return "newer word of this Node is on its way"
         return ""
 
-    async def _initialize(self, message: Message, event: NodeEnriched, node: Node) -> None:
-        plan_for = partial(
-            plan_node, facts=event.facts, recognized_by=event.recognized_by, config=self._config
-        )
+    async def _carry_out(self, message: Message, event: NodeEnriched | NodeUnreachable, node: Node) -> None:
         try:
-            plan = await self._apply(message, node, plan_for)
+            plan = await self._apply(message, node, self._plan_for(event))
         except NotFound:
             plan = None
         except KubeError as error:
-            self._waiting.write_failed(node.name, node.uid, str(error))
+            self._waiting.write_failed(node.name, node.uid, failed_write(error))
             raise
         if plan is None:
             telemetry.annotate(
@@ -92,7 +88,13 @@ class OnNodeEnriched:
             return
         self._waiting.written(node.name)
         await self._nodes.tell(node, plan)
-        await self._decisions.publish(node, plan)
+        again = event.retry_at if isinstance(event, NodeUnreachable) and plan.blocked else None
+        await self._decisions.publish(node, plan, next_look_at=again)
+
+    def _plan_for(self, event: NodeEnriched | NodeUnreachable) -> Callable[[Node], Plan]:
+        if isinstance(event, NodeUnreachable):
+            return partial(plan_unreachable, event=event)
+        return partial(plan_node, facts=event.facts, recognized_by=event.recognized_by, config=self._config)
 
     async def _apply(self, message: Message, node: Node, plan_for: Callable[[Node], Plan]) -> Plan | None:
         """Write; once more on the newest Node if it had changed. None if there is newer word to follow."""
@@ -110,8 +112,3 @@ class OnNodeEnriched:
         except BusError as error:
             raise TemporaryError("the bus did not say what its last message is", str(error)) from error
         return last is not None and last.sequence == message.sequence
-
-    async def _leave(self, event: NodeUnreachable, node: Node) -> None:
-        plan = plan_unreachable(node, event)
-        next_look_at = event.retry_at if plan.outcome == "blocked" else None
-        await self._decisions.publish(node, plan, next_look_at=next_look_at)

@@ -67,7 +67,7 @@ def plan_node(node: Node, facts: MachineFacts, recognized_by: str, config: Globa
     """
     foreign = why_not_ours(node, facts.platform)
     if foreign:
-        return Plan(outcome="not-ours", reason=foreign)
+        return _not_ours(node, foreign)
     ips = node_ips(node.provided_node_ip)
     if isinstance(ips, BadNodeIP):
         return _blocked(node, by_bad_node_ip(ips.reason))
@@ -84,7 +84,7 @@ def plan_unreachable(node: Node, event: NodeUnreachable) -> Plan:
     platform = event.last_known.platform if event.last_known else None
     foreign = why_not_ours(node, platform)
     if foreign:
-        return Plan(outcome="not-ours", reason=foreign)
+        return _not_ours(node, foreign)
     return _blocked(node, by_fault(event.fault))
 
 
@@ -130,8 +130,25 @@ def _plan_ours(
 
 def _blocked(node: Node, blocked: Blocked) -> Plan:
     if node.initialized:  # the last good state stays; the Node is somebody's home by now
-        return Plan(outcome="unchanged", reason=f"left as it is: {blocked.message}")
+        plan = Plan(outcome="unchanged", reason=f"left as it is: {blocked.message}")
+        return _without_old_condition(node, plan)
     return Plan(outcome="blocked", reason=blocked.message, blocked=blocked)
+
+
+def _not_ours(node: Node, reason: str) -> Plan:
+    return _without_old_condition(node, Plan(outcome="not-ours", reason=reason))
+
+
+def _without_old_condition(node: Node, plan: Plan) -> Plan:
+    """The plan for a Node that is left alone, but for a condition of ours that is not true any more.
+
+    Somebody else has initialised it: saying for ever that it is blocked would only raise false alarms.
+    """
+    stale = node.initialized and node.condition(CONDITION_BLOCKED) is not None
+    if not stale or node.metadata.deletion_timestamp is not None:
+        return plan
+    writes = _status_in_words(None, unblock=True)
+    return msgspec.structs.replace(plan, outcome="updated", unblock=True, status_writes=writes)
 
 
 def _addresses(

@@ -19,7 +19,7 @@ class Waiting(msgspec.Struct, kw_only=True):
 
     uid: str
     since: float  # monotonic seconds
-    failed_write: str = ""  # what Kubernetes said to our last try
+    failed_write: str = ""  # what Kubernetes said to our last try, and when the next one is
     written: str = ""  # the reason that we have written and may not have seen on the Node yet
     due: float | None = None  # when what blocks it is to be said, None if there is nothing to say
 
@@ -40,11 +40,11 @@ class WaitingNodes:
                 self.by_name.pop(name, None)
                 self.unclaimed.discard(name)
 
-    def write_failed(self, name: str, uid: str, error: str) -> None:
-        """Kubernetes did not take what this Node needs."""
+    def write_failed(self, name: str, uid: str, said: str) -> None:
+        """Kubernetes did not take what this Node needs; `said` as `blocked.failed_write` tells it."""
         waiting = self.by_name.get(name)
         if waiting is not None and waiting.uid == uid:
-            waiting.failed_write = error
+            waiting.failed_write = said
 
     def written(self, name: str) -> None:
         """Kubernetes has taken it."""

@@ -20,7 +20,7 @@ from libs.common.flow_table import FlowTable
 from libs.common.kube_api.errors import FenceFailed, NotFound
 from libs.common.node import Node
 from libs.common.subjects import ENRICHED_NODE, OBSERVED_NODE
-from services.labeler.blocked import Blocked, says_so_already
+from services.labeler.blocked import Blocked, by_defect, says_so_already
 from services.labeler.decisions import Decisions
 from services.labeler.node_api import NodeApi
 from services.labeler.outage import MANY, Outage, outage
@@ -111,7 +111,11 @@ class WatchWaiting:
         if not is_ours(node, enriched):
             return None
         waited, failed = at - waiting.since, waiting.failed_write
-        blocked = why_blocked(node, enriched, self._config, waited_seconds=waited, failed_write=failed)
+        blocked: Blocked | None
+        try:
+            blocked = why_blocked(node, enriched, self._config, waited_seconds=waited, failed_write=failed)
+        except Exception as error:  # noqa: BLE001 - one Node must not silence all; its handler logs where and why
+            blocked = by_defect(error)
         return _Wait(node=node, waiting=waiting, blocked=blocked)
 
     def _schedule(self, wait: _Wait, at: float) -> None:

@@ -11,6 +11,7 @@ from libs.common.machine import AddressStatus, MachineFault
 from libs.common.node import CONDITION_BLOCKED, Taint
 from libs.common.subjects import DEAD, ENRICHED_NODE, OBSERVED_NODE
 from libs.testbed.nats_server import NatsServer
+from services.labeler.blocked import by_fault, condition
 from services.labeler.plan import AS_IT_SHOULD_BE
 from services.labeler.service import LabelerService
 from tests.builders import NOW, UNINITIALIZED, a_node, some_facts
@@ -400,6 +401,21 @@ async def test_an_initialized_node_whose_machine_does_not_answer_is_left_as_it_i
         await flow.enrich(kube.node("web-1"), some_facts())
         await eventually(lambda: _says(flow, AS_IT_SHOULD_BE), "its return is told")
     assert kube.writes() == TWO_WRITES_AND_AN_EVENT
+
+
+async def test_a_node_that_another_controller_initialized_while_its_machine_is_silent_is_not_called_blocked(
+    flow: Flow, nats_server: NatsServer
+):
+    node = a_node(taints=(), provider_id="hcloud://7", conditions=(condition(by_fault(REFUSED)),))
+    kube = InMemoryNodes(node)
+    async with labeler_running(nats_server.url, kube):
+        await flow.unreachable(node, REFUSED)
+        decided = await flow.until_decided("web-1", "not-ours")
+        assert decided.changes == ("condition TalosInitializationBlocked removed",)
+        await flow.unreachable(kube.node("web-1"), REFUSED)
+        await flow.until_handled()
+    assert kube.requests == [("patch", "nodes/status")]
+    assert kube.node("web-1").condition(CONDITION_BLOCKED) is None
 
 
 async def test_a_node_that_is_not_ours_is_told_and_left_alone(flow: Flow, nats_server: NatsServer):

@@ -190,6 +190,16 @@ async def test_a_node_that_kubernetes_does_not_let_us_write_says_so(flow: Flow):
     assert stage.blocked() == "NodeWriteFailed"
 
 
+async def test_a_node_that_cannot_be_judged_says_so_and_the_others_are_still_told(flow: Flow):
+    odd, other = a_node("odd", uid="uid-2"), a_node()
+    stage = Stage(flow, InMemoryNodes(odd, other))
+    facts = some_facts(platform="nocloud", node_name="odd", looked_at=NOW.replace(tzinfo=None))
+    stage.hear(observed(odd), observed(other), enriched(odd, facts), unreachable(other))
+    await stage.second(10)
+    assert stage.blocked("odd") == "DefectInTalosCCM"
+    assert stage.blocked() == "TalosUnreachable"
+
+
 async def test_a_condition_that_cannot_be_written_is_tried_again(flow: Flow):
     stage = Stage(flow, InMemoryNodes(a_node()))
     stage.kube.failing = {"nodes/status": Forbidden("no right", status=403)}

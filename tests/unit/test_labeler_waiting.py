@@ -9,9 +9,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from libs.common.events import Decided
-from libs.common.machine import FaultKind
+from libs.common.kube_api.errors import Forbidden, Invalid
+from libs.common.machine import FaultKind, MachineFault
 from libs.common.node import CONDITION_BLOCKED, NodeCondition
-from services.labeler.blocked import REASON_OF_FAULT, by_fault, condition, says_so_already
+from libs.common.patch import NodeChanges
+from services.labeler.blocked import (
+    REASON_OF_FAULT,
+    by_bad_node_ip,
+    by_failed_write,
+    by_fault,
+    condition,
+    failed_write,
+    says_so_already,
+)
 from services.labeler.freshest import freshest
 from services.labeler.outage import MANY, outage
 from services.labeler.plan import AS_IT_SHOULD_BE, Global, Notice, plan_unreachable
@@ -36,6 +46,17 @@ def test_the_text_names_step_endpoint_and_retry_policy():
         "connect at 10.0.0.1:50000 for 10.0.0.5: connection refused; "
         "retried for ever, with back-off up to 60 s"
     )
+
+
+def test_the_text_does_not_promise_retries_that_nobody_makes():
+    bad = MachineFault(kind="bad_node_ip", step="provided-node-ip", message="'web-1' is not an IP address")
+    for text in (by_fault(bad).message, by_bad_node_ip("'web-1' is not an IP address").message):
+        assert "looked at again when it changes" in text
+        assert "back-off" not in text
+    refused = failed_write(Invalid("labels: too long", status=422))
+    assert "back-off" not in by_failed_write(refused).message
+    assert "labels: too long" in by_failed_write(refused).message
+    assert "back-off" in by_failed_write(failed_write(Forbidden("no", status=403))).message
 
 
 def test_a_text_from_a_machine_is_bounded():
@@ -65,6 +86,24 @@ def test_an_initialized_node_whose_machine_does_not_answer_is_left_as_it_is():
     plan = plan_unreachable(a_node(taints=()), unreachable())
     assert (plan.outcome, plan.blocked, plan.writes) == ("unchanged", None, ())
     assert "connection refused" in plan.reason
+
+
+@pytest.mark.parametrize("provider_id", ["", "talos://metal/10.0.0.5", "hcloud://7"])
+def test_a_node_that_somebody_else_initialized_is_not_said_to_be_blocked_any_longer(provider_id: str):
+    node = a_node(taints=(), provider_id=provider_id, conditions=(condition(by_fault(FAULT)),))
+    plan = plan_unreachable(node, unreachable())
+    assert (plan.outcome, plan.unblock, plan.changes, plan.addresses) == (
+        "updated",
+        True,
+        NodeChanges(),
+        None,
+    )
+    assert plan.writes == ("condition TalosInitializationBlocked removed",)
+
+
+def test_a_condition_on_a_node_that_still_waits_for_somebody_else_stays():
+    node = a_node(provider_id="hcloud://7", conditions=(condition(by_fault(FAULT)),))
+    assert plan_unreachable(node, unreachable()).writes == ()
 
 
 def test_what_is_not_ours_is_not_blocked_by_us():
