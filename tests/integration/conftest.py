@@ -1,7 +1,9 @@
-"""Buses on a real nats-server that notice trouble within a second, and an operator beside them."""
+"""Buses on a real nats-server that notice trouble within a second, an operator beside them; our processes."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
 
 import nats
 import pytest
@@ -10,10 +12,15 @@ from nats.js import JetStreamContext
 
 from libs.common.nats_bus.bus import NatsBus
 from libs.common.nats_bus.link import Timing
+from libs.testbed.control_plane.cluster import ControlPlane
+from libs.testbed.kubelets import Kubelets
+from libs.testbed.machines import Machines
 from libs.testbed.nats_server import NatsServer
+from libs.testbed.running_services import RunningServices
 from tests.bus_actors import MAX_BYTES, NODES
 
 ConnectBus = Callable[..., Awaitable[NatsBus]]
+StartServices = Callable[..., Awaitable[RunningServices]]
 
 QUICK = Timing(
     connect=1.0,
@@ -61,6 +68,34 @@ async def nats_bus(connect_bus: ConnectBus) -> NatsBus:
     bus = await connect_bus("watcher")
     await bus.provision((NODES,), max_bytes=MAX_BYTES)
     return bus
+
+
+@pytest.fixture
+async def start_services(
+    tmp_path: Path,
+    control_plane: ControlPlane,
+    kubelets: Kubelets,
+    machines: Machines,
+    nats_server: NatsServer,
+) -> AsyncIterator[StartServices]:
+    """`await start_services(all_in_one=True)`: our processes, ready; ended at the end."""
+    async with AsyncExitStack() as stack:
+
+        async def start(**options: Any) -> RunningServices:
+            services = await stack.enter_async_context(
+                RunningServices.start(
+                    tmp_path / "services",
+                    control_plane,
+                    kubelets,
+                    nats_url=nats_server.url,
+                    talosconfig=machines.talosconfig(),
+                    **options,
+                )
+            )
+            await services.ready()
+            return services
+
+        yield start
 
 
 @asynccontextmanager

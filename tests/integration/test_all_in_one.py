@@ -10,10 +10,9 @@ from libs.common.wiring import LEASE_NAME, LEASE_NAMESPACE
 from libs.testbed.control_plane.cluster import ControlPlane
 from libs.testbed.kubelets import Kubelet, Kubelets
 from libs.testbed.machines import Machines, a_machine
-from libs.testbed.nats_server import NatsServer
-from libs.testbed.running_services import RunningServices
 from tests.bus_actors import eventually
 from tests.collector import a_collector
+from tests.integration.conftest import StartServices
 from tests.integration.processes import ROOT, a_process
 from tests.integration.test_process import KUBECONFIG
 
@@ -72,56 +71,25 @@ async def test_help_lists_the_flags_of_all_services_within_80_columns():
     assert max(len(line) for line in help_text.splitlines()) <= 80
 
 
-async def test_it_ends_when_it_loses_its_lease(
-    tmp_path: Path,
-    control_plane: ControlPlane,
-    kubelets: Kubelets,
-    machines: Machines,
-    nats_server: NatsServer,
-):
-    async with RunningServices.start(
-        tmp_path,
-        control_plane,
-        kubelets,
-        nats_url=nats_server.url,
-        talosconfig=machines.talosconfig(),
-        all_in_one=True,
-    ) as services:
-        await services.ready()
-        stolen = {"spec": {"holderIdentity": "another-controller"}}
-        answer = await kubelets.request(
-            "PATCH", LEASE, body=stolen, content_type="application/merge-patch+json"
-        )
-        assert answer.status == 200
-        child = services.children["all-in-one"]
-        async with asyncio.timeout(30):
-            assert await child.wait() == 1
-        assert "another-controller holds it now" in child.log.read_text()
+async def test_it_ends_when_it_loses_its_lease(start_services: StartServices, kubelets: Kubelets):
+    services = await start_services(all_in_one=True)
+    stolen = {"spec": {"holderIdentity": "another-controller"}}
+    answer = await kubelets.request("PATCH", LEASE, body=stolen, content_type="application/merge-patch+json")
+    assert answer.status == 200
+    child = services.children["all-in-one"]
+    async with asyncio.timeout(30):
+        assert await child.wait() == 1
+    assert "another-controller holds it now" in child.log.read_text()
     await kubelets.request("DELETE", LEASE)
 
 
 async def test_a_node_s_journey_is_one_trace_from_the_watch_event_to_the_patch(
-    tmp_path: Path,
-    control_plane: ControlPlane,
-    kubelets: Kubelets,
-    machines: Machines,
-    nats_server: NatsServer,
+    start_services: StartServices, kubelets: Kubelets, machines: Machines
 ):
     machine = a_machine("traced.example.com", "10.210.0.2", platform="metal")
     await machines.put(machine)
-    async with (
-        a_collector() as collector,
-        RunningServices.start(
-            tmp_path,
-            control_plane,
-            kubelets,
-            nats_url=nats_server.url,
-            talosconfig=machines.talosconfig(),
-            all_in_one=True,
-            env={"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url},
-        ) as services,
-    ):
-        await services.ready()
+    async with a_collector() as collector:
+        await start_services(all_in_one=True, env={"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url})
         await kubelets.join(Kubelet.on(machine))
 
         def journey() -> set[str]:
@@ -140,28 +108,16 @@ async def test_a_node_s_journey_is_one_trace_from_the_watch_event_to_the_patch(
 
 
 async def test_observe_only_writes_nothing_to_kubernetes(
-    tmp_path: Path,
-    control_plane: ControlPlane,
-    kubelets: Kubelets,
-    machines: Machines,
-    nats_server: NatsServer,
+    start_services: StartServices, control_plane: ControlPlane, kubelets: Kubelets, machines: Machines
 ):
     machine = a_machine("observed-only.example.com", "10.210.0.1", platform="metal")
     await machines.put(machine)
     since = control_plane.audit_mark()
-    async with RunningServices.start(
-        tmp_path,
-        control_plane,
-        kubelets,
-        nats_url=nats_server.url,
-        talosconfig=machines.talosconfig(),
-        all_in_one=True,
-        flags=["--observe-only", "--v=4"],
-    ) as services:
-        await services.ready()
-        await kubelets.join(Kubelet.on(machine))
-        log = services.children["all-in-one"].log
-        await eventually(lambda: _decided(log, machine.name), "the labeler has decided", 30)
+    services = await start_services(all_in_one=True, flags=["--observe-only", "--v=4"])
+    await kubelets.join(Kubelet.on(machine))
+    child = services.children["all-in-one"]
+    await eventually(lambda: _decided(child.log, machine.name), "the labeler has decided", 30)
+    await child.stop(30)  # whose end must write nothing either: no Lease is released
     verbs = Counter(
         {r.verb: n for r, n in control_plane.audit_counts(since).items() if r.user.startswith("talos-ccm")}
     )

@@ -3,8 +3,6 @@
 import itertools
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from contextlib import AsyncExitStack
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -15,12 +13,11 @@ from libs.testbed.control_plane.cluster import ControlPlane
 from libs.testbed.kubelets import Kubelet, Kubelets
 from libs.testbed.machines import Machine, Machines, a_machine
 from libs.testbed.nats_server import NatsServer
-from libs.testbed.running_services import RunningServices
 from tests.bus_actors import eventually
+from tests.integration.conftest import StartServices
 
 WRITES = (("patch", "nodes"), ("patch", "nodes/status"), ("create", "events"))
 _numbers = itertools.count(1)
-Start = Callable[..., Awaitable[RunningServices]]
 
 
 def some_machines(count: int, platform: str = "hcloud") -> list[Machine]:
@@ -49,33 +46,6 @@ async def until_usable(kubelets: Kubelets, names: Iterable[str], seconds: float 
             return is_usable(await node(kubelets, name))
 
         await eventually(usable, f"{name} usable", seconds)
-
-
-@pytest.fixture
-async def start(
-    tmp_path: Path,
-    control_plane: ControlPlane,
-    kubelets: Kubelets,
-    machines: Machines,
-    nats_server: NatsServer,
-) -> AsyncIterator[Start]:
-    async with AsyncExitStack() as stack:
-
-        async def starting(**options: Any) -> RunningServices:
-            services = await stack.enter_async_context(
-                RunningServices.start(
-                    tmp_path / "services",
-                    control_plane,
-                    kubelets,
-                    nats_url=nats_server.url,
-                    talosconfig=machines.talosconfig(),
-                    **options,
-                )
-            )
-            await services.ready()
-            return services
-
-        yield starting
 
 
 @pytest.fixture
@@ -123,9 +93,9 @@ async def until_synced(control_plane: ControlPlane, since: int, nodes: int) -> N
 
 @pytest.mark.parametrize("all_in_one", [False, True], ids=["separate-processes", "all-in-one"])
 async def test_joining_nodes_become_usable_at_two_node_writes_and_one_event_each(
-    start: Start, join, kubelets: Kubelets, control_plane: ControlPlane, all_in_one: bool
+    start_services: StartServices, join, kubelets: Kubelets, control_plane: ControlPlane, all_in_one: bool
 ):
-    await start(all_in_one=all_in_one)
+    await start_services(all_in_one=all_in_one)
     since = control_plane.audit_mark()
     count = 20
     names = await join(some_machines(count))
@@ -140,10 +110,10 @@ async def test_joining_nodes_become_usable_at_two_node_writes_and_one_event_each
 
 
 async def test_each_process_makes_only_the_requests_that_its_wiring_allows(
-    start: Start, join, kubelets: Kubelets, control_plane: ControlPlane
+    start_services: StartServices, join, kubelets: Kubelets, control_plane: ControlPlane
 ):
     since = control_plane.audit_mark()
-    await start()
+    await start_services()
     await until_usable(kubelets, await join(some_machines(3)))
     ours = requests_of(control_plane, since)
     assert {user for user, _, _ in ours} == {"watcher", "labeler"}  # metadata has no Kubernetes right at all
@@ -154,9 +124,9 @@ async def test_each_process_makes_only_the_requests_that_its_wiring_allows(
 
 
 async def test_a_node_whose_machine_is_down_says_why_within_30_s_and_stops_saying_so_when_it_is_up(
-    start: Start, join, kubelets: Kubelets, machines: Machines
+    start_services: StartServices, join, kubelets: Kubelets, machines: Machines
 ):
-    await start()
+    await start_services()
     (machine,) = some_machines(1)
     await machines.put(machine)
     await machines.fault(machine.id, unavailable=True)
@@ -178,9 +148,9 @@ async def test_a_node_whose_machine_is_down_says_why_within_30_s_and_stops_sayin
 
 
 async def test_nodes_that_join_while_nats_is_wiped_become_usable(
-    start: Start, join, kubelets: Kubelets, nats_server: NatsServer
+    start_services: StartServices, join, kubelets: Kubelets, nats_server: NatsServer
 ):
-    await start()
+    await start_services()
     await until_usable(kubelets, await join(some_machines(3)))
     await nats_server.kill()
     names = await join(some_machines(5))
@@ -189,9 +159,9 @@ async def test_nodes_that_join_while_nats_is_wiped_become_usable(
 
 
 async def test_a_machine_that_changes_changes_its_node(
-    start: Start, join, kubelets: Kubelets, machines: Machines
+    start_services: StartServices, join, kubelets: Kubelets, machines: Machines
 ):
-    await start()
+    await start_services()
     (machine,) = some_machines(1)
     (name,) = await join([machine])
     await until_usable(kubelets, [name])
@@ -207,9 +177,9 @@ async def test_a_machine_that_changes_changes_its_node(
 
 
 async def test_a_quiet_cluster_is_left_alone(
-    start: Start, join, kubelets: Kubelets, control_plane: ControlPlane
+    start_services: StartServices, join, kubelets: Kubelets, control_plane: ControlPlane
 ):
-    await start()
+    await start_services()
     begun = control_plane.audit_mark()
     names = await join(some_machines(3))
     await until_usable(kubelets, names)
