@@ -396,6 +396,33 @@ async def test_the_wait_that_a_busy_server_asks_for_is_kept(server: Loopback, tm
     assert arrivals[1] - arrivals[0] >= 2.0
 
 
+@pytest.mark.parametrize("how", ["stalls", "breaks"])
+async def test_a_refusal_whose_reason_never_comes_does_not_end_the_following(
+    server: Loopback, tmp_path: Path, how: str
+):
+    async def answer(request: web.Request) -> web.StreamResponse:
+        if not is_watch(request):
+            return a_list()
+        if len(watches(server)) > 1:
+            return await stream(request, [an_event("ADDED", a_node_object("web-1", 101))], then_silent=True)
+        response = web.StreamResponse(status=503, headers={"Content-Length": "100"})
+        await response.prepare(request)
+        await response.write(b"half of the reason")
+        if how == "stalls":
+            await asyncio.Event().wait()
+        assert request.transport is not None
+        request.transport.abort()
+        return response
+
+    server.answer = answer
+    async with (
+        api_of(server.url, tmp_path, deadline_seconds=1.0) as api,
+        following(api) as (follower, _),
+    ):
+        await eventually(lambda: "web-1" in follower.nodes, seconds=10)
+        assert len(follower.troubles) == 1
+
+
 async def test_a_half_open_watch_is_ended_and_replaced(server: Loopback, tmp_path: Path):
     async def answer(request: web.Request) -> web.StreamResponse:
         if not is_watch(request):

@@ -133,7 +133,7 @@ class Transport:
             raise self._unreachable(request, what_to_check(error), error) from error
         try:
             if response.status != 200:
-                raise await self._refusal(request, response)
+                raise await self._refusal_of_watch(request, response)
             # One timer for the whole watch: a deadline on each read would cost more than decoding the event.
             end = asyncio.get_running_loop().call_later(seconds, response.close)
             try:
@@ -227,8 +227,17 @@ class Transport:
             read_bufsize=_LINE_LIMIT if request.verb == "watch" else 2**16,
         )
 
+    async def _refusal_of_watch(self, request: Request, response: aiohttp.ClientResponse) -> KubeError:
+        try:
+            async with asyncio.timeout(self._deadline_seconds):
+                return await self._refusal(request, response)
+        except (TimeoutError, aiohttp.ClientError, OSError):
+            return self._refused(request, response, b"")  # the status says enough
+
     async def _refusal(self, request: Request, response: aiohttp.ClientResponse) -> KubeError:
-        body = await response.read()
+        return self._refused(request, response, await response.read())
+
+    def _refused(self, request: Request, response: aiohttp.ClientResponse, body: bytes) -> KubeError:
         error = error_from(
             response.status, body, request=str(request), retry_after=response.headers.get("Retry-After")
         )
