@@ -6,9 +6,8 @@ import msgspec
 
 RETRY_FIRST_SECONDS: Final = 0.5
 RETRY_CAP_SECONDS: Final = 60.0
-UNCLASSIFIED_ATTEMPTS: Final = (
-    10  # an unforeseen exception this often in a row: a defect, not the world's mood
-)
+# An unforeseen exception this often in a row is a defect, not the world's mood.
+UNCLASSIFIED_ATTEMPTS: Final = 10
 
 
 class TemporaryError(Exception):

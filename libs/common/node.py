@@ -4,16 +4,14 @@ from datetime import datetime
 
 import msgspec
 
-PROVIDED_NODE_IP = (
-    "alpha.kubernetes.io/provided-node-ip"  # written by a kubelet with --cloud-provider=external
-)
+# Written by a kubelet with --cloud-provider=external.
+PROVIDED_NODE_IP = "alpha.kubernetes.io/provided-node-ip"
 TAINT_UNINITIALIZED = "node.cloudprovider.kubernetes.io/uninitialized"
 CONDITION_BLOCKED = "TalosInitializationBlocked"  # ours, negative polarity: absent on nodes that never failed
 
 _ANNOTATION_VALUE_LIMIT = 1024  # characters; longer ones are other people's state and no rule reads them
-_OWNED_BY_TALOS = (
-    "talos.dev/owned-"  # lists of keys, as long as the machine config is; whoever writes must know them
-)
+# Lists of keys, as long as the machine config is; whoever writes must know them.
+_OWNED_BY_TALOS = "talos.dev/owned-"
 _IGNORED_ANNOTATIONS = frozenset({"kubectl.kubernetes.io/last-applied-configuration"})
 _CONDITIONS_READ = frozenset({"Ready", CONDITION_BLOCKED})
 
