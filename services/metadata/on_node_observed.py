@@ -123,6 +123,7 @@ class NodeReconciler:
             return
 
     async def _look(self, addresses: tuple[str, ...]) -> None:
+        uid = self.known.uid
         async with self._with.slots.one():
             began = self._with.monotonic()
             with self._span("look at machine", kind="client"):
@@ -132,7 +133,7 @@ class NodeReconciler:
                     deadline_seconds=self._with.look_deadline_seconds,
                     why_not=self._why_not,
                 )
-        if self.known.addresses != addresses:
+        if self.known.addresses != addresses or self.known.uid != uid:
             return  # asked on behalf of an observation that no longer holds
         now, jitter = self._with.monotonic(), self._with.random.random()
         before = self.known

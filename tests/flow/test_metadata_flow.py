@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from datetime import UTC, datetime
 
 import msgspec
 import pytest
@@ -301,6 +302,20 @@ async def test_a_new_uid_inherits_nothing(nats_server, stream, talos):
         event = await stream.once("web-1", NodeUnreachable)
         assert event.node.uid == "uid-2"
         assert event.last_known is None
+
+
+async def test_a_node_created_anew_during_a_look_is_looked_at_for_itself(nats_server, stream, talos):
+    talos.held["10.0.0.5"] = asyncio.Event()
+    async with metadata_running(nats_server.url, talos) as service:
+        await stream.observe(a_node())
+        await eventually(lambda: len(talos.looks) == 1)
+        sequence = await stream.observe(a_node(uid="uid-2"))
+        await eventually(lambda: heard(service, "web-1") == sequence)
+        created = datetime.now(UTC)
+        talos.held["10.0.0.5"].set()
+        event = await stream.once("web-1", NodeEnriched)
+        assert event.node.uid == "uid-2"
+        assert event.facts.looked_at >= created
 
 
 async def test_two_metadata_at_once_end_with_the_truth_and_come_to_rest(nats_server, stream, talos):
