@@ -167,11 +167,18 @@ CASES = (
         wanted=(V4, "ExternalIP=2001:db8:2::7", "ExternalIP=198.51.100.7", NAME),
     ),
     AddressCase(
-        name="a kubelet on its public address has it as both, and loses other external ones",
+        name="a kubelet on its public address has it as internal alone and keeps other external ones",
         provided="198.51.100.7",
         platform="hcloud",
         links=(external("198.51.100.7"), external("2001:db8:2::7")),
-        wanted=("InternalIP=198.51.100.7", "ExternalIP=198.51.100.7", NAME),
+        wanted=("InternalIP=198.51.100.7", "ExternalIP=2001:db8:2::7", NAME),
+    ),
+    AddressCase(
+        name="of what the cloud publishes the first that is no node IP counts",
+        provided="198.51.100.7,2001:db8:2::7",
+        platform="aws",
+        links=(external("198.51.100.7"), external("198.51.100.8"), external("2001:db8:2::7")),
+        wanted=("InternalIP=198.51.100.7", "InternalIP=2001:db8:2::7", "ExternalIP=198.51.100.8", NAME),
     ),
     AddressCase(
         name="an FQDN of the platform is the InternalDNS",

@@ -22,13 +22,13 @@ def wanted_addresses(
     """All of the Node's addresses in their final order; `ips` are those of the annotation, in its order."""
     inside = first_of_each_family(ips, prefer_ipv6=prefer_ipv6)
     outside = first_of_each_family(_external_candidates(facts, ips), prefer_ipv6=prefer_ipv6)
-    hostname = facts.platform.hostname
+    hostname = facts.platform.hostname or node_name  # metal, vmware and others tell none
     found = [
         *(NodeAddress(type="InternalIP", address=str(ip)) for ip in inside),
         *(NodeAddress(type="ExternalIP", address=str(ip)) for ip in outside),
         NodeAddress(type="Hostname", address=node_name),
     ]
-    if "." in hostname[1:] and _could_be_a_name(hostname):
+    if hostname.find(".") > 0 and _could_be_a_name(hostname):
         found.append(NodeAddress(type="InternalDNS", address=hostname))
     return _with_node_ips_first(found, ips)
 
@@ -47,7 +47,7 @@ def _external_candidates(facts: MachineFacts, ips: tuple[IP, ...]) -> tuple[IP, 
     if facts.platform.platform in _DISCOVERED:
         return _discovered(facts.addresses, ips)
     published = (parse_ip(_bare(status)) for status in facts.addresses if status.link == _EXTERNAL_LINK)
-    return tuple(ip for ip in published if ip is not None)
+    return tuple(ip for ip in published if ip is not None and ip not in ips)  # those are internal ones
 
 
 def _discovered(statuses: Iterable[AddressStatus], ips: tuple[IP, ...]) -> tuple[IP, ...]:

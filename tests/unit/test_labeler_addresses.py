@@ -33,6 +33,25 @@ def test_provided_node_ips_come_first_and_alone_in_their_type(case: AddressCase)
 
 
 @pytest.mark.parametrize(
+    ("node_name", "hostname", "internal_dns"),
+    [
+        ("web-1.example.com", "", ["web-1.example.com"]),  # the platform has told no name: the Node's own
+        ("web-1.example.com", "web-1", []),
+        ("web-1.example.com", "ip-10-0-0-5.ec2.internal", ["ip-10-0-0-5.ec2.internal"]),
+        ("web-1", "", []),
+        ("web-1", ".web.example.com", []),
+    ],
+)
+def test_the_internal_dns_is_the_platforms_name_or_else_the_nodes(
+    node_name: str, hostname: str, internal_dns: list[str]
+):
+    ips = node_ips("10.0.0.5")
+    assert not isinstance(ips, BadNodeIP)
+    found = wanted_addresses(node_name, ips, some_facts(hostname=hostname), prefer_ipv6=False)
+    assert [each.address for each in found if each.type == "InternalDNS"] == internal_dns
+
+
+@pytest.mark.parametrize(
     ("text", "why"),
     [
         ("", "not an IP address"),
