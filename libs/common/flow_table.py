@@ -1,11 +1,15 @@
 """The table that a follower keeps: the last message of each subject, and whether that is all there is."""
 
 from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Final
 
 from libs.common.bus import Message, Opened, Unreadable
-from libs.common.events import Leading, SnapshotComplete
+from libs.common.events import EnrichedNodeGone, Leading, NodeGone, SnapshotComplete
 from libs.common.ordering import incarnation_of
 from libs.common.subjects import SNAPSHOT
+
+GONE_KEPT: Final = timedelta(hours=1)  # the age at which messages leave the stream
 
 
 class FlowTable:
@@ -100,6 +104,8 @@ class FlowTable:
             self._epoch = message.event.epoch
             self._led_at = self._clock()
         self._messages[message.subject] = message
+        if isinstance(message.event, SnapshotComplete):
+            self._drop_what_is_long_gone(message.published_at)
         self._on_message(message)
 
     def caught_up(self) -> None:
@@ -110,6 +116,14 @@ class FlowTable:
 
     def lost(self, reason: str) -> None:
         self._lost = reason or "connection lost"
+
+    def _drop_what_is_long_gone(self, now: datetime) -> None:
+        """The stream drops it, too, without a word to its followers: names that never return pile up."""
+        for subject, message in list(self._messages.items()):
+            is_gone = isinstance(message.event, NodeGone | EnrichedNodeGone)
+            if is_gone and now - message.published_at > GONE_KEPT:
+                del self._messages[subject]
+                self._replayed.discard(subject)
 
     def _snapshot_held(self) -> bool:
         message = self._messages.get(SNAPSHOT)

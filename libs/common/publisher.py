@@ -10,6 +10,7 @@ from libs.common.events import Event
 from libs.common.ordering import Standing, standing
 from libs.common.subjects import subject_of
 
+MOST_SUBJECTS: Final = 50_000  # names of Nodes that never return must not pile up
 _TRIES: Final = 5  # each loss means that somebody else got through: five in a row is a storm, come back later
 
 
@@ -30,7 +31,9 @@ class OrderedPublisher:
 
     def learned(self, subject: str, sequence: int) -> None:
         """The stream holds this sequence for the subject (heard while following)."""
-        self._known[subject] = max(sequence, self._known.get(subject, 0))
+        self._known[subject] = max(sequence, self._known.pop(subject, 0))
+        if len(self._known) > MOST_SUBJECTS:
+            del self._known[next(iter(self._known))]  # heard of least lately; it costs one more question
 
     def forget(self) -> None:
         """The stream is another one: no sequence known is worth anything."""

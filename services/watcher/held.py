@@ -1,11 +1,13 @@
 """What the stream holds of observations, as far as the watcher must know to say only what is news."""
 
 from collections.abc import Callable
+from datetime import datetime
 
 import msgspec
 
 from libs.common.bus import Message, Opened, Unreadable
 from libs.common.events import Event, Leading, NodeGone, NodeObserved, ObservedNode, SnapshotComplete
+from libs.common.flow_table import GONE_KEPT
 from libs.common.ordering import incarnation_of
 from libs.common.subjects import OBSERVED_NODE, SNAPSHOT, subject_of
 
@@ -135,6 +137,8 @@ class HeldFlow:
                 self._hear(event)
             case NodeObserved() | NodeGone() | SnapshotComplete():
                 self._keep(message.subject, event, message.sequence)
+                if isinstance(event, SnapshotComplete):
+                    self._drop(self._long_gone(message.published_at))
             case _:
                 return  # what others made of it
         if _epoch_of(event) > self._greatest_epoch:
@@ -163,9 +167,13 @@ class HeldFlow:
         if known is None or sequence > known.sequence:
             self._held[subject] = _Held(sequence, event)
 
+    def _long_gone(self, now: datetime) -> set[str]:
+        gone = ((s, held.event) for s, held in self._held.items() if isinstance(held.event, NodeGone))
+        return {subject for subject, event in gone if now - event.observed_at > GONE_KEPT}
+
     def _drop(self, subjects: set[str]) -> None:
         for subject in subjects:
-            del self._held[subject]  # aged out while we were away, or lost
+            del self._held[subject]  # aged out, or lost
 
 
 def _epoch_of(event: Event) -> int:

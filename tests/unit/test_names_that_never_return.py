@@ -1,0 +1,53 @@
+"""Clusters that scale make names by the thousand, and nothing may pile up for them."""
+
+from datetime import timedelta
+from typing import cast
+
+import msgspec
+
+from libs.common.bus import Bus, Follower
+from libs.common.flow_table import FlowTable
+from libs.common.publisher import MOST_SUBJECTS, OrderedPublisher
+from libs.common.subjects import OBSERVED_NODE
+from services.watcher.held import HeldFlow
+from tests.builders import NOW, a_message, a_node, a_snapshot, gone, observed, opened
+from tests.turned_clock import TurnedClock
+
+YOUNG = NOW + timedelta(minutes=50)
+LATER = NOW + timedelta(minutes=70)
+
+
+def fed(follower: Follower) -> None:
+    """With three Nodes, two of them gone; and a resync when the stream has dropped the older one of those."""
+    follower.begin(opened())
+    follower.caught_up()
+    follower.apply(a_message(observed(a_node("there"))))
+    follower.apply(a_message(gone(a_node("old")), sequence=2))
+    young = msgspec.structs.replace(gone(a_node("young")), observed_at=YOUNG)
+    follower.apply(msgspec.structs.replace(a_message(young, sequence=3), published_at=YOUNG))
+    follower.apply(msgspec.structs.replace(a_message(a_snapshot(), sequence=4), published_at=LATER))
+
+
+def test_a_table_drops_what_is_gone_for_longer_than_the_stream_keeps_it():
+    table = FlowTable(clock=TurnedClock())
+    fed(table)
+    kept = {message.subject for message in table.under(OBSERVED_NODE)}
+    assert kept == {f"{OBSERVED_NODE}.young", f"{OBSERVED_NODE}.there"}
+    assert table.complete
+
+
+def test_the_watcher_drops_it_too():
+    held = HeldFlow(clock=TurnedClock())
+    fed(held)
+    assert [held.of_node(name) is not None for name in ("old", "young", "there")] == [False, True, True]
+
+
+def test_a_publisher_keeps_the_sequences_of_those_that_it_hears_of():
+    publisher = OrderedPublisher(cast("Bus", None))  # nothing is published here
+    publisher.learned("there", 1)
+    for number in range(MOST_SUBJECTS):
+        publisher.learned(f"gone-{number}", number + 2)
+        publisher.learned("there", 1)
+    assert publisher.sequence_of("there") == 1
+    assert publisher.sequence_of("gone-0") == 0
+    assert publisher.sequence_of(f"gone-{MOST_SUBJECTS - 1}") == MOST_SUBJECTS + 1
