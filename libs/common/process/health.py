@@ -2,14 +2,17 @@
 
 import asyncio
 from collections.abc import Mapping
+from typing import Final
 
 from aiohttp import web
 
 from libs.common import metrics
-from libs.common.process.callers import CALL_SECONDS, MOST_CALLERS, Callers
 from libs.common.process.readiness import Readiness
 from libs.common.process.serving_certificate import ServingCertificate
 from libs.common.settings.reading import SettingsError
+
+MOST_CALLERS: Final = 64
+CALL_SECONDS: Final = 10.0  # a kubelet or Prometheus is done in less; then it may call again
 
 
 class HealthServer:
@@ -45,7 +48,7 @@ class HealthServer:
         self._runner = web.AppRunner(application, access_log=None, shutdown_timeout=1.0)
         await self._runner.setup()
         assert self._runner.server is not None
-        callers = Callers(self._runner.server, most=self._most_callers, seconds=self._call_seconds)
+        callers = _Callers(self._runner.server, most=self._most_callers, seconds=self._call_seconds)
         context = self._certificate.context if self._certificate else None
         try:
             self._listener = await asyncio.get_running_loop().create_server(
@@ -100,3 +103,52 @@ async def _metrics(request: web.Request) -> web.Response:
     accept = request.headers.get("Accept", "")
     body, content_type = await asyncio.to_thread(metrics.exposition, accept)
     return web.Response(body=body, headers={"Content-Type": content_type})
+
+
+class _Callers:
+    """A protocol factory: a handler for each caller, not for too many at once and for none too long.
+
+    The port is open to the whole network, and we need our sockets for the work.
+    """
+
+    def __init__(self, server: web.Server, *, most: int, seconds: float) -> None:
+        self._server = server
+        self._most = most
+        self._seconds = seconds
+
+    def __call__(self) -> asyncio.Protocol:
+        if len(self._server.connections) >= self._most:
+            return _Refused()
+        return _Caller(self._server, self._seconds)
+
+
+class _Caller(web.RequestHandler):
+    """Ends in order after its time, finishing what it does; by force after twice that."""
+
+    __slots__ = ("_ends", "_seconds")
+
+    def __init__(self, server: web.Server, seconds: float) -> None:
+        super().__init__(
+            server,
+            loop=asyncio.get_running_loop(),
+            access_log=None,  # type: ignore[arg-type]  # as AppRunner passes it on
+            keepalive_timeout=seconds,
+        )
+        self._seconds = seconds
+        self._ends: list[asyncio.TimerHandle] = []
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        later = self._loop.call_later
+        self._ends = [later(self._seconds, self.close), later(2 * self._seconds, self.force_close)]
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        for end in self._ends:
+            end.cancel()
+        super().connection_lost(exc)
+
+
+class _Refused(asyncio.Protocol):
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        transport.abort()
