@@ -66,7 +66,7 @@ TAINT_REMOVAL_DELAY: Final = _histogram(
 )
 INITIAL_SYNC_DELAY: Final = _histogram(
     "node_controller_initial_node_sync_delay_seconds",
-    "Time from the creation of a Node until it was looked at first.",
+    "Time from the creation of a Node until it was initialised.",
     buckets=_SINCE_CREATION,
 )
 BLOCKED_NODES: Final = _gauge(
@@ -108,7 +108,7 @@ STREAM_REPROVISIONED: Final = _counter(
 )
 PUBLISHED: Final = _counter(
     "talosccm_published_total",
-    "Events given to the bus: published, superseded, refused.",
+    "Events for the bus: published, superseded, stream_full, failed, skipped, unreadable.",
     "event",
     "outcome",
 )

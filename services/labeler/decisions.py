@@ -9,6 +9,7 @@ from libs.common import telemetry
 from libs.common.bus import Bus, BusError
 from libs.common.events import Decided
 from libs.common.node import Node
+from libs.common.wiring import LABELER
 from services.labeler.plan import Plan
 from services.labeler.told import Told
 
@@ -30,7 +31,7 @@ class Decisions:
         """Say what became of the plan, unless that has been said; what cannot be said now is said later."""
         outcome = _OBSERVED_ONLY.get(plan.outcome, plan.outcome) if self._observe_only else plan.outcome
         decided = Decided(
-            service="labeler",
+            service=LABELER.service,
             kind="node",
             name=node.name,
             uid=node.uid,

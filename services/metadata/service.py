@@ -19,10 +19,10 @@ from libs.common.events import (
 from libs.common.flow_table import FlowTable
 from libs.common.machine import MachineFault
 from libs.common.node import Node
-from libs.common.process.service import Parts
+from libs.common.process.service import Parts, Run
 from libs.common.publisher import OrderedPublisher
 from libs.common.subjects import ENRICHED_NODE, FLOW, OBSERVED_NODE, name_in
-from libs.common.wiring import METADATA, Wiring
+from libs.common.wiring import METADATA
 from services.metadata.ask_machine import Slots, Talos, open_talos
 from services.metadata.known import first_seen
 from services.metadata.on_node_observed import NodeReconciler, Surroundings
@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 class MetadataService:
     """One replica; a second one for a while does no harm, the order of messages sees to that."""
 
-    wiring: Wiring = METADATA
+    wiring = METADATA
 
     def __init__(self, parts: Parts, settings: MetadataSettings, *, talos: Talos | None = None) -> None:
         self._parts = parts
@@ -76,7 +76,7 @@ class MetadataService:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._watches.open_in_turn())
                 group.create_task(self._probe())
-                group.create_task(self._parts.bus.follow("metadata", f"{FLOW}.>", self._table))
+                group.create_task(self._parts.bus.follow(METADATA.service, f"{FLOW}.>", self._table))
         finally:
             for task in self._tasks.values():
                 task.cancel()
@@ -226,3 +226,6 @@ class MetadataService:
 def _enriched(message: Message | None) -> EnrichedNode | None:
     event = message.event if message else None
     return event if isinstance(event, NodeEnriched | NodeUnreachable | EnrichedNodeGone) else None
+
+
+METADATA_RUN = Run(wiring=METADATA, settings=MetadataSettings, build=MetadataService)

@@ -22,7 +22,7 @@ class LeadershipLost(ServiceEnded):
 
 
 class Lock(Protocol):
-    """What election needs of `kube_lock.LeaseLock`."""
+    """What election needs of `kube_api.lock.LeaseLock`."""
 
     @property
     def leading_until(self) -> float: ...

@@ -59,7 +59,7 @@ class WatcherService:
         """Stand by, lead, and release the Lease at the end."""
         try:
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._parts.bus.follow("watcher", f"{FLOW}.>", self._held))
+                tasks.create_task(self._parts.bus.follow(WATCHER.service, f"{FLOW}.>", self._held))
                 await self._lead()
         except* LeadershipLost as lost:
             raise _first(lost) from None

@@ -16,7 +16,7 @@ _RESOURCE = "nodes"
 
 
 class NodeSource(Protocol):
-    """Where Nodes are heard of: `kube_reflector.Reflector`, or a script of what it says."""
+    """Where Nodes are heard of: `kube_api.reflector.Reflector`, or a script of what it says."""
 
     def problems(self) -> tuple[str, ...]:
         """Why what was told may be out of date, in words for /readyz."""

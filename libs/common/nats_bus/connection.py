@@ -1,4 +1,4 @@
-"""One connection to NATS: requests, inboxes, a certain end. It never reconnects, `nats_link` makes anew."""
+"""One connection to NATS: requests, inboxes, a certain end. It never reconnects, `link` makes anew."""
 
 import asyncio
 import os
