@@ -9,7 +9,7 @@ from libs.common.machine import PlatformMetadata
 from libs.common.node import Node
 from services.labeler.blocked import Blocked, by_failed_write, by_silence
 from services.labeler.ownership import why_not_ours
-from services.labeler.plan import Global, plan_node, plan_unreachable
+from services.labeler.plan import Global, Notice, plan_node, plan_unreachable
 
 NO_FACTS_AFTER_SECONDS: Final = 20.0  # metadata answers within 10 s, with facts or with a fault
 
@@ -72,6 +72,21 @@ class WaitingNodes:
 def is_ours(node: Node, enriched: Event | None) -> bool:
     """Whether the Node is ours to initialise, as far as anybody knows by now."""
     return not why_not_ours(node, _platform(node, enriched))
+
+
+def not_ours_for_certain(node: Node, enriched: Event | None) -> Notice | None:
+    """What to tell on a Node that waits for us in vain; None if it is ours, or may yet turn out to be.
+
+    A foreign providerID is certain once the machine has said its own.
+    """
+    if node.metadata.deletion_timestamp is not None:
+        return None
+    if not node.provided_node_ip:
+        return Notice(reason="ProvidedNodeIPMissing", message=why_not_ours(node, None))
+    if not isinstance(enriched, NodeEnriched) or enriched.node.uid != node.uid:
+        return None
+    foreign = why_not_ours(node, enriched.facts.platform)
+    return Notice(reason="ProviderIDOfAnother", message=f"left alone: {foreign}") if foreign else None
 
 
 def why_blocked(

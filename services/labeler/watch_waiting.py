@@ -26,7 +26,14 @@ from services.labeler.node_api import NodeApi
 from services.labeler.outage import MANY, Outage, outage
 from services.labeler.ownership import why_not_ours
 from services.labeler.plan import Global, Notice, Plan
-from services.labeler.waiting import NO_FACTS_AFTER_SECONDS, Waiting, WaitingNodes, is_ours, why_blocked
+from services.labeler.waiting import (
+    NO_FACTS_AFTER_SECONDS,
+    Waiting,
+    WaitingNodes,
+    is_ours,
+    not_ours_for_certain,
+    why_blocked,
+)
 
 log = logging.getLogger(__name__)
 
@@ -174,13 +181,17 @@ class WatchWaiting:
             node = self._node(name)
             if node is not None and not node.provided_node_ip:
                 await self._decisions.publish(node, _not_ours(node))
-        nodes = (self._node(name) for name, each in self._waiting.by_name.items() if self._long(each, at))
-        strangers = [node for node in nodes if node is not None and not node.provided_node_ip]
+        names = [name for name, each in self._waiting.by_name.items() if self._long(each, at)]
+        strangers = [stranger for name in names if (stranger := self._stranger(name)) is not None]
         if len(strangers) > MANY:
             return  # the fleet of another cloud controller manager, that has trouble of its own
-        for node in strangers:
-            notice = Notice(reason="ProvidedNodeIPMissing", message=why_not_ours(node, None))
-            await self._nodes.tell(node, msgspec.structs.replace(_not_ours(node), notices=(notice,)))
+        for node, notice in strangers:
+            await self._nodes.tell(node, Plan(outcome="not-ours", reason=notice.message, notices=(notice,)))
+
+    def _stranger(self, name: str) -> tuple[Node, Notice] | None:
+        node = self._node(name)
+        notice = not_ours_for_certain(node, self._event(f"{ENRICHED_NODE}.{name}")) if node else None
+        return (node, notice) if node and notice else None
 
     def _long(self, waiting: Waiting, at: float) -> bool:
         return at - waiting.since >= NO_FACTS_AFTER_SECONDS

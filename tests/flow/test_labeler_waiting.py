@@ -357,6 +357,19 @@ async def test_the_fleet_of_another_cloud_controller_manager_is_not_told_of_by_e
     assert stage.kube.requests == []
 
 
+async def test_a_node_that_waits_with_another_controllers_provider_id_is_told_of_once(flow: Flow):
+    node = a_node(provider_id="sidero://uuid-1")  # kubelet's --provider-id
+    stage = Stage(flow, InMemoryNodes(node))
+    stage.hear(observed(node), enriched(node, some_facts()))
+    await stage.second(15)
+    assert stage.kube.requests == []  # the other controller may be at work
+    await stage.second(60)
+    assert stage.kube.writes() == ["events"]
+    assert stage.kube.told("web-1") == ["ProviderIDOfAnother"]
+    assert "sidero://uuid-1" in stage.kube.events[0].message
+    assert stage.blocked() == ""
+
+
 async def test_a_node_with_a_foreign_provider_id_and_a_silent_machine_is_not_touched(flow: Flow):
     node = a_node(provider_id="kind://docker/k/w")
     stage = Stage(flow, InMemoryNodes(node))
