@@ -3,12 +3,14 @@
 import asyncio
 import time
 
+import msgspec
+
 from libs.common.bus import Opened
 from libs.common.nats_bus.bus import NatsBus
 from libs.common.subjects import ENRICHED_NODE, FLOW, STREAM
 from libs.testbed.nats_server import NatsServer
 from tests.bus_actors import MAX_BYTES, NODES, Recorder, a_word, doing, eventually
-from tests.integration.conftest import ConnectBus, operating
+from tests.integration.conftest import QUICK, ConnectBus, operating
 
 EVERYTHING = f"{FLOW}.>"
 
@@ -34,6 +36,19 @@ async def test_a_stream_deleted_and_made_anew_is_followed_from_its_beginning(
         await eventually(lambda: recorder.subjects == {f"{ENRICHED_NODE}.web-2"} and recorder.is_caught_up)
     assert recorder.opened[0].incarnation == first
     assert recorder.opened[-1].incarnation == second != first
+
+
+async def test_who_has_long_waited_for_a_stream_follows_it_as_soon_as_it_is_there(connect_bus: ConnectBus):
+    patient = msgspec.structs.replace(QUICK, retry_first=60.0, follow_retry_cap=60.0)
+    watcher, other = await connect_bus(timing=patient), await connect_bus("labeler", timing=patient)
+    provisioner, waiter = Recorder(), Recorder()
+    async with (
+        doing(watcher.follow("watcher", EVERYTHING, provisioner)),
+        doing(other.follow("labeler", EVERYTHING, waiter)),
+    ):
+        await eventually(lambda: bool(provisioner.losses and waiter.losses))
+        await watcher.provision((NODES,), max_bytes=MAX_BYTES)
+        await eventually(lambda: provisioner.is_caught_up and waiter.is_caught_up, seconds=5)
 
 
 async def test_a_stream_replaced_between_two_heartbeats_is_noticed(

@@ -42,6 +42,7 @@ class NatsBus:
         self._stream_problem = f"stream {STREAM} has not been seen yet"
         self._refused_bytes = 0  # of the publish that found the stream full, 0 while it is not
         self._look_now = asyncio.Event()
+        self._another_stream = asyncio.Event()  # set and replaced when the incarnation is another one
         self._outstanding = asyncio.Semaphore(_OUTSTANDING)
         self._consumptions: list[Consumption] = []
         self._tasks: list[asyncio.Task[None]] = []
@@ -165,7 +166,14 @@ class NatsBus:
 
     async def follow(self, name: str, filter_subject: str, follower: Follower) -> None:
         """Feed `follower` until cancelled. See `bus.Bus.follow`."""
-        await Following(self._link, name, filter_subject, follower, self._saw).run()
+        await Following(
+            self._link,
+            name,
+            filter_subject,
+            follower,
+            saw=self._saw,
+            another_stream=lambda: self._another_stream,
+        ).run()
 
     def problems(self) -> tuple[str, ...]:
         """Why the bus is not usable right now, in words for /readyz; empty when it is."""
@@ -206,7 +214,10 @@ class NatsBus:
             self._look_now.clear()
 
     def _saw(self, info: StreamInfo) -> None:
-        self._incarnation = info.created
+        if info.created != self._incarnation:
+            self._incarnation = info.created
+            self._another_stream.set()
+            self._another_stream = asyncio.Event()
         self._stream_problem = ""
         max_bytes = int(info.config.get("max_bytes", -1))
         if max_bytes < 0 or info.state.bytes + 2 * self._refused_bytes < max_bytes:

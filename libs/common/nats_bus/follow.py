@@ -1,6 +1,7 @@
 """Follows the last message of every subject: one's own ephemeral consumer, made anew whenever it is lost."""
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from secrets import token_hex
 from typing import Final
@@ -35,13 +36,17 @@ class Following:
         name: str,
         filter_subject: str,
         follower: Follower,
+        *,
         saw: _Saw,
+        another_stream: Callable[[], asyncio.Event],
     ) -> None:
+        """`another_stream` will be set when the stream turns out to be there, or to be another one."""
         self._link = link
         self._name = name
         self._filter = filter_subject
         self._follower = follower
         self._saw = saw
+        self._another_stream = another_stream
         self._caught_up = False
         self._expected = 1  # consumer sequences are gapless: a gap means that something got lost on the way
 
@@ -50,6 +55,7 @@ class Following:
         attempt = 0
         while True:
             self._caught_up = False
+            another_stream = self._another_stream()
             try:
                 reason = await self._session(await self._link.connection())
             except BusError as error:
@@ -57,7 +63,9 @@ class Following:
             attempt = 1 if self._caught_up else attempt + 1
             self._follower.lost(reason)
             self._link.hooks.followed(self._name, False)
-            await asyncio.sleep(self._link.backoff(attempt, self._link.timing.follow_retry_cap))
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._link.backoff(attempt, self._link.timing.follow_retry_cap)):
+                    await another_stream.wait()
 
     async def _session(self, connection: Connection) -> str:
         name = f"{self._link.access.service}-{token_hex(4)}"
