@@ -1,7 +1,9 @@
 """`talos-ccm demo`: its words and its exit status."""
 
 import asyncio
+import signal
 import sys
+from collections.abc import Coroutine
 from pathlib import Path
 
 import click
@@ -10,7 +12,7 @@ from rich.console import Console
 from cli.demo.cast import MOST
 
 
-@click.command()
+@click.command(short_help="Watch simulated nodes join a real control plane.")
 @click.option(
     "--nodes", type=click.IntRange(1, MOST), default=20, show_default=True, help="How many nodes join."
 )
@@ -47,7 +49,7 @@ from cli.demo.cast import MOST
 @click.option(
     "--keep-logs",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Keep the logs, configurations and audit log of all parts in this directory.",
+    help="Keep the logs, configurations and audit log of all parts in this directory (new or empty).",
 )
 def demo(
     *,
@@ -66,6 +68,8 @@ def demo(
     """
     if bus == "memory":
         raise click.UsageError("--bus memory: the in-memory bus is not in this version; use --bus nats")
+    if keep_logs is not None:
+        _take(keep_logs)
     import cli.demo.run as running  # noqa: PLC0415 - `--help` need not load all of it
 
     wanted = running.Wanted(
@@ -76,15 +80,56 @@ def demo(
         keep_logs=keep_logs,
     )
     try:
-        all_ready = asyncio.run(running.demo(wanted, Console()))
+        all_ready = asyncio.run(_until_told_to_end(running.demo(wanted, Console())))
     except (ExceptionGroup, RuntimeError, OSError) as error:
         if not (words := _foreseen(error)):
             raise
         raise click.ClickException("\n".join(words)) from None
-    except KeyboardInterrupt:
-        click.echo("\nEnded: every process stopped, every file removed.", err=True)
-        sys.exit(130)
+    except (KeyboardInterrupt, _Signalled) as told:
+        kept = f"the files are in {keep_logs}" if keep_logs else "every file removed"
+        click.echo(f"\nEnded: every process stopped, {kept}.", err=True)
+        sys.exit(128 + (told.number if isinstance(told, _Signalled) else signal.SIGINT))
     sys.exit(0 if all_ready else 1)
+
+
+class _Signalled(Exception):
+    """Told to end by a signal other than Ctrl-C's."""
+
+    def __init__(self, number: signal.Signals) -> None:
+        super().__init__(number.name)
+        self.number = number
+
+
+async def _until_told_to_end(running: Coroutine[None, None, bool]) -> bool:
+    """`kill` and a closed terminal end the demo as orderly as Ctrl-C does, which asyncio sees to."""
+    loop = asyncio.get_running_loop()
+    told: list[signal.Signals] = []
+    task = asyncio.ensure_future(running)
+
+    def end(number: signal.Signals) -> None:
+        if not told:  # a second one must not cut the clean-up short
+            task.cancel()
+        told.append(number)
+
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        loop.add_signal_handler(number, end, number)
+    try:
+        return await task
+    except asyncio.CancelledError:
+        if told:
+            raise _Signalled(told[0]) from None
+        raise
+
+
+def _take(directory: Path) -> None:
+    """Make the directory for --keep-logs; what an earlier run left there would be taken for this one's."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        taken = any(directory.iterdir())
+    except OSError as error:
+        raise click.UsageError(f"--keep-logs {directory}: {error.strerror}") from None
+    if taken:
+        raise click.UsageError(f"--keep-logs {directory}: not empty; name a new directory")
 
 
 def _foreseen(error: Exception) -> list[str]:

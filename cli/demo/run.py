@@ -80,7 +80,7 @@ async def _let_nodes_join(wanted: Wanted, parts: Parts, console: Console) -> boo
         async with asyncio.TaskGroup() as group:
             group.create_task(_join(machines, parts, journeys))
             group.create_task(_show(wanted, journeys, console, begun))
-        await _tell(parts, journeys, console, Kubelet.on(machines[0]), time.monotonic() - begun)
+        await _tell(parts, journeys, console, machines, time.monotonic() - begun)
     if not wanted.exit_when_ready:
         await _stay(parts, console)
     return journeys.all_ready
@@ -144,7 +144,7 @@ async def _show(wanted: Wanted, journeys: Journeys, console: Console, begun: flo
         all_ready = len(journeys) == wanted.nodes and journeys.all_ready
         return not all_ready and seconds() < wanted.patience_seconds
 
-    if not console.is_terminal:
+    if not console.is_terminal or console.is_dumb_terminal:
         next_line = 0.0
         while going_on():
             if seconds() >= next_line:
@@ -162,15 +162,20 @@ async def _show(wanted: Wanted, journeys: Journeys, console: Console, begun: flo
             await asyncio.sleep(_TICK_SECONDS)
 
 
-async def _tell(parts: Parts, journeys: Journeys, console: Console, kubelet: Kubelet, took: float) -> None:
+async def _tell(
+    parts: Parts, journeys: Journeys, console: Console, machines: list[Machine], took: float
+) -> None:
     """What it took, and one node before and after; or which nodes are stuck, and why."""
     console.print(view.line(journeys, wanted=len(journeys), seconds=took), highlight=False)
     console.print()
     console.print(view.summary(journeys))
-    before = first_node(kubelet, datetime.now(UTC))  # what its kubelet registered
-    after = await parts.kubelets.request("GET", f"/api/v1/nodes/{kubelet.name}")
-    console.print(Text(f"\nNode {kubelet.name}", style="bold"))
-    console.print(view.before_and_after(readable(before), readable(after.body), console.width))
+    ready = {journey.name for journey in journeys if journey.ready_at}
+    if shown := next((machine for machine in machines if machine.name in ready), None):
+        kubelet = Kubelet.on(shown)
+        before = first_node(kubelet, datetime.now(UTC))  # what its kubelet registered
+        after = await parts.kubelets.request("GET", f"/api/v1/nodes/{kubelet.name}")
+        console.print(Text(f"\nNode {kubelet.name}", style="bold"))
+        console.print(view.before_and_after(readable(before), readable(after.body), console.width))
     stuck = [journey for journey in journeys if not journey.ready_at]
     if stuck:
         console.print()
@@ -189,7 +194,6 @@ async def _stay(parts: Parts, console: Console) -> None:
 def _run_dir(keep_logs: Path | None) -> Iterator[Path]:
     """A directory for this run: removed at the end, or the one that the user named, kept."""
     if keep_logs is not None:
-        keep_logs.mkdir(parents=True, exist_ok=True)
         yield keep_logs.resolve()
         return
     path = Path(tempfile.mkdtemp(prefix="talos-ccm-demo-"))

@@ -13,6 +13,7 @@ from rich.text import Text
 from cli.demo.journeys import HOPS, Journey, Journeys, hop_percentiles
 
 COLOURS = {"joining": "dim", "observed": "cyan", "enriched": "blue", "ready": "green", "blocked": "red"}
+_MOST_TROUBLES = 20
 _LINES_AROUND_ROWS = 9  # heading, bar, legend, table frame, prompt line
 
 
@@ -121,9 +122,10 @@ def troubles(journeys: Sequence[Journey]) -> RenderableType:
     table.add_column("NOT READY", no_wrap=True)
     table.add_column("STATE")
     table.add_column("WHY", overflow="fold")
-    for journey in journeys[:20]:
-        table.add_row(journey.name, journey.state, journey.trouble or f"no word after {journey.state!r}")
-    return table
+    for journey in journeys[:_MOST_TROUBLES]:
+        table.add_row(journey.name, journey.state, journey.trouble or "patience was over on its way")
+    hidden = len(journeys) - _MOST_TROUBLES
+    return Group(table, Text(f"... and {hidden} more")) if hidden > 0 else table
 
 
 def step(console: Console, what: str, seconds: float) -> None:

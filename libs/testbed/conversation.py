@@ -71,7 +71,10 @@ class Conversation:
         return reply
 
     async def end(self) -> None:
-        """Close stdin, upon which the process ends; kill it if it does not."""
+        """Close stdin, upon which the process ends; kill it if it does not, or if it never began."""
+        if not hasattr(self, "_reading"):  # cancelled within `begin`
+            await self._child.kill()
+            return
         self._writer.close()
         if (await asyncio.wait({self._reading}, timeout=_END_SECONDS))[1]:
             self._child.process.kill()

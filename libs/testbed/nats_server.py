@@ -51,6 +51,8 @@ class NatsServer:
         """Start the server (again), after a kill if it still runs, on what its store holds."""
         await self.kill()
         program = Path(sysconfig.get_path("scripts")) / "nats-server"
+        if not program.exists():
+            raise FileNotFoundError(f"{program} is missing, though the lock file has it: make clean env")
         argv = [str(program), "-a", "127.0.0.1", "-p", str(self.port), "-c", "nats.conf"]
         self.child = Child.start("nats-server", argv, self.run_dir)
         await until(self._greets, self.child, what="ready", seconds=_START_SECONDS, every_seconds=0.003)
