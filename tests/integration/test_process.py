@@ -221,3 +221,16 @@ def test_help_goes_to_stdout_and_is_no_mistake():
     )
     assert ran.stdout.startswith("Usage: probe [flags]\n")
     assert "--how waits|fails|ends|returns|misconfigured|clings|tells" in ran.stdout
+
+
+@pytest.mark.parametrize(("service", "asks_kubernetes"), [("metadata", False), ("labeler", True)])
+def test_help_offers_a_kubeconfig_only_where_kubernetes_is_asked(service: str, asks_kubernetes: bool):
+    ran = subprocess.run(
+        [sys.executable, "-m", f"services.{service}", "--help"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=30,
+    )
+    assert ("--kubeconfig" in ran.stdout.split()) is asks_kubernetes

@@ -28,9 +28,10 @@ from libs.common.process.observers import bus_hooks, observe_kubernetes
 from libs.common.process.readiness import Readiness
 from libs.common.process.service import Parts, Run, Service, ServiceEnded
 from libs.common.process.serving_certificate import ServingCertificate
+from libs.common.settings.flags import KUBERNETES
 from libs.common.settings.help_text import help_text
 from libs.common.settings.of_process import ProcessSettings
-from libs.common.settings.reading import Reading, SettingsError, options_of, read_settings
+from libs.common.settings.reading import Option, Reading, SettingsError, options_of, read_settings
 
 if TYPE_CHECKING:
     from libs.common.kube_api.api import KubeApi
@@ -67,7 +68,7 @@ def run_process(
     try:
         reading = read_settings(kinds, arguments, environment)
         if reading.wants_help:
-            return _say(sys.stdout, help_text(program, _what(runs), options_of(*kinds)))
+            return _say(sys.stdout, help_text(program, _what(runs), _of_use(runs, options_of(*kinds))))
         if reading.wants_version:
             return _say(sys.stdout, f"talos-ccm {version('talos-ccm')}\n")
         settings = reading.of(ProcessSettings)
@@ -86,6 +87,12 @@ def _certificate(settings: ProcessSettings) -> ServingCertificate | None:
     if settings.secure_port == 0 or not settings.secure_serving:
         return None
     return ServingCertificate(settings.tls_cert_file, settings.tls_private_key_file, now=datetime.now(UTC))
+
+
+def _of_use(runs: Sequence[Run[Any]], options: Sequence[Option]) -> list[Option]:
+    """The options without those of a Kubernetes client where no service has one; they are accepted."""
+    needed = any(run.wiring.rights for run in runs)
+    return [option for option in options if needed or option.flag.group != KUBERNETES]
 
 
 def _what(runs: Sequence[Run[Any]]) -> str:
