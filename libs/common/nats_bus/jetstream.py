@@ -178,7 +178,9 @@ def delivery_of(raw: Msg) -> Delivery:
     if tokens[:2] != ["$JS", "ACK"] or (len(tokens) != 9 and len(tokens) < 11):
         raise BusError(f"{raw.subject}: not delivered by JetStream (reply {raw.reply!r})")
     fields = tokens[4:9] if len(tokens) == 9 else tokens[6:11]
-    attempt, sequence, consumer_sequence, at, pending = (int(field) for field in fields)
+    if not all(field.isascii() and field.isdigit() and len(field) < 20 for field in fields):
+        raise BusError(f"{raw.subject}: not delivered by JetStream (reply {raw.reply!r})")
+    attempt, sequence, consumer_sequence, at, pending = map(int, fields)
     return Delivery(
         attempt=attempt,
         sequence=sequence,
