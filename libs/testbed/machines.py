@@ -15,7 +15,7 @@ from libs.testbed.children import Child, free_port
 from libs.testbed.control_plane.build import MACHINES, built
 from libs.testbed.conversation import Conversation
 from libs.testbed.machine_facts import Address, Machine, Platform, SystemInformation, a_machine
-from libs.testbed.talos_pki import TalosPki
+from libs.testbed.talos_pki import TalosPki, write_private
 
 __all__ = ["Address", "Call", "Machine", "Machines", "Platform", "SystemInformation", "a_machine"]
 
@@ -74,7 +74,7 @@ class Machines:
         text = self.pki.talosconfig(
             endpoints or self.endpoints, roles=roles, lifetime=lifetime, issued_at=issued_at
         )
-        path.write_text(text)
+        write_private(path, text.encode())
         return path
 
     def machine(self, machine_id: str) -> Machine:

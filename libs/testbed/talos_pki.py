@@ -32,7 +32,7 @@ class TalosPki:
             ("server.crt", server.certificate),
             ("server.key", server.key),
         ):
-            _write(self.directory / name, text)
+            write_private(self.directory / name, text)
 
     def client(
         self, roles: Sequence[str], *, lifetime: timedelta, issued_at: datetime | None = None
@@ -64,8 +64,9 @@ def _base64(text: bytes) -> str:
     return base64.b64encode(text).decode()
 
 
-def _write(path: Path, text: bytes) -> None:
-    """Replace the file at once: a handshake may read it at any moment."""
+def write_private(path: Path, text: bytes) -> None:
+    """Replace the file at once: a handshake may read it at any moment, and nobody else but us its key."""
     fresh = path.with_suffix(".fresh")
+    fresh.touch(mode=0o600)
     fresh.write_bytes(text)
     fresh.replace(path)
