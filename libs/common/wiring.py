@@ -83,7 +83,8 @@ LABELER = Wiring(
     rights=(
         Right(group="", resource="nodes", verbs=("get", "patch")),
         Right(group="", resource="nodes/status", verbs=("patch",)),
-        Right(group="", resource="events", verbs=("create",)),
+        # Events about what lies in no namespace, such as a Node, live in `default`.
+        Right(group="", resource="events", verbs=("create",), namespace="default"),
     ),
 )
 

@@ -8,8 +8,9 @@ from itertools import combinations
 import pytest
 
 from libs.common import events
+from libs.common.kube_api.events import about_node, event_namespace
 from libs.common.subjects import ROOT, STREAM, subject_of
-from libs.common.wiring import DURABLES, SERVICES, Wiring
+from libs.common.wiring import DURABLES, LEASE_NAMESPACE, SERVICES, Wiring
 from tests.architecture.sources import sources
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -95,6 +96,17 @@ def test_only_those_who_write_events_may():
     }
     allowed = {wiring.service for wiring in SERVICES if any(r.resource == "events" for r in wiring.rights)}
     assert allowed == writers
+
+
+def test_a_right_to_what_lives_in_a_namespace_is_a_right_in_that_namespace_only():
+    namespaces = {
+        right.resource: right.namespace
+        for wiring in SERVICES
+        for right in wiring.rights
+        if right.resource not in {"nodes", "nodes/status"}
+    }
+    about = about_node("web-1", "uid-1")
+    assert namespaces == {"leases": LEASE_NAMESPACE, "events": event_namespace(about)}
 
 
 def test_only_the_watcher_provisions_the_stream():
