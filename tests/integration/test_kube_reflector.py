@@ -524,6 +524,21 @@ async def test_a_watch_that_says_something_odd_is_left_and_listed_again(
         assert reflector.problems() == ()
 
 
+async def test_an_answer_that_is_no_list_is_not_taken_for_an_empty_one(server: Loopback, tmp_path: Path):
+    async def answer(request: web.Request) -> web.StreamResponse:
+        if is_watch(request):
+            return await stream(request, then_silent=True)
+        if len(lists(server)) == 1:  # of a proxy, say: everything would have gone
+            return web.json_response({"kind": "Status", "metadata": {}, "status": "Success"})
+        return a_list(a_node_object("web-1"))
+
+    server.answer = answer
+    async with api_of(server.url, tmp_path) as api, following(api) as (follower, _):
+        await eventually(lambda: "web-1" in follower.nodes)
+        assert follower.count(Listed) == 1
+        assert "resourceVersion" in str(follower.troubles[0])
+
+
 async def test_before_the_first_list_the_reason_is_told(server: Loopback, tmp_path: Path):
     async def answer(request: web.Request) -> web.StreamResponse:
         return refusal(403, "Forbidden", "nodes is forbidden: cannot list")

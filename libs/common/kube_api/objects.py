@@ -75,6 +75,8 @@ def read_page(
 ) -> Page[Item]:
     """One page of a list, without the objects that cannot be read. Raises ServerError if it is no list."""
     raw = decoded(body, _RawList, request)
+    if not raw.metadata.resource_version:  # JSON that is no list reads like an empty one: all would have gone
+        raise ServerError("the answer is no list: it has no resourceVersion", request=str(request))
     readable = (readable_object(item, resource, on_unreadable) for item in raw.items or ())
     return Page(
         items=tuple(item for item in readable if item is not None),
