@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from libs.common.kube_api.config import KubeConfig, KubeConfigError, load_kube_config
+from libs.common.kube_api.config import KubeConfig, KubeConfigError, at_server, load_kube_config
 from libs.common.kube_api.exec_plugin import ExecCredential
 from libs.common.kube_api.tls import tls_context
 
@@ -249,3 +249,23 @@ def test_no_secret_shows_where_a_configuration_is_printed(tmp_path: Path):
     credential = ExecCredential(token="hunter2", client_key_data="hunter3")
     assert "hunter" not in repr((config, credential))
     assert "user admin, token" in repr(config)
+
+
+def test_a_password_in_the_server_s_url_is_refused_and_not_repeated(tmp_path: Path):
+    path = a_kubeconfig(tmp_path, cluster={"server": "https://admin:hunter2@10.0.0.1:6443"})
+    with pytest.raises(
+        KubeConfigError, match="cluster talos, server: holds a user name or password"
+    ) as refused:
+        loaded(path)
+    assert "hunter2" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "url", ["10.0.0.1:6443", "https://", "https://admin:hunter2@10.0.0.1:6443", "ftp://a"]
+)
+def test_master_is_judged_like_the_server_of_a_kubeconfig(tmp_path: Path, url: str):
+    config = loaded(a_kubeconfig(tmp_path))
+    with pytest.raises(KubeConfigError, match=r"^--master: ") as refused:
+        at_server(config, url, "--master")
+    assert "hunter2" not in str(refused.value)
+    assert at_server(config, "https://10.0.0.2:6443/", "--master").server == "https://10.0.0.2:6443"

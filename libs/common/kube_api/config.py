@@ -4,10 +4,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from libs.common.kube_api.context import from_kubeconfig
+import msgspec
+
+from libs.common.kube_api.context import from_kubeconfig, server_url
 from libs.common.kube_api.identity import ExecPlugin, KubeConfig, KubeConfigError, Material
 
-__all__ = ["ExecPlugin", "KubeConfig", "KubeConfigError", "Material", "load_kube_config"]
+__all__ = ["ExecPlugin", "KubeConfig", "KubeConfigError", "Material", "at_server", "load_kube_config"]
 
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
@@ -40,6 +42,11 @@ def load_kube_config(
             "(KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set)"
         )
     return _in_cluster(host, port, service_account)
+
+
+def at_server(config: KubeConfig, url: str, given_by: str) -> KubeConfig:
+    """The same identity at another server. Raises KubeConfigError that names `given_by`."""
+    return msgspec.structs.replace(config, server=server_url(url, given_by))
 
 
 def _in_cluster(host: str, port: str, folder: Path) -> KubeConfig:

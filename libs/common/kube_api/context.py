@@ -69,7 +69,7 @@ def _assemble(source: str, at: _Place, cluster: Cluster, who: _Place, user: User
             raise KubeConfigError(f"{source}: {field} is not supported")
     config = KubeConfig(
         source=source,
-        server=_server(cluster.server, f"{at.name}, server"),
+        server=server_url(cluster.server, f"{at.name}, server"),
         tls_server_name=cluster.tls_server_name,
         insecure_skip_tls_verify=cluster.insecure_skip_tls_verify,
         certificate_authority=at.material(
@@ -128,7 +128,10 @@ def _find(name: str, entries: Sequence[tuple[Path, str, Entry]], kind: str, wher
     raise KubeConfigError(f"{where}: there is no {kind} {name!r} (there is: {known})")
 
 
-def _server(text: str, field: str) -> str:
+def server_url(text: str, field: str) -> str:
+    """The URL of an API server, without a slash at its end. Raises KubeConfigError."""
+    if "@" in text:  # every message about this server would show it
+        raise KubeConfigError(f"{field}: holds a user name or password, which is not supported")
     try:
         parts = urlsplit(text)
         usable = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0

@@ -157,12 +157,12 @@ class _Process:
             return None
         # Only here: a service without Kubernetes rights does not even load the client.
         from libs.common.kube_api.api import KubeApi  # noqa: PLC0415
-        from libs.common.kube_api.config import KubeConfigError, load_kube_config  # noqa: PLC0415
+        from libs.common.kube_api.config import KubeConfigError, at_server, load_kube_config  # noqa: PLC0415
 
         try:
             config = load_kube_config(self._settings.kubeconfig, self._environment)
             if self._settings.master:
-                config = msgspec.structs.replace(config, server=self._settings.master.rstrip("/"))
+                config = at_server(config, self._settings.master, "--master")
             return KubeApi(
                 config,
                 user_agent=f"talos-ccm/{version('talos-ccm')} ({self._name})",
