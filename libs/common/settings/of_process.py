@@ -35,7 +35,8 @@ class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
         Path | None,
         Flag(
             "nats-ca-file",
-            "Authorities that sign the NATS servers' certificates (PEM).",
+            "Authorities that sign the NATS servers' certificates (PEM). With it, as with tls://, nothing is "
+            "said to a server in the clear.",
             BUS,
             env="NATS_CA_FILE",
         ),
