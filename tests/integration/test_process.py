@@ -70,6 +70,15 @@ async def test_without_nats_it_starts_says_why_it_is_not_ready_and_ends_well(tmp
     assert seconds < 5
 
 
+async def test_an_api_server_that_cannot_be_reached_is_not_called_ok(tmp_path: Path):
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(KUBECONFIG)
+    async with a_process(tmp_path, "services.watcher", f"--kubeconfig={kubeconfig}") as process:
+        report = await built(process)
+        assert "[+]kubernetes ok" not in report, "nobody has reached it"
+        assert "[+]kubernetes-credentials ok" in report
+
+
 async def test_with_nats_it_becomes_ready_and_an_unready_service_says_why(
     tmp_path: Path, nats_server: NatsServer
 ):

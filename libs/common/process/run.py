@@ -141,7 +141,7 @@ class _Process:
         await self._serve_health(endings)
         if kube is not None:
             at_end(endings, "Kubernetes", kube.close)
-            self._readiness.add("kubernetes", kube.problems)
+            self._readiness.add("kubernetes-credentials", kube.problems)  # whether it is there, services say
         bus = await self._open_bus()
         at_end(endings, "bus", bus.close)
         self._readiness.add("bus", bus.problems)
