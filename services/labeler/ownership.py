@@ -1,8 +1,50 @@
 """Which Nodes are ours to initialise: those of Talos machines, and of no other cloud controller manager."""
 
-from libs.common.machine import PlatformMetadata, metadata_incomplete
+from typing import Final
+
+from libs.common.machine import NO_PROVIDER_ID, PlatformMetadata, metadata_incomplete
 from libs.common.node import Node
 from services.labeler.provider_id import OUR_SCHEME, reported_provider_id, scheme_of
+
+# providerID schemes that cloud controller managers write. On a machine whose platform has none of its own,
+# any other scheme is what its kubelet was told (--provider-id=metal3://..., sidero://...): kept, and ours.
+SCHEMES_OF_OTHERS: Final = frozenset(
+    {
+        "alicloud",
+        "aws",
+        "azure",
+        "baremetal",
+        "brightbox",
+        "civo",
+        "cloudstack",
+        "digitalocean",
+        "equinixmetal",
+        "exoscale",
+        "external-cloudstack",
+        "gce",
+        "harvester",
+        "hcloud",
+        "hrobot",
+        "huaweicloud",
+        "ibm",
+        "k3s",
+        "kind",
+        "kubevirt",
+        "linode",
+        "nutanix",
+        "oci",
+        "openstack",
+        "ovirt",
+        "proxmox",
+        "rke2",
+        "scaleway",
+        "tencentcloud",
+        "upcloud",
+        "vsphere",
+        "vultr",
+        "yandex",
+    }
+)
 
 
 def why_not_ours(node: Node, platform: PlatformMetadata | None) -> str:
@@ -27,5 +69,8 @@ def _why_foreign(existing: str, platform: PlatformMetadata | None) -> str:
         return ""
     if not reported and metadata_incomplete(platform):
         return ""  # a machine that has just booted: nothing is written before its cloud has answered
+    scheme = scheme_of(existing)
+    if platform.platform in NO_PROVIDER_ID and scheme and scheme not in SCHEMES_OF_OTHERS:
+        return ""  # nobody but its kubelet can have said so
     says = f"{reported!r}" if reported else "none"
     return f"its providerID {existing!r} belongs to another cloud controller manager (Talos reports {says})"

@@ -188,3 +188,19 @@ def test_a_node_that_is_being_deleted_is_left_alone():
         node, metadata=msgspec.structs.replace(node.metadata, deletion_timestamp=NOW)
     )
     assert why_not_ours(leaving, PlatformMetadata(platform="metal")) == "the Node is being deleted"
+
+
+@pytest.mark.parametrize("platform", ["metal", "vmware", "container", "opennebula"])
+@pytest.mark.parametrize("given", ["metal3://uuid", "sidero://uuid"])
+def test_what_its_kubelet_was_told_is_kept_on_a_platform_without_a_format_of_its_own(platform, given):
+    assert why_not_ours(a_node(provider_id=given), PlatformMetadata(platform=platform)) == ""
+
+
+@pytest.mark.parametrize("given", ["hcloud://7", "proxmox://cluster/7", "vsphere://uuid", "aws:///z/i-1"])
+def test_what_another_controller_writes_is_foreign_on_such_a_platform_too(given):
+    assert given in why_not_ours(a_node(provider_id=given), PlatformMetadata(platform="metal"))
+
+
+def test_on_a_cloud_any_other_scheme_is_foreign():
+    hcloud = PlatformMetadata(platform="hcloud", provider_id="hcloud://7")
+    assert "metal3://uuid" in why_not_ours(a_node(provider_id="metal3://uuid"), hcloud)
