@@ -17,7 +17,7 @@ from tests.bus_actors import MAX_BYTES, NODES, Recorder, Worker, a_word, doing, 
 from tests.integration.conftest import QUICK, ConnectBus
 
 # Test keys of nkeys' own kind, made for these tests only.
-SEEDS = {"watcher": bytes(range(32)), "metadata": bytes(range(1, 33))}
+SEEDS = {"watcher": bytes(range(32)), "metadata": bytes(range(1, 33)), "labeler": bytes(range(2, 34))}
 
 
 def seed_file(directory: Path, service: str) -> Path:
@@ -87,13 +87,13 @@ async def test_these_rights_are_all_that_following_consuming_and_deciding_need(
                     "$JS.API.CONSUMER.CREATE.TALOSCCM.>", "$JS.API.CONSUMER.DELETE.TALOSCCM.*",
                     "$JS.API.DIRECT.GET.TALOSCCM.>"]
           subscribe: ["_INBOX_watcher.>"] }} }},
-      {{ nkey: {public["metadata"]}, permissions: {{
-          publish: ["talosccm.v1.decided.metadata.>", "talosccm.v1.dead.metadata.>",
+      {{ nkey: {public["labeler"]}, permissions: {{
+          publish: ["talosccm.v1.decided.labeler.>", "talosccm.v1.dead.labeler.>",
                     "$JS.API.STREAM.INFO.TALOSCCM", "$JS.API.DIRECT.GET.TALOSCCM.>",
                     "$JS.API.CONSUMER.CREATE.TALOSCCM.*.talosccm.v1.flow.>",
                     "$JS.API.CONSUMER.DELETE.TALOSCCM.*", "$JS.API.CONSUMER.MSG.NEXT.TALOSCCM.*",
                     "$JS.API.CONSUMER.INFO.TALOSCCM.labeler-nodes", "$JS.ACK.TALOSCCM.labeler-nodes.>"]
-          subscribe: ["_INBOX_metadata.>"] }} }}
+          subscribe: ["_INBOX_labeler.>"] }} }}
     ] }}
     """)
     await nats_server.restart()
@@ -101,27 +101,27 @@ async def test_these_rights_are_all_that_following_consuming_and_deciding_need(
     hooks = Hooks(permission_violation=violations.append)
     watcher = await connect_bus("watcher", nkey_seed_file=seeds["watcher"], hooks=hooks)
     await watcher.provision((NODES,), max_bytes=MAX_BYTES)
-    metadata = await connect_bus("metadata", nkey_seed_file=seeds["metadata"], hooks=hooks)
+    labeler = await connect_bus("labeler", nkey_seed_file=seeds["labeler"], hooks=hooks)
     worker, recorder = Worker(lambda message: PutAside("to see the letter")), Recorder()
     async with (
-        worker.consuming(metadata),
-        doing(metadata.follow("flow", f"{FLOW}.>", recorder)),
+        worker.consuming(labeler),
+        doing(labeler.follow("flow", f"{FLOW}.>", recorder)),
     ):
         await watcher.publish(a_word())
         await eventually(lambda: len(recorder.messages) == 1)
 
         async def letter_written() -> bool:
-            return await metadata.last(f"{DEAD}.metadata.node.web-1") is not None
+            return await labeler.last(f"{DEAD}.labeler.node.web-1") is not None
 
         await eventually(letter_written)
     await watcher.provision((NODES,), max_bytes=2 * MAX_BYTES)
     assert violations == []
-    assert metadata.problems() == ()
+    assert labeler.problems() == ()
 
 
 async def test_an_unknown_key_is_told(guarded: NatsServer, connect_bus: ConnectBus, tmp_path: Path):
     unknown = tmp_path / "unknown.nk"
-    unknown.write_bytes(nkeys.encode_seed(bytes(range(2, 34)), nkeys.PREFIX_BYTE_USER))
+    unknown.write_bytes(nkeys.encode_seed(bytes(range(3, 35)), nkeys.PREFIX_BYTE_USER))
     for bus in (await connect_bus(nkey_seed_file=unknown), await connect_bus()):
         (problem,) = bus.problems()
         assert "authorization violation" in problem.lower()
