@@ -63,11 +63,8 @@ class WrongLastSequence(BusError):
 class Hooks(msgspec.Struct, frozen=True, kw_only=True):
     """What a bus tells its observer; synchronous, quick, and never raising."""
 
-    published: Callable[[str, float], None] = lambda subject, seconds: None
+    published: Callable[[str], None] = lambda subject: None
     publish_failed: Callable[[str, BusError], None] = lambda subject, error: None
-    delivered: Callable[[str, Message], None] = lambda durable, message: None  # redeliveries are marked
-    settled: Callable[[str, Message, Verdict], None] = lambda durable, message, verdict: None
-    followed: Callable[[str, bool], None] = lambda name, following: None
     connected: Callable[[], None] = lambda: None
     disconnected: Callable[[str], None] = lambda reason: None
     permission_violation: Callable[[str], None] = lambda text: None

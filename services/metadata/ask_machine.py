@@ -11,7 +11,7 @@ from typing import Final, Protocol
 
 import msgspec
 
-from libs.common import metrics
+from libs.common import metrics, telemetry
 from libs.common.machine import MachineFacts, MachineFault
 from libs.common.process.service import Parts
 from services.metadata.settings import MetadataSettings
@@ -52,6 +52,7 @@ def open_talos(parts: Parts, settings: MetadataSettings) -> TalosApi:
         CredentialStore(paths, endpoints=settings.talos_endpoints),
         clock=parts.now,
         observe=_count_request,
+        trace_headers=telemetry.outgoing_headers,
         concurrent_looks=settings.concurrent_looks * _HUNG_LOOKS_PER_SLOT,
     )
 

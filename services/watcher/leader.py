@@ -13,7 +13,7 @@ from libs.common.process.service import ServiceEnded
 from services.watcher.held import HeldFlow
 from services.watcher.settings import RETRY_JITTER
 
-_log = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 _NEVER: Final = float("inf")
 
 
@@ -75,7 +75,7 @@ class ByLease:
             if isinstance(answer, Held):
                 metrics.LEADER.set(1)
                 self._is_lost = False
-                _log.info("leading from now on", extra={"lease_transitions": answer.transitions})
+                log.info("leading from now on", extra={"lease_transitions": answer.transitions})
                 return answer.transitions
             await self._pause(answer.seconds if answer is not None else _NEVER)
 
@@ -103,7 +103,7 @@ class ByLease:
     async def give_up(self) -> None:
         metrics.LEADER.set(0)
         if not self._is_lost and await self._lock.release():
-            _log.info("the Lease is released")
+            log.info("the Lease is released")
 
     def problems(self) -> tuple[str, ...]:
         if self._trouble:
@@ -115,14 +115,14 @@ class ByLease:
             answer = await self._lock.try_hold()
         except KubeError as error:
             if not self._trouble:
-                _log.warning("the Lease cannot be read or written", extra={"error": str(error)})
+                log.warning("the Lease cannot be read or written", extra={"error": str(error)})
             self._trouble = str(error)
             return None
         self._trouble = ""
         self._answered = True
         if isinstance(answer, NotHeld) and answer.holder != self._holder:
             self._holder = answer.holder
-            _log.info("standing by, another one leads", extra={"holder": answer.holder})
+            log.info("standing by, another one leads", extra={"holder": answer.holder})
         return answer
 
     async def _pause(self, at_most: float = _NEVER) -> None:
@@ -157,7 +157,7 @@ class WithoutLease:
             await asyncio.sleep(silent)
         self._outranked_by = ""
         metrics.LEADER.set(1)
-        _log.info("leading without a Lease from now on")
+        log.info("leading without a Lease from now on")
         return 0
 
     async def keep(self, renewed: Callable[[], None]) -> None:

@@ -16,7 +16,7 @@ from services.watcher.cluster import Cluster
 from services.watcher.held import HeldFlow
 from services.watcher.observe import Observation, Publish, Skipped, Stamp, observe, observe_absence
 
-_log = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 
 class NodePublisher:
@@ -136,7 +136,7 @@ class NodePublisher:
         if outcome is Outcome.PUBLISHED:
             self._held.said(event, self._publisher.sequence_of(subject_of(event)))
             self._skipped.pop(name, None)
-        _log.debug(
+        log.debug(
             "node observed", extra={"node": name, "event": kind, "reason": reason, "outcome": outcome.value}
         )
 
@@ -145,7 +145,7 @@ class NodePublisher:
         delay = backoff_seconds(attempt, self._jitter())
         asyncio.get_running_loop().call_later(delay, self._retry, name)
         if not self._trouble:  # an outage concerns every node: it is told once
-            _log.warning("observations cannot be published", extra={"node": name, "error": str(error)})
+            log.warning("observations cannot be published", extra={"node": name, "error": str(error)})
         self._trouble = str(error)
         if isinstance(error, NoStream):
             self._on_no_stream()
@@ -158,10 +158,10 @@ class NodePublisher:
         self._agenda.done(name)
         if self._trouble and self._agenda.waiting == 0:
             self._trouble = ""
-            _log.info("observations are published again")
+            log.info("observations are published again")
 
     def _skip(self, name: str, reason: str) -> None:
         if self._skipped.get(name) != reason:
             self._skipped[name] = reason
             metrics.PUBLISHED.labels("flow.observed.node", "skipped").inc()
-            _log.error("a node cannot be published, the others are", extra={"node": name, "reason": reason})
+            log.error("a node cannot be published, the others are", extra={"node": name, "reason": reason})

@@ -21,7 +21,7 @@ from services.watcher.observe import Stamp, stream_bytes
 from services.watcher.publish_nodes import NodePublisher
 from services.watcher.reign import Reign
 
-_log = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 _RETRY_CAP_SECONDS: Final = 2.0  # of what concerns the whole stream: nothing goes on without it
 _FOLLOW_SECONDS: Final = 15.0  # until the follower must have found the stream that was provisioned
@@ -134,7 +134,7 @@ class Rounds:
         await self._say_complete(begun)
         self._done = begun
         self.first.set()
-        _log.info(
+        log.info(
             "everything has been said",
             extra=msgspec.structs.asdict(begun.stamp) | {"nodes": len(self._cluster)},
         )
@@ -188,5 +188,5 @@ class Rounds:
 
     def _tell(self, error: Exception) -> None:
         if not self._trouble:  # told once; what follows is the same outage
-            _log.warning("not everything can be said to the stream", extra={"error": str(error)})
+            log.warning("not everything can be said to the stream", extra={"error": str(error)})
         self._trouble = str(error)

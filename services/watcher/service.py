@@ -20,7 +20,7 @@ from services.watcher.settings import WatcherSettings
 from services.watcher.term import Term
 from services.watcher.watch_nodes import NodeSourceMaker
 
-_log = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 
 class WatcherService:
@@ -79,7 +79,7 @@ class WatcherService:
             except* LeadershipLost as lost:
                 if self._settings.takes_lease:
                     raise
-                _log.warning("standing by", extra={"reason": str(_first(lost))})
+                log.warning("standing by", extra={"reason": str(_first(lost))})
             finally:
                 self._term = None
                 await self._candidacy.give_up()

@@ -19,7 +19,7 @@ from services.watcher.rounds import Rounds
 from services.watcher.settings import WatcherSettings
 from services.watcher.watch_nodes import NodeSourceMaker, NodeWatch
 
-_log = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 _RESYNC_STEPS: Final = 100  # of a round, at least
 _RESYNC_STEP_SECONDS: Final = 1.0
@@ -103,7 +103,7 @@ class Term:
         self._rounds.begin_again()
 
     def _on_rewound(self) -> None:
-        _log.warning("the API server's resourceVersions went back (a restored etcd?): a new epoch begins")
+        log.warning("the API server's resourceVersions went back (a restored etcd?): a new epoch begins")
         self._reign.rewound()
         self._rounds.wake()
 
@@ -117,7 +117,7 @@ class Term:
             except NoStream:
                 self._rounds.begin_again()
             except (BusError, TemporaryError) as error:
-                _log.info("who leads cannot be said this time", extra={"error": str(error)})
+                log.info("who leads cannot be said this time", extra={"error": str(error)})
 
     async def _resync(self) -> NoReturn:
         await self._rounds.first.wait()

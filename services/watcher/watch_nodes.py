@@ -11,7 +11,7 @@ from libs.common.kube_api.reflector import Bookmark, Changed, Deleted, Happening
 from libs.common.node import Node
 from services.watcher.cluster import Cluster
 
-_log = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 _RESOURCE = "nodes"
 
 
@@ -74,7 +74,7 @@ class NodeWatch:
                 news = self._cluster.replace(nodes, unreadable, version)
                 if self._cluster.seen_version < known:
                     self._on_rewound()
-                _log.info("nodes listed", extra={"nodes": len(nodes), "changed": len(news)})
+                log.info("nodes listed", extra={"nodes": len(nodes), "changed": len(news)})
                 self._on_news(news)
             case Changed(item=node):
                 if self._cluster.put(node):
@@ -87,7 +87,7 @@ class NodeWatch:
 
     def _on_unreadable(self, unreadable: UnreadableObject) -> None:
         if self._unreadable.get(unreadable.name) != unreadable.reason:
-            _log.error(
+            log.error(
                 "a node cannot be read and is left out, the others are not",
                 extra={"node": unreadable.name, "reason": unreadable.reason},
             )
@@ -97,4 +97,4 @@ class NodeWatch:
 
     def _on_trouble(self, error: Exception) -> None:
         metrics.WATCH_RESTARTS.labels(_RESOURCE, type(error).__name__.lstrip("_")).inc()
-        _log.warning("the watch of nodes is opened again", extra={"error": str(error)})
+        log.warning("the watch of nodes is opened again", extra={"error": str(error)})

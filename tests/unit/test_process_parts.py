@@ -197,7 +197,7 @@ def test_a_bus_and_an_api_server_are_counted():
     hooks.disconnected("gone")
     assert value("talosccm_nats_connected", service="cook") == 0
     subject = "talosccm.v1.dead.gardener.node.web-1"
-    hooks.published(subject, 0.1)
+    hooks.published(subject)
     for error in (StreamFull("x"), WrongLastSequence("x"), BusError("x")):
         hooks.publish_failed(subject, error)
     for outcome in ("published", "stream_full", "superseded", "failed"):

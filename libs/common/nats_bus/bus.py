@@ -98,13 +98,12 @@ class NatsBus:
             own[_EXPECTED] = str(expected_sequence)
         if ttl_seconds is not None:
             own[_TTL] = f"{ttl_seconds}s"
-        started = self._now()
         try:
             sequence = await self._publish(subject, payload, own)
         except BusError as error:
             self._link.hooks.publish_failed(subject, error)
             raise
-        self._link.hooks.published(subject, self._now() - started)
+        self._link.hooks.published(subject)
         return sequence
 
     async def _publish(self, subject: str, payload: bytes, headers: Mapping[str, str]) -> int:

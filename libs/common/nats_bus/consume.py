@@ -23,7 +23,7 @@ from libs.common.nats_bus.jetstream import (
 from libs.common.nats_bus.link import Link
 from libs.common.nats_bus.pull import Pull
 
-_log = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 _CANCEL_SECONDS: Final = 2.0
 _ACK: Final = b"+ACK"
 _NAK: Final = b"-NAK"
@@ -97,7 +97,7 @@ class Consumption:
                 reason = str(error)
             self.problem = f"consumer {self._durable.name}: {reason}"
             attempt += 1
-            _log.warning("not consuming", extra={"durable": self._durable.name, "reason": reason})
+            log.warning("not consuming", extra={"durable": self._durable.name, "reason": reason})
             await asyncio.sleep(self._link.backoff(attempt, self._link.timing.consumer_retry_cap))
 
     def _deliver(self, raw: Msg) -> None:
@@ -109,7 +109,6 @@ class Consumption:
             self._handling[key] = asyncio.create_task(self._hand_back(key, raw.reply))
         else:
             message = message_of(raw, delivery)
-            self._link.hooks.delivered(self._durable.name, message)
             self._replies[key] = raw.reply
             self._handling[key] = asyncio.create_task(self._handle_one(key, message))
 
@@ -117,7 +116,6 @@ class Consumption:
         try:
             verdict = await self._judged(message)
             await self._settle(key, _settlement(verdict))
-            self._link.hooks.settled(self._durable.name, message, verdict)
         except asyncio.CancelledError:
             await self._settle(key, _NAK)
             raise
@@ -128,8 +126,8 @@ class Consumption:
         """The handler's verdict, its letter written; what could not be put aside comes back later."""
         try:
             verdict = await self._handle(message)
-        except Exception as error:  # noqa: BLE001 - handlers return verdicts: a defect must not cost the message
-            _log.exception("a handler raised", extra={"subject": message.subject})
+        except Exception as error:
+            log.exception("a handler raised", extra={"subject": message.subject})
             return Nak(RETRY_CAP_SECONDS, f"{type(error).__name__}: {error}")
         if not isinstance(verdict, PutAside):
             return verdict
@@ -150,7 +148,7 @@ class Consumption:
             await self._link.send(self._replies[key], payload)
         except BusError as error:
             # Not lost: without it the server delivers the message again after ack_wait.
-            _log.info("a message could not be settled", extra={"reason": str(error)})
+            log.info("a message could not be settled", extra={"reason": str(error)})
 
     def _done(self, key: _Key) -> None:
         self._replies.pop(key, None)

@@ -62,7 +62,6 @@ class Following:
                 reason = str(error)
             attempt = 1 if self._caught_up else attempt + 1
             self._follower.lost(reason)
-            self._link.hooks.followed(self._name, False)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._link.backoff(attempt, self._link.timing.follow_retry_cap)):
                     await another_stream.wait()
@@ -124,7 +123,6 @@ class Following:
         if not self._caught_up:
             self._caught_up = True
             self._follower.caught_up()
-            self._link.hooks.followed(self._name, True)
 
 
 async def _forget(connection: Connection, name: str) -> None:

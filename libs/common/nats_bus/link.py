@@ -12,7 +12,7 @@ from libs.common.bus import BusError, Hooks
 from libs.common.nats_bus.access import Access, without_password
 from libs.common.nats_bus.connection import Connection
 
-_log = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 _VIOLATION_SHOWN_SECONDS: Final = 60.0
 
 
@@ -137,7 +137,7 @@ class Link:
         self._up.set()
         self._tried.set()
         self.hooks.connected()
-        _log.info("connected to NATS", extra={"to": str(self.access)})
+        log.info("connected to NATS", extra={"to": str(self.access)})
         reason = "the bus was closed"
         try:
             reason = await self._probe(connection)
@@ -165,13 +165,13 @@ class Link:
 
     def _set_reason(self, reason: str) -> None:
         if reason != self._reason:
-            _log.warning("no connection to NATS", extra={"reason": reason})
+            log.warning("no connection to NATS", extra={"reason": reason})
         self._reason = reason
 
     def _on_violation(self, text: str) -> None:
         self._violation = (text, self._now())
         self.hooks.permission_violation(text)
-        _log.error("NATS refused a right", extra={"violation": text})
+        log.error("NATS refused a right", extra={"violation": text})
 
     @staticmethod
     def _now() -> float:

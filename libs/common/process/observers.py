@@ -17,7 +17,7 @@ def bus_hooks(services: Sequence[str]) -> Hooks:
 
     usable(0)
     return Hooks(
-        published=lambda subject, seconds: _published(subject, "published"),
+        published=lambda subject: _published(subject, "published"),
         publish_failed=lambda subject, error: _published(subject, _outcome(error)),
         connected=lambda: usable(1),
         disconnected=lambda reason: usable(0),
