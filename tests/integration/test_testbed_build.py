@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
 from pathlib import Path
 
@@ -30,6 +31,17 @@ def kept(cache: Path) -> set[Path]:
     return {path for path in cache.iterdir() if path.suffix != ".lock"}
 
 
+def times_open(path: Path) -> int:
+    """How often this process has a file open (Linux)."""
+    return sum(os.path.realpath(descriptor) == str(path) for descriptor in Path("/proc/self/fd").iterdir())
+
+
+async def until_open(times: int, path: Path) -> None:
+    async with asyncio.timeout(10):
+        while times_open(path) != times:  # noqa: ASYNC110 - the kernel sets no Event
+            await asyncio.sleep(0.05)
+
+
 async def test_a_program_is_built_once_even_by_two_builders_at_once(
     cache: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -47,6 +59,21 @@ async def test_a_changed_source_is_another_program(cache: Path, tmp_path: Path) 
     after = await built(a_program(tmp_path / "module", GOOD.replace("built", "changed")))
     assert before != after
     assert {before.parent, after.parent} == {cache}
+
+
+async def test_whoever_waits_for_another_builder_can_be_cancelled(cache: Path, tmp_path: Path) -> None:
+    program = a_program(tmp_path / "module")
+    target = await built(program)
+    target.unlink()
+    with target.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # another builder is at work
+        waiting = asyncio.create_task(built(program))
+        await until_open(2, Path(lock.name))
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        await until_open(1, Path(lock.name))  # its thread ends too, although the other builder has not
+    assert not target.exists()
 
 
 async def test_a_failed_build_leaves_the_words_of_the_compiler_and_no_program(

@@ -10,6 +10,7 @@ import hashlib
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import sysconfig
@@ -23,6 +24,7 @@ import msgspec
 
 _PIPE_REPORT_SECONDS = 30
 _KEPT_LINES = 200
+_LOOK_SECONDS = 0.2
 
 
 class Program(msgspec.Struct, frozen=True):
@@ -53,7 +55,14 @@ async def built(program: Program) -> Path:
     """The executable; builds it first where the cache does not have it yet (kube: about six minutes)."""
     go = find_go(program)
     target = _target(program, go)
-    return target if target.exists() else await asyncio.to_thread(_build, program, go, target)
+    if target.exists():
+        return target
+    unwanted = threading.Event()
+    try:
+        return await asyncio.to_thread(_build, program, go, target, unwanted)
+    except asyncio.CancelledError:
+        unwanted.set()  # else the loop would wait minutes for the thread at its end
+        raise
 
 
 def find_go(program: Program) -> Go:
@@ -80,17 +89,17 @@ def cache_dir() -> Path:
     return Path(root) / "talos-ccm" / "testbed"
 
 
-def _build(program: Program, go: Go, target: Path) -> Path:
+def _build(program: Program, go: Go, target: Path, unwanted: threading.Event) -> Path:
     target.parent.mkdir(parents=True, exist_ok=True)
-    with _only_builder(target):
+    with _only_builder(target, unwanted):
         if not target.exists():  # another builder may have been faster
             fresh = target.with_suffix(".fresh")
-            _compile(program, go, fresh)
+            _compile(program, go, fresh, unwanted)
             fresh.replace(target)
     return target
 
 
-def _compile(program: Program, go: Go, output: Path) -> None:
+def _compile(program: Program, go: Go, output: Path, unwanted: threading.Event) -> None:
     flags = ["-v", "-buildvcs=false", "-trimpath", f"-ldflags={program.ldflags}"]
     argv = [str(go.path), "build", *flags, "-o", str(output), "."]
     with subprocess.Popen(
@@ -98,10 +107,20 @@ def _compile(program: Program, go: Go, output: Path) -> None:
     ) as process:
         assert process.stderr is not None
         with _progress(f"building the testbed's {program.name}", process.stderr) as lines:
-            status = process.wait()
+            status = _status_of(process, unwanted)
     if status != 0:
         sys.stderr.write("\n".join(lines) + "\n")
         raise BuildError(f"go build of {program.module} ended with status {status}; its words are above")
+
+
+def _status_of(process: subprocess.Popen[str], unwanted: threading.Event) -> int:
+    while process.poll() is None:
+        if unwanted.is_set():
+            process.send_signal(signal.SIGINT)  # upon which go ends its compilers and removes its files
+            break
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_LOOK_SECONDS)
+    return process.wait()
 
 
 @contextlib.contextmanager
@@ -141,14 +160,22 @@ def _progress(title: str, output: IO[str]) -> Iterator[collections.deque[str]]:
 
 
 @contextlib.contextmanager
-def _only_builder(target: Path) -> Iterator[None]:
+def _only_builder(target: Path, unwanted: threading.Event) -> Iterator[None]:
     with target.with_suffix(".lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not _locked(lock):
             sys.stderr.write(f"another process builds {target.name}: waiting for it\n")
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            while not _locked(lock):
+                if unwanted.wait(_LOOK_SECONDS):
+                    raise BuildError(f"not waited for {target.name}")
         yield
+
+
+def _locked(lock: IO[str]) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _target(program: Program, go: Go) -> Path:
