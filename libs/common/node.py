@@ -93,6 +93,11 @@ class Node(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.metadata.uid
 
     @property
+    def version(self) -> int:
+        """`version_number` of its resourceVersion."""
+        return version_number(self.metadata.resource_version)
+
+    @property
     def labels(self) -> dict[str, str]:
         return self.metadata.labels
 
@@ -113,6 +118,11 @@ class Node(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def condition(self, kind: str) -> NodeCondition | None:
         """The condition of that type, None when it is absent."""
         return next((c for c in self.status.conditions if c.type == kind), None)
+
+
+def version_number(resource_version: str) -> int:
+    """A resourceVersion as the integer that it is since KEP-5504, greater is newer; 0 for anything else."""
+    return int(resource_version) if resource_version.isascii() and resource_version.isdigit() else 0
 
 
 def what_we_read(node: Node) -> Node:

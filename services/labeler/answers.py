@@ -29,7 +29,7 @@ class Answers:
         """The answer about this very Node if it is newer than this view of it, else this view."""
         at, answer = self._answers.get(node.name, (0.0, node))
         fresh = answer.uid == node.uid and self._clock() - at <= BELIEVED_SECONDS
-        return answer if fresh and _version(answer) > _version(node) else node
+        return answer if fresh and answer.version > node.version else node
 
     def heard(self, event: object) -> None:
         """The flow has said this: an answer that tells nothing more is dropped."""
@@ -39,8 +39,3 @@ class Answers:
                     self._answers.pop(node.name, None)
             case NodeGone(name=name):
                 self._answers.pop(name, None)
-
-
-def _version(node: Node) -> int:
-    text = node.metadata.resource_version
-    return int(text) if text.isascii() and text.isdigit() else 0

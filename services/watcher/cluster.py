@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, KeysView
 
-from libs.common.node import Node, same_to_us, what_we_read
+from libs.common.node import Node, same_to_us, version_number, what_we_read
 
 
 class Cluster:
@@ -49,7 +49,7 @@ class Cluster:
         self._nodes = {node.name: what_we_read(node) for node in nodes}
         self._unreadable = set(unreadable)
         self._listed = True
-        self._seen_version = _number(resource_version)
+        self._seen_version = version_number(resource_version)
         kept = {name for name in before.keys() & self._nodes.keys() if before[name] == self._nodes[name]}
         return (before.keys() | self._nodes.keys()) - kept
 
@@ -75,8 +75,4 @@ class Cluster:
 
     def saw(self, resource_version: str) -> None:
         """A bookmark, or any other object of the watch, bore this version."""
-        self._seen_version = max(self._seen_version, _number(resource_version))
-
-
-def _number(resource_version: str) -> int:
-    return int(resource_version) if resource_version.isascii() and resource_version.isdigit() else 0
+        self._seen_version = max(self._seen_version, version_number(resource_version))

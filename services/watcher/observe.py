@@ -52,10 +52,10 @@ def observe(
     """
     if not is_publishable_name(node.name):
         return Skipped(reason=f"the name {node.name!r} cannot be the end of a subject")
-    version = node.metadata.resource_version
-    if not _is_comparable(version):
+    if not node.version:
+        version = node.metadata.resource_version
         return Skipped(reason=f"its resourceVersion {version!r} is no number, so it has no place in an order")
-    order = ObservedOrder(epoch=stamp.epoch, resource_version=int(version))
+    order = ObservedOrder(epoch=stamp.epoch, resource_version=node.version)
     why = _why_say(node, held, order, anyway=anyway)
     if why is None:
         return Unchanged(reason="the stream holds it, or something newer")
@@ -99,7 +99,3 @@ def _why_say(node: Node, held: ObservedNode | None, order: ObservedOrder, *, any
     if not same_to_us(held.node, node):
         return "changed"
     return "said again" if anyway else None
-
-
-def _is_comparable(version: str) -> bool:
-    return version.isascii() and version.isdigit()  # KEP-5504

@@ -41,7 +41,6 @@ log = logging.getLogger(__name__)
 EXIT_DEFECT: Final = 1
 EXIT_CONFIGURATION: Final = 2
 
-_EVENT_SOURCE: Final = "cloud-node-controller"  # the reference's: dashboards and eyes filter Events by it
 _REFERENCE_PORT: Final = 10458
 _PORTS_ALONE: Final = {"metadata": 10459, "labeler": 10460}  # several on one host; alone on the reference's
 
@@ -166,7 +165,6 @@ class _Process:
             return KubeApi(
                 config,
                 user_agent=f"talos-ccm/{version('talos-ccm')} ({self._name})",
-                component=_EVENT_SOURCE,
                 instance=self._identity.partition("_")[0],
                 observe=observe_kubernetes,
             )
