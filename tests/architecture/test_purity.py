@@ -12,6 +12,7 @@ SHELL = (
     # adapters to outside systems: what talks to them; what they decide is pure
     r"libs\.common\.kube_api\.(api|config|connection|context|credentials|exec_plugin|lock|reflector|tls|transport)",
     r"libs\.common\.nats_bus\.\w+",
+    r"libs\.common\.memory_bus\.(bus|consume)",
     r"services\.metadata\.talos_api\.(api|calls|channel|cluster|connection|credentials|session|watch)",
     # what every process needs of the world
     r"libs\.common\.process\.\w+",

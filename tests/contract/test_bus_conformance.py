@@ -3,34 +3,47 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
+from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
 
 import msgspec
 import pytest
 
-from libs.common.bus import Bus, BusError, Message, NoStream, WrongLastSequence
+from libs.common.bus import Bus, BusError, Message, NoStream, StreamFull, WrongLastSequence
 from libs.common.delivery import Ack, Nak, PutAside, Verdict
-from libs.common.events import MAX_EVENT_BYTES, DeadLetter, EventError
+from libs.common.events import MAX_EVENT_BYTES, DeadLetter, EventError, NodeObserved, ObservedOrder
+from libs.common.memory_bus.bus import MemoryBus, MemoryServer
 from libs.common.nats_bus.bus import NatsBus
-from libs.common.subjects import ALL, ENRICHED_NODE, FLOW, SNAPSHOT
+from libs.common.subjects import ALL, ENRICHED_NODE, FLOW, OBSERVED_NODE, SNAPSHOT
 from libs.testbed.nats_server import NatsServer
-from tests.builders import a_snapshot
+from tests.builders import NOW, a_node, a_snapshot
 from tests.bus_actors import MAX_BYTES, NODES, Recorder, Worker, a_word, doing, eventually
 
 BusFactory = Callable[..., Awaitable[Bus]]
 
 
-@pytest.fixture(params=["nats"])
-async def bus_factory(nats_server: NatsServer) -> AsyncIterator[BusFactory]:
+@pytest.fixture(params=["nats", "memory"])
+async def bus_factory(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[BusFactory]:
     """`await bus_factory("labeler")`: one more bus of that service in the same world; closed at the end."""
     async with AsyncExitStack() as stack:
+        connect: BusFactory
+        if request.param == "nats":
+            server = await stack.enter_async_context(NatsServer.start(tmp_path / "nats"))
+            connect = partial(NatsBus.connect, (server.url,))
+        else:
+            memory = MemoryServer()
 
-        async def connect(service: str = "watcher") -> Bus:
-            bus = await NatsBus.connect((nats_server.url,), service=service)
+            async def connect(*, service: str) -> Bus:
+                return MemoryBus(memory)
+
+        async def closed_at_the_end(service: str = "watcher") -> Bus:
+            bus = await connect(service=service)
             stack.push_async_callback(bus.close)
             return bus
 
-        yield connect
+        yield closed_at_the_end
 
 
 @pytest.fixture
@@ -76,7 +89,7 @@ async def test_before_the_stream_exists_publish_and_last_say_so(bus_factory: Bus
         await bus.publish(a_word())
     with pytest.raises(NoStream):
         await bus.last(subject("web-1"))
-    assert any("does not exist" in problem for problem in bus.problems())
+    await eventually(lambda: any("does not exist" in problem for problem in bus.problems()))
     assert bus.incarnation == ""
 
 
@@ -149,6 +162,44 @@ async def test_an_event_beyond_the_limit_is_refused_before_it_is_sent(bus: Bus):
         await bus.publish(a_word(uid="u" * MAX_EVENT_BYTES))
 
 
+async def test_a_full_stream_takes_no_new_subject_and_nothing_larger_until_it_has_room(bus: Bus):
+    size = 10_000
+    await bus.provision((NODES,), max_bytes=100_000)
+    await asyncio.gather(*(bus.publish(a_word(f"web-{n}", uid="u" * size)) for n in range(9)))
+    with pytest.raises(StreamFull):
+        await bus.publish(a_word("web-9", uid="u" * size))
+    assert any("is full" in problem for problem in bus.problems())
+    await bus.publish(a_word("web-1", order=2, uid="u" * (size - 1)))
+    with pytest.raises(StreamFull):
+        await bus.publish(a_word("web-1", order=3, uid="u" * (4 * size)))
+    await bus.provision((NODES,), max_bytes=MAX_BYTES)
+    assert bus.problems() == ()
+    await bus.publish(a_word("web-9", uid="u" * size))
+
+
+async def test_what_anyone_does_to_an_event_nobody_else_sees(bus: Bus):
+    labels = {"zone": "z1"}
+    order = ObservedOrder(epoch=1, resource_version=1)
+    event = NodeObserved(incarnation="", order=order, node=a_node(labels=labels), observed_at=NOW)
+    recorders = [Recorder(), Recorder()]
+    async with (
+        doing(bus.follow("test", f"{FLOW}.>", recorders[0])),
+        doing(bus.follow("test", f"{FLOW}.>", recorders[1])),
+    ):
+        await bus.publish(event)
+        labels["zone"] = "the publisher's"
+        await eventually(lambda: all(recorder.messages for recorder in recorders))
+        for recorder in recorders:
+            heard = recorder.messages[0].event
+            assert isinstance(heard, NodeObserved)
+            assert heard.node.labels == {"zone": "z1"}
+            heard.node.labels["zone"] = "a reader's"
+    kept = await bus.last(f"{OBSERVED_NODE}.web-1")
+    assert kept is not None
+    assert isinstance(kept.event, NodeObserved)
+    assert kept.event.node.labels == {"zone": "z1"}
+
+
 # ---- consume
 
 
@@ -199,6 +250,88 @@ async def test_a_nak_brings_the_message_back_after_its_delay(bus: Bus):
         await eventually(lambda: len(worker.finished) == 2)
     assert asyncio.get_running_loop().time() - started >= 0.3
     assert [message.redelivered for message in worker.seen] == [False, True]
+
+
+async def test_a_parked_message_that_is_replaced_never_comes_back(bus: Bus):
+    worker = Worker(lambda message: Nak(0.5, "down") if message.event == a_word(order=1) else Ack())
+    async with worker.consuming(bus):
+        await bus.publish(a_word(order=1))
+        await eventually(lambda: len(worker.finished) == 1)
+        await bus.publish(a_word(order=2))
+        await eventually(lambda: len(worker.finished) == 2)
+        await asyncio.sleep(0.7)  # the delay of the parked one has passed: it had its chance to come back
+        await bus.publish(a_word("after-the-delay"))
+        await eventually(lambda: len(worker.finished) == 3)
+    assert [message.event for message in worker.seen] == [
+        a_word(order=1),
+        a_word(order=2),
+        a_word("after-the-delay"),
+    ]
+    assert not any(message.redelivered for message in worker.seen)
+
+
+@pytest.mark.parametrize("late", [Ack(), Nak(0.1, "late"), PutAside("late")])
+async def test_a_verdict_on_a_replaced_message_harms_nothing(bus: Bus, late: Verdict):
+    worker = Worker(lambda message: late if message.event == a_word(order=1) else Ack())
+    worker.gate.clear()
+    async with worker.consuming(bus):
+        await bus.publish(a_word(order=1))
+        await eventually(lambda: worker.in_flight == 1)
+        await bus.publish(a_word(order=2))
+        await eventually(lambda: worker.in_flight == 2)
+        worker.gate.set()
+        await eventually(lambda: len(worker.finished) == 2)
+        await asyncio.sleep(0.3)  # what was said late to come back has had its chance
+        await bus.publish(a_word("next"))
+        await eventually(lambda: "next" in worker.names())
+    assert [message.event for message in worker.seen[:2]] == [a_word(order=1), a_word(order=2)]
+    assert worker.names() == ["web-1", "web-1", "next"]
+
+
+async def test_many_parked_retries_do_not_starve_the_healthy(bus: Bus):
+    worker = Worker(lambda message: Nak(600.0, "down") if "parked" in message.subject else Ack())
+    async with worker.consuming(bus, in_flight=4):
+        await asyncio.gather(*(bus.publish(a_word(f"parked-{n}")) for n in range(200)))
+        await eventually(lambda: len(worker.finished) == 200, seconds=30)
+        await bus.publish(a_word("healthy"))
+        await eventually(lambda: "healthy" in worker.names(), seconds=5)
+
+
+async def test_a_handler_that_does_not_end_is_cancelled_and_its_message_goes_to_others(
+    bus: Bus, bus_factory: BusFactory
+):
+    worker, other = Worker(), Worker()
+    worker.gate.clear()
+    async with worker.consuming(bus) as task:
+        await bus.publish(a_word())
+        await eventually(lambda: worker.in_flight == 1)
+
+        def gone() -> bool:
+            return not task.cancel()  # once: finish what is in flight; again: there is no time for that
+
+        await eventually(gone)
+    assert worker.finished == []
+    async with other.consuming(await bus_factory("labeler")):
+        await eventually(lambda: other.names() == ["web-1"])
+    assert other.seen[0].redelivered
+
+
+async def test_handling_runs_in_the_context_of_whoever_consumes(bus: Bus):
+    # Log fields and the trace are context: a handler must not speak in the publisher's name.
+    spoken_for: ContextVar[str] = ContextVar("spoken_for", default="nobody")
+    heard: list[str] = []
+
+    def judge(message: Message) -> Verdict:
+        heard.append(spoken_for.get())
+        return Ack()
+
+    spoken_for.set("the consumer")
+    async with Worker(judge).consuming(bus):
+        spoken_for.set("the publisher")
+        await bus.publish(a_word("web-1"))
+        await eventually(lambda: heard == ["the consumer"])
+        await bus.publish(a_word("web-1", order=2))
+        await eventually(lambda: heard == ["the consumer", "the consumer"])
 
 
 async def test_what_is_put_aside_becomes_a_dead_letter_and_does_not_come_back(

@@ -1,12 +1,10 @@
-"""Stream and durables on a real server: made, kept, repaired; and what a full stream means."""
-
-import asyncio
+"""Stream and durables on a real server: made, kept, repaired, or refused in words."""
 
 import msgspec
 import pytest
 from nats.js.api import ConsumerConfig, DeliverPolicy, StorageType, StreamConfig
 
-from libs.common.bus import BusError, StreamFull
+from libs.common.bus import BusError
 from libs.common.nats_bus.bus import NatsBus
 from libs.common.nats_bus.provision import durable_config, stream_config
 from libs.common.subjects import ALL, STREAM
@@ -96,20 +94,3 @@ async def test_more_room_than_the_server_has_is_refused_in_words(connect_bus: Co
     bus = await connect_bus()
     with pytest.raises(BusError, match="insufficient"):
         await bus.provision((NODES,), max_bytes=1 << 60)
-
-
-async def test_a_full_stream_refuses_new_subjects_takes_replacements_and_is_a_problem_until_it_has_room(
-    nats_bus: NatsBus,
-):
-    size = 10_000
-    await nats_bus.provision((NODES,), max_bytes=100_000)
-    await asyncio.gather(*(nats_bus.publish(a_word(f"web-{n}", uid="u" * size)) for n in range(9)))
-    with pytest.raises(StreamFull):
-        await nats_bus.publish(a_word("web-9", uid="u" * size))
-    assert any("is full" in problem for problem in nats_bus.problems())
-    await nats_bus.publish(a_word("web-1", order=2, uid="u" * (size - 1)))
-    with pytest.raises(StreamFull):
-        await nats_bus.publish(a_word("web-1", order=3, uid="u" * (4 * size)))
-    await nats_bus.provision((NODES,), max_bytes=MAX_BYTES)
-    assert nats_bus.problems() == ()
-    await nats_bus.publish(a_word("web-9", uid="u" * size))

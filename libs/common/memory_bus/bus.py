@@ -1,0 +1,209 @@
+"""The bus inside one process, for the all-in-one: as long as the process lives, so does the stream."""
+
+import asyncio
+import contextlib
+import itertools
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Final
+
+from libs.common.bus import BusError, Durable, Follower, Hooks, Message, NoStream, Opened, StreamFull
+from libs.common.delivery import Verdict
+from libs.common.events import Event, encode
+from libs.common.memory_bus.consume import Consumption, message_of
+from libs.common.memory_bus.stream import Backlog, Stream, Work
+from libs.common.subjects import STREAM, subject_of
+
+_AT_ONCE: Final = 64  # messages that a follower is fed before others get their turn
+
+
+class MemoryServer:
+    """What buses share: no stream until somebody provisions it, and none after the process."""
+
+    def __init__(self, *, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+        self.clock = clock
+        self.stream: Stream | None = None
+        self.made = asyncio.Event()  # the stream is there
+        self._works: dict[str, Work] = {}
+        self._listeners: dict[str, set[Callable[[], None]]] = {}
+
+    def provision(self, durables: tuple[Durable, ...], *, max_bytes: int) -> Stream:
+        """Make or repair."""
+        if self.stream is None:
+            self.stream = Stream(self.clock().isoformat(), max_bytes=max_bytes)
+        self.stream.max_bytes = max_bytes
+        for durable in durables:
+            self._provision_durable(self.stream, durable)
+        self.made.set()
+        return self.stream
+
+    def _provision_durable(self, stream: Stream, durable: Durable) -> None:
+        present = self._works.get(durable.name)
+        if present is not None and present.filter == durable.filter:
+            return
+        if present is not None:
+            present.end()
+        wake = self._waker(durable.name)
+        self._works[durable.name] = Work(stream, durable.filter, news=wake)
+        wake()
+
+    def _waker(self, durable: str) -> Callable[[], None]:
+        def wake() -> None:
+            for listener in self._listeners.get(durable, ()):
+                listener()
+
+        return wake
+
+    # ---- consume.Works
+
+    def work(self, durable: str) -> Work | None:
+        return self._works.get(durable)
+
+    @contextlib.contextmanager
+    def listen(self, durable: str, wake: Callable[[], None]) -> Iterator[None]:
+        listeners = self._listeners.setdefault(durable, set())
+        listeners.add(wake)
+        try:
+            yield
+        finally:
+            listeners.discard(wake)
+
+
+class MemoryBus:
+    """Fulfils `bus.Bus`. Several on one server share its stream and its work; there is no connection."""
+
+    def __init__(self, server: MemoryServer, *, hooks: Hooks | None = None) -> None:
+        self._server = server
+        self._hooks = hooks or Hooks()
+        self._refused_bytes = 0  # of the publish that found the stream full, 0 while it is not
+        self._consumptions: list[Consumption] = []
+        self._closed = False
+
+    @property
+    def incarnation(self) -> str:
+        """When the stream was made; "" before that."""
+        return self._server.stream.created if self._server.stream else ""
+
+    async def publish(
+        self,
+        event: Event,
+        *,
+        expected_sequence: int | None = None,
+        ttl_seconds: int | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> int:
+        """Publish to the event's own subject; return the stream sequence. See `bus.Bus.publish`."""
+        subject, payload = subject_of(event), encode(event)
+        try:
+            sequence = self._stream(subject).publish(
+                subject,
+                payload,
+                headers=dict(headers or {}),
+                expected_sequence=expected_sequence,
+                ttl_seconds=ttl_seconds,
+                now=_now(),
+                at=self._server.clock(),
+            )
+        except BusError as error:
+            if isinstance(error, StreamFull):
+                self._refused_bytes = len(subject) + len(payload)
+            self._hooks.publish_failed(subject, error)
+            raise
+        finally:
+            await asyncio.sleep(0)  # as over a network others get their turn: some publish thousands in a row
+        self._hooks.published(subject)
+        return sequence
+
+    async def last(self, subject: str) -> Message | None:
+        """The last message of a subject, None if there is none. Raises NoStream or BusError."""
+        stored = self._stream(subject).last(subject, _now())
+        return message_of(stored) if stored else None
+
+    async def provision(self, durables: tuple[Durable, ...], *, max_bytes: int) -> str:
+        """Make or repair the stream and its durables; return the incarnation."""
+        self._judge_open()
+        return self._server.provision(durables, max_bytes=max_bytes).created
+
+    async def consume(
+        self, durable: Durable, handle: Callable[[Message], Awaitable[Verdict]], *, in_flight: int
+    ) -> None:
+        """Hand every message of the durable to `handle`, until cancelled. See `bus.Bus.consume`."""
+        consumption = Consumption(
+            self._server,
+            durable,
+            handle,
+            in_flight=in_flight,
+            clock=self._server.clock,
+            put_aside=self.publish,
+        )
+        self._consumptions.append(consumption)
+        try:
+            await consumption.run()
+        finally:
+            self._consumptions.remove(consumption)
+
+    async def follow(self, name: str, filter_subject: str, follower: Follower) -> None:
+        """Feed `follower` until cancelled. See `bus.Bus.follow`."""
+        if self._server.stream is None:
+            follower.lost(_missing())
+            await self._server.made.wait()
+        stream = self._server.stream
+        assert stream is not None
+        woken = asyncio.Event()
+        backlog = stream.backlog(filter_subject, news=woken.set)
+        try:
+            follower.begin(Opened(incarnation=stream.created, last_sequence=stream.last_sequence))
+            await _feed(follower, backlog)
+            follower.caught_up()
+            while True:
+                woken.clear()
+                await _feed(follower, backlog)
+                await woken.wait()
+        finally:
+            stream.drop(backlog)
+
+    def problems(self) -> tuple[str, ...]:
+        """Why the bus is not usable right now, in words for /readyz; empty when it is."""
+        stream = self._server.stream
+        missing = [_missing()] if stream is None else []
+        if stream is not None and stream.bytes + 2 * self._refused_bytes < stream.max_bytes:
+            self._refused_bytes = 0
+        full = f"stream {STREAM} is full: a publish of {self._refused_bytes} bytes was refused"
+        return (
+            *(["the bus is closed"] if self._closed else []),
+            *missing,
+            *([full] if self._refused_bytes else []),
+            *(each.problem for each in self._consumptions if each.problem),
+        )
+
+    async def close(self) -> None:
+        """Nothing is published any more. Cancel consumers and followers before."""
+        self._closed = True
+
+    def _stream(self, subject: str) -> Stream:
+        self._judge_open()
+        if self._server.stream is None:
+            raise NoStream(f"{subject}: no stream {STREAM} takes it")
+        return self._server.stream
+
+    def _judge_open(self) -> None:
+        if self._closed:
+            raise BusError("the bus is closed")
+
+
+async def _feed(follower: Follower, backlog: Backlog) -> None:
+    """Return when nothing is pending."""
+    for fed in itertools.count(1):
+        if (stored := backlog.take(_now())) is None:
+            return
+        follower.apply(message_of(stored))
+        if fed % _AT_ONCE == 0:
+            await asyncio.sleep(0)
+
+
+def _missing() -> str:
+    return f"stream {STREAM} does not exist, the watcher provisions it"
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

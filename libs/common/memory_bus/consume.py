@@ -1,0 +1,159 @@
+"""Shared consumption: take no more than can be handled, carry out verdicts, hand back at the end."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+from typing import Final, Protocol
+
+from libs.common.bus import BusError, Durable, Message, Unreadable
+from libs.common.dead_letters import dead_letter
+from libs.common.delivery import RETRY_CAP_SECONDS, Nak, PutAside, Verdict
+from libs.common.events import DeadLetter, Event, EventError, decode
+from libs.common.memory_bus.stream import Stored, Work
+
+_log = logging.getLogger(__name__)
+_FINISH_SECONDS: Final = 20.0
+_CANCEL_SECONDS: Final = 2.0
+
+
+class Works(Protocol):
+    """Where the durables are."""
+
+    def work(self, durable: str) -> Work | None:
+        """The durable of that name, None while nobody has provisioned it."""
+
+    def listen(self, durable: str, wake: Callable[[], None]) -> contextlib.AbstractContextManager[None]:
+        """Within it, `wake` is called when there is work for that durable, or it has been made anew."""
+
+
+class Consumption:
+    """One `consume` call."""
+
+    def __init__(
+        self,
+        works: Works,
+        durable: Durable,
+        handle: Callable[[Message], Awaitable[Verdict]],
+        *,
+        in_flight: int,
+        clock: Callable[[], datetime],
+        put_aside: Callable[[DeadLetter], Awaitable[object]],
+    ) -> None:
+        self._works = works
+        self._durable = durable
+        self._handle = handle
+        self._in_flight = in_flight
+        self._clock = clock
+        self._put_aside = put_aside
+        self._wake = asyncio.Event()
+        self._handling: set[asyncio.Task[None]] = set()
+        self._in_hand: dict[int, Stored] = {}  # taken and not settled yet, by sequence
+        self.problem = ""
+
+    async def run(self) -> None:
+        """Consume until cancelled; then hand back in order."""
+        try:
+            with self._works.listen(self._durable.name, self._wake.set):
+                await self._deliver_for_ever()
+        finally:
+            try:
+                if self._handling:
+                    await asyncio.wait(self._handling, timeout=_FINISH_SECONDS)
+            finally:
+                await self._hand_back()
+
+    async def _deliver_for_ever(self) -> None:
+        missing = f"consumer {self._durable.name}: does not exist yet, the watcher provisions it"
+        while True:
+            self._wake.clear()
+            work = self._works.work(self._durable.name)
+            self.problem = "" if work else missing
+            look_again_at = self._deliver(work) if work else None
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout_at(look_again_at):
+                    await self._wake.wait()
+
+    def _deliver(self, work: Work) -> float | None:
+        """Hand out what there is and room for; when to look again, whatever happens before."""
+        while len(self._handling) < self._in_flight:
+            taken = work.take(_now())
+            if taken is None:
+                return work.next_due()
+            stored, redelivered = taken
+            if stored.sequence in self._in_hand:
+                continue  # a durable made anew replays what is still being handled
+            self._in_hand[stored.sequence] = stored
+            message = message_of(stored, redelivered=redelivered)
+            task = asyncio.create_task(self._handle_one(stored, message))
+            self._handling.add(task)
+            task.add_done_callback(self._done)
+        return None
+
+    def _done(self, task: "asyncio.Task[None]") -> None:
+        self._handling.discard(task)
+        self._wake.set()
+        if not task.cancelled() and task.exception() is not None:
+            _log.error("a message could not be settled", exc_info=task.exception())
+
+    async def _handle_one(self, stored: Stored, message: Message) -> None:
+        verdict = await self._judged(message)
+        known = self._in_hand.pop(stored.sequence, None)  # not if it was handed back, there was no more time
+        if known is not None and isinstance(verdict, Nak):
+            self._again(stored, verdict.delay_seconds)
+
+    async def _judged(self, message: Message) -> Verdict:
+        """The handler's verdict, its letter written; what could not be put aside comes back later."""
+        try:
+            verdict = await self._handle(message)
+        except Exception as error:  # noqa: BLE001 - handlers return verdicts: a defect must not cost the message
+            _log.exception("a handler raised", extra={"subject": message.subject})
+            return Nak(RETRY_CAP_SECONDS, f"{type(error).__name__}: {error}")
+        if not isinstance(verdict, PutAside):
+            return verdict
+        service, at = self._durable.service, self._clock()
+        try:
+            await self._put_aside(dead_letter(message, service=service, reason=verdict.reason, at=at))
+        except BusError as error:
+            return Nak(RETRY_CAP_SECONDS, f"could not be put aside: {error}")
+        return verdict
+
+    async def _hand_back(self) -> None:
+        for task in self._handling:
+            task.cancel()
+        try:
+            if self._handling:
+                await asyncio.wait(self._handling, timeout=_CANCEL_SECONDS)
+        finally:
+            for stored in self._in_hand.values():
+                self._again(stored, 0.0)
+            self._in_hand.clear()
+
+    def _again(self, stored: Stored, delay_seconds: float) -> None:
+        work = self._works.work(self._durable.name)
+        assert work is not None, "a durable is made anew, never removed"
+        work.again(stored, _now() + max(0.0, delay_seconds))
+
+
+def message_of(stored: Stored, *, redelivered: bool = False) -> Message:
+    """The message as a reader gets it: decoded for it alone, what it does to it nobody else sees."""
+    return Message(
+        subject=stored.subject,
+        event=_event(stored.payload),
+        sequence=stored.sequence,
+        published_at=stored.published_at,
+        headers=dict(stored.headers),
+        redelivered=redelivered,
+    )
+
+
+def _event(payload: bytes) -> Event | Unreadable:
+    try:
+        return decode(payload)
+    except EventError as error:
+        return Unreadable(reason=str(error), payload=payload)
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

@@ -1,0 +1,187 @@
+"""What JetStream does with our stream, as plain state: who publishes, what is kept, who still gets what."""
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from heapq import heappop, heappush
+from typing import Final
+
+import msgspec
+
+from libs.common.bus import StreamFull, WrongLastSequence
+
+MAX_AGE_SECONDS: Final = 3600.0
+_OVERHEAD_BYTES: Final = 30  # per message: sequence, times, sizes
+
+
+class Stored(msgspec.Struct, frozen=True, kw_only=True):
+    """One message as the stream keeps it; bytes, so that each reader gets a value of its own."""
+
+    subject: str
+    payload: bytes
+    headers: Mapping[str, str]
+    sequence: int
+    published_at: datetime
+    expires: float  # on the clock that `now` is read from
+
+    @property
+    def size(self) -> int:
+        """What it takes of the stream's max_bytes."""
+        words = (self.subject, *self.headers, *self.headers.values())
+        return _OVERHEAD_BYTES + len(self.payload) + sum(map(len, words))
+
+
+class Stream:
+    """One last message per subject, no older than an hour. `now` is a monotonic clock's, in seconds."""
+
+    def __init__(self, created: str, *, max_bytes: int) -> None:
+        self.created = created
+        self.max_bytes = max_bytes
+        self.bytes = 0
+        self.last_sequence = 0
+        self._messages: OrderedDict[str, Stored] = OrderedDict()  # in stream order: oldest first
+        self._short_lived: dict[str, float] = {}  # subjects whose message has a TTL, and when it ends
+        self._backlogs: list[Backlog] = []
+
+    def publish(
+        self,
+        subject: str,
+        payload: bytes,
+        *,
+        headers: Mapping[str, str],
+        expected_sequence: int | None,
+        ttl_seconds: float | None,
+        now: float,
+        at: datetime,
+    ) -> int:
+        """Keep it instead of the subject's last; its sequence. Raises WrongLastSequence or StreamFull."""
+        self._expire(now)
+        old = self._messages.get(subject)
+        last = old.sequence if old else 0
+        if expected_sequence is not None and expected_sequence != last:
+            raise WrongLastSequence(f"{subject}: wrong last sequence: {last}")
+        stored = Stored(
+            subject=subject,
+            payload=payload,
+            headers=headers,
+            sequence=self.last_sequence + 1,
+            published_at=at,
+            expires=now + min(MAX_AGE_SECONDS, MAX_AGE_SECONDS if ttl_seconds is None else ttl_seconds),
+        )
+        # What is full takes a smaller message instead of a larger one, and nothing else: as JetStream does.
+        if self.bytes + stored.size >= self.max_bytes and (old is None or stored.size >= old.size):
+            raise StreamFull(f"{subject}: maximum bytes exceeded")
+        self._keep(stored, ttl_seconds)
+        for backlog in self._backlogs:
+            backlog.add(stored)
+        return stored.sequence
+
+    def last(self, subject: str, now: float) -> Stored | None:
+        """The last message of a subject, None if there is none."""
+        self._expire(now)
+        return self._messages.get(subject)
+
+    def holds(self, stored: Stored, now: float) -> bool:
+        """Whether that message is there: neither replaced nor too old."""
+        return self.last(stored.subject, now) is stored
+
+    def backlog(self, filter_subject: str, *, news: Callable[[], None] = lambda: None) -> "Backlog":
+        """For a new consumer: every subject's last message first. `drop` it at the end."""
+        backlog = Backlog(self, filter_subject, news)
+        for stored in self._messages.values():
+            backlog.add(stored)
+        self._backlogs.append(backlog)
+        return backlog
+
+    def drop(self, backlog: "Backlog") -> None:
+        """Nobody takes from it any more."""
+        self._backlogs.remove(backlog)
+
+    def _keep(self, stored: Stored, ttl_seconds: float | None) -> None:
+        self._remove(stored.subject)
+        self.last_sequence = stored.sequence
+        self._messages[stored.subject] = stored
+        self.bytes += stored.size
+        if ttl_seconds is not None:
+            self._short_lived[stored.subject] = stored.expires
+
+    def _remove(self, subject: str) -> None:
+        old = self._messages.pop(subject, None)
+        self._short_lived.pop(subject, None)
+        self.bytes -= old.size if old else 0
+
+    def _expire(self, now: float) -> None:
+        for subject in [each for each, expires in self._short_lived.items() if expires <= now]:
+            self._remove(subject)
+        while self._messages and (oldest := next(iter(self._messages.values()))).expires <= now:
+            self._remove(oldest.subject)
+
+
+class Backlog:
+    """What one consumer has not taken yet: the last message of each of its subjects, in stream order."""
+
+    def __init__(self, stream: Stream, filter_subject: str, news: Callable[[], None]) -> None:
+        """`news` is told when something has come."""
+        self._stream = stream
+        self._filter = filter_subject
+        self._news = news
+        self._waiting: OrderedDict[str, Stored] = OrderedDict()
+
+    def add(self, stored: Stored) -> None:
+        """It comes last, and instead of an older one of its subject that nobody has taken."""
+        if matches(self._filter, stored.subject):
+            self._waiting[stored.subject] = stored
+            self._waiting.move_to_end(stored.subject)
+            self._news()
+
+    def take(self, now: float) -> Stored | None:
+        """The next one that the stream still holds."""
+        while self._waiting:
+            _, stored = self._waiting.popitem(last=False)
+            if self._stream.holds(stored, now):
+                return stored
+        return None
+
+
+class Work:
+    """A durable: its backlog, and what is to be done again later.
+
+    What has been taken is in nobody's list: it comes back by `again` or never. JetStream's ack_wait guards
+    against consumers that die; these die together with the stream.
+    """
+
+    def __init__(self, stream: Stream, filter_subject: str, *, news: Callable[[], None]) -> None:
+        self.filter = filter_subject
+        self._stream = stream
+        self._news = news
+        self._backlog = stream.backlog(filter_subject, news=news)
+        self._again: list[tuple[float, int, Stored]] = []
+
+    def take(self, now: float) -> tuple[Stored, bool] | None:
+        """The next piece of work and whether it was delivered before: what is due again comes first."""
+        while self._again and self._again[0][0] <= now:
+            stored = heappop(self._again)[-1]
+            if self._stream.holds(stored, now):
+                return stored, True
+        fresh = self._backlog.take(now)
+        return None if fresh is None else (fresh, False)
+
+    def again(self, stored: Stored, due: float) -> None:
+        """It was not done: to be delivered again then, unless it is replaced before."""
+        heappush(self._again, (due, stored.sequence, stored))
+        self._news()
+
+    def next_due(self) -> float | None:
+        """When something is to be done again, if nothing comes before."""
+        return self._again[0][0] if self._again else None
+
+    def end(self) -> None:
+        """Another one takes its place."""
+        self._stream.drop(self._backlog)
+
+
+def matches(filter_subject: str, subject: str) -> bool:
+    """Whether the filter, a subject or a prefix that ends in `.>`, names that subject."""
+    if filter_subject.endswith(".>"):
+        return subject.startswith(filter_subject[:-1]) and len(subject) >= len(filter_subject)
+    return subject == filter_subject
