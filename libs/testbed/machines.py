@@ -1,10 +1,10 @@
-"""The client of the Talos machines that `control_plane/machines` serves."""
+"""The client of the Talos machines that `control_plane/machines`, or `sim_machines`, serves."""
 
 from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -44,15 +44,25 @@ class Machines:
     async def start(cls, run_dir: Path, *, endpoints: int = 1) -> AsyncIterator[Machines]:
         """Start the process with its certificates in `run_dir`. It ends with the context, and with us."""
         program = await built(MACHINES)
+        apid = {"GRPC_ENFORCE_ALPN_ENABLED": "false"}  # as apid runs
+        async with cls.served_by([program], run_dir, endpoints=endpoints, env=apid) as machines:
+            yield machines
+
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def served_by(
+        cls,
+        program: Sequence[str | Path],
+        run_dir: Path,
+        *,
+        endpoints: int = 1,
+        env: Mapping[str, str] | None = None,
+    ) -> AsyncIterator[Machines]:
+        """Start any program that takes the flags and the commands of `control_plane/machines`."""
         pki = TalosPki(run_dir / "pki", ["127.0.0.1", "localhost"])
         ports = [free_port() for _ in range(endpoints)]
-        child = Child.start(
-            "machines",
-            [program, "-pki", pki.directory, "-listen", ",".join(map(str, ports))],
-            run_dir,
-            env={"GRPC_ENFORCE_ALPN_ENABLED": "false"},  # as apid runs
-            pipes=True,
-        )
+        argv = [*program, "-pki", pki.directory, "-listen", ",".join(map(str, ports))]
+        child = Child.start("machines", argv, run_dir, env=env, pipes=True)
         machines = cls(child, pki, run_dir, ports)
         try:
             await machines._conversation.begin()

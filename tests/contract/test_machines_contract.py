@@ -7,6 +7,7 @@ one more entry in `IMPLEMENTATIONS`.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
@@ -21,6 +22,7 @@ from h2.errors import ErrorCodes
 from h2.events import ConnectionTerminated
 
 from libs.testbed.machines import Address, Call, Machine, Machines, Platform, a_machine
+from libs.testbed.sim_machines import client as sim_machines
 from libs.testbed.talos_pki import TalosPki
 from tests.contract.cosi_wire import (
     BOOTSTRAPPED,
@@ -38,7 +40,10 @@ from tests.contract.cosi_wire import (
     version,
 )
 
-IMPLEMENTATIONS: dict[str, Callable[..., AbstractAsyncContextManager[Machines]]] = {"go": Machines.start}
+IMPLEMENTATIONS: dict[str, Callable[..., AbstractAsyncContextManager[Machines]]] = {
+    "go": Machines.start,
+    "python": sim_machines.start,
+}
 
 PLATFORM = ("runtime", "PlatformMetadatas.talos.dev", "platformmetadata")
 ADDRESSES = ("network", "AddressStatuses.net.talos.dev")
@@ -153,6 +158,18 @@ class TestWhatAMachineSays:
             await cosi.get("10.20.0.9", *SYSTEM)
         assert refused.value.status is Status.NOT_FOUND
         await talos.delete("box-1")
+
+    async def test_a_list_can_be_narrowed_to_ids_that_match(self, machine: Machine, cosi: Cosi):
+        on_eth0 = await cosi.list(NODE, *ADDRESSES, options=encode({2: encode({1: "^e.h"})}))
+        assert [resource_id(each) for each in on_eth0] == ["eth0/10.20.0.1/24", "eth0/fd00:20::1/64"]
+        with pytest.raises(GRPCError, match="failed to compile regexp") as refused:
+            await cosi.list(NODE, *ADDRESSES, options=encode({2: encode({1: "^(?!kube-ipvs)"})}))
+        assert refused.value.status is Status.INVALID_ARGUMENT
+
+    async def test_a_method_that_nobody_simulates_is_unimplemented(self, machine: Machine, cosi: Cosi):
+        with pytest.raises(GRPCError, match="method Hostname not implemented") as refused:
+            await cosi.call("/machine.MachineService/Hostname", b"", NODE)
+        assert refused.value.status is Status.UNIMPLEMENTED
 
     async def test_version_answers_for_the_machine_that_was_asked(self, machine: Machine, cosi: Cosi):
         answer = decode(await cosi.call("/machine.MachineService/Version", b"", NODE))
@@ -421,6 +438,16 @@ class TestConnections:
                 assert await second.get(NODE, *PLATFORM)
                 await talos.restore(0)
                 assert await first.get(NODE, *PLATFORM)
+
+    async def test_hundreds_of_watches_fit_into_one_connection(
+        self, talos: Machines, machine: Machine, cosi: Cosi
+    ):
+        async with contextlib.AsyncExitStack() as stack:
+            opened = (stack.enter_async_context(cosi.watch(NODE, *NODENAME[:2])) for _ in range(250))
+            watches = await asyncio.gather(*opened)
+            await talos.change(machine.id, name="web-many")
+            for watch in watches:
+                assert [(await watch.event())[0] for _ in range(3)] == [CREATED, BOOTSTRAPPED, UPDATED]
 
     async def test_a_client_that_pings_too_often_is_sent_away(self, talos: Machines):
         client = talos.pki.client(["os:reader"], lifetime=timedelta(hours=1))

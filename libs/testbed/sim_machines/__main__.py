@@ -1,0 +1,39 @@
+"""The process: `-pki DIRECTORY -listen PORT,PORT`, as `control_plane/machines` takes them."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import sys
+from pathlib import Path
+
+from libs.testbed.sim_machines.connection import Apid
+from libs.testbed.sim_machines.control import Control
+from libs.testbed.sim_machines.doors import Doors
+from libs.testbed.sim_machines.fleet import Fleet
+from libs.testbed.sim_machines.service import TalosService
+
+
+async def serve(certificates: Path, ports: list[int]) -> None:
+    """Return when stdin closes."""
+    fleet = Fleet()
+    doors = Doors(Apid(TalosService(fleet)), certificates, ports)
+    doors.open()
+    await Control(fleet, doors).serve(sys.stdin.buffer, sys.stdout.buffer)
+
+
+def main() -> None:
+    """Read the flags and serve."""
+    parser = argparse.ArgumentParser(prog="sim_machines", description=__doc__)
+    parser.add_argument(
+        "-pki", type=Path, required=True, help="directory with ca.crt, server.crt, server.key"
+    )
+    parser.add_argument("-listen", required=True, help="ports of the endpoints, separated by commas")
+    flags = parser.parse_args()
+    logging.basicConfig(level=logging.WARNING, stream=sys.stderr)
+    asyncio.run(serve(flags.pki, [int(port) for port in flags.listen.split(",")]))
+
+
+if __name__ == "__main__":
+    main()

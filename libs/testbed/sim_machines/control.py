@@ -1,0 +1,107 @@
+"""Commands as JSON lines on stdin, answers on stdout: what the machines on COSI's own server understand."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import BinaryIO
+
+import msgspec
+
+from libs.testbed.conversation import Counted, Reply
+from libs.testbed.machine_facts import Machine
+from libs.testbed.sim_machines.doors import Doors
+from libs.testbed.sim_machines.fleet import Fleet
+from libs.testbed.sim_machines.machine import Faults
+
+_LINE_BYTES = 1 << 26  # ten thousand machines may come in one line
+
+
+class Command(msgspec.Struct, frozen=True):
+    """One line of stdin. The answer bears its id."""
+
+    id: int
+    do: str
+    machines: list[Machine] = []
+    names: list[str] = []
+    endpoint: int = 0
+    faults: Faults = Faults()
+
+
+class Control:
+    """Carries out commands in the order in which they come."""
+
+    def __init__(self, fleet: Fleet, doors: Doors) -> None:
+        self._fleet = fleet
+        self._doors = doors
+        self._commands: dict[str, Callable[[Command], Awaitable[list[Counted]]]] = {
+            "put": self._put,
+            "delete": self._delete,
+            "fault": self._fault,
+            "mute": self._mute,
+            "cut": self._cut,
+            "restore": self._restore,
+            "calls": self._calls,
+            "reset_calls": self._reset_calls,
+        }
+
+    async def serve(self, commands: BinaryIO, answers: BinaryIO) -> None:
+        """Return when `commands` ends. Raises msgspec.DecodeError for a line that is no command."""
+        reader = asyncio.StreamReader(limit=_LINE_BYTES)
+        loop = asyncio.get_running_loop()
+        await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), commands)
+        self._say(Reply(id=0), answers)
+        while line := await reader.readline():
+            command = msgspec.json.decode(line, type=Command)
+            self._say(await self.carry_out(command), answers)
+
+    async def carry_out(self, command: Command) -> Reply:
+        """One command. Whatever it cannot do, it refuses with a reason."""
+        do = self._commands.get(command.do)
+        if do is None:
+            return Reply(id=command.id, error=f'there is no command "{command.do}"')
+        try:
+            return Reply(id=command.id, calls=await do(command))
+        except ValueError as error:
+            return Reply(id=command.id, error=str(error))
+
+    @staticmethod
+    def _say(reply: Reply, answers: BinaryIO) -> None:
+        answers.write(msgspec.json.encode(reply) + b"\n")
+        answers.flush()
+
+    async def _put(self, command: Command) -> list[Counted]:
+        for machine in command.machines:
+            self._fleet.put(machine, time.time_ns())
+        return []
+
+    async def _delete(self, command: Command) -> list[Counted]:
+        for name in command.names:
+            self._fleet.delete(name)
+        return []
+
+    async def _fault(self, command: Command) -> list[Counted]:
+        for name in command.names:
+            self._fleet.machine(name).set_faults(command.faults, time.time_ns())
+        return []
+
+    async def _mute(self, command: Command) -> list[Counted]:
+        for name in command.names:
+            self._fleet.machine(name).mute_watches()
+        return []
+
+    async def _cut(self, command: Command) -> list[Counted]:
+        await self._doors.cut(command.endpoint)
+        return []
+
+    async def _restore(self, command: Command) -> list[Counted]:
+        self._doors.restore(command.endpoint)
+        return []
+
+    async def _calls(self, command: Command) -> list[Counted]:
+        return [Counted(*call, count) for call, count in self._fleet.calls.items()]
+
+    async def _reset_calls(self, command: Command) -> list[Counted]:
+        self._fleet.calls.clear()
+        return []

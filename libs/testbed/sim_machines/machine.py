@@ -1,0 +1,163 @@
+"""One simulated machine at run time: what it holds, what is wrong with it, and who is calling."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Sequence
+
+import msgspec
+
+from libs.testbed.machine_facts import Machine
+from libs.testbed.sim_machines.refusal import not_authorized
+from libs.testbed.sim_machines.requests import WatchRequest
+from libs.testbed.sim_machines.resources import resources_of
+from libs.testbed.sim_machines.routing import refused_dial, reset_connection
+from libs.testbed.sim_machines.state import Event, Held, Key, concerns, overrun, reconcile
+
+_HISTORY = 1024  # events that machined keeps for a watch that lags
+
+
+class Faults(msgspec.Struct, frozen=True):
+    """What is wrong with a machine; the default is a healthy one."""
+
+    unavailable: bool = False  # refuses the dial; open streams break
+    hang: bool = False  # accepts, and answers only once it is healed
+    delay_ms: int = 0
+    permission_denied: bool = False
+    not_found: tuple[str, ...] = ()  # types whose resources do not exist for now
+
+
+class SimMachine:
+    """Its state changes at once; everybody who waits at it is woken and looks again."""
+
+    def __init__(self, facts: Machine, now: int) -> None:
+        self.facts = facts
+        self.faults = Faults()
+        self.state: dict[Key, Held] = {}
+        self._visits: set[Visit] = set()
+        self.put(facts, now)
+
+    def put(self, facts: Machine, now: int) -> None:
+        """Hold what the facts say. Raises ValueError, and changes nothing, if they say what cannot be."""
+        self._reconcile(facts, self.faults, now)
+        self.facts = facts
+
+    def set_faults(self, faults: Faults, now: int) -> None:
+        """Replace everything that was wrong before."""
+        self._reconcile(self.facts, faults, now)
+        self.faults = faults
+        if faults.unavailable:
+            self.go_down()
+        self._wake()
+
+    def go_down(self) -> None:
+        """Break every call that is under way."""
+        for visit in self._visits:
+            visit.is_down = True
+        self._wake()
+
+    def mute_watches(self) -> None:
+        """Leave the watches that are open now open for ever, and silent."""
+        for visit in self._visits:
+            visit.is_deaf = True
+
+    @contextlib.asynccontextmanager
+    async def visited(self, address: str) -> AsyncIterator[Visit]:
+        """One call at this machine, after all that is wrong with it has been endured. Raises Refused."""
+        faults = self.faults
+        if faults.unavailable:
+            raise refused_dial(address)
+        visit = Visit(self, address)
+        self._visits.add(visit)
+        try:
+            await visit.delay(faults.delay_ms / 1000)
+            await visit.awake()
+            if faults.permission_denied:
+                raise not_authorized()
+            yield visit
+        finally:
+            self._visits.discard(visit)
+
+    def _reconcile(self, facts: Machine, faults: Faults, now: int) -> None:
+        wanted = [each for each in resources_of(facts) if each.type not in faults.not_found]
+        self.state, events = reconcile(self.state, wanted, now)
+        for visit in self._visits:
+            visit.tell(events)
+
+    def _wake(self) -> None:
+        for visit in self._visits:
+            visit.wake()
+
+
+class Visit:
+    """One call that is under way."""
+
+    def __init__(self, machine: SimMachine, address: str) -> None:
+        self.machine = machine
+        self.is_down = False
+        self.is_deaf = False
+        self._address = address
+        self._watching: WatchRequest | None = None
+        self._backlog: deque[Event] = deque()
+        self._is_overrun = False
+        self._is_delay_over = False
+        self._woken = asyncio.Event()
+
+    def wake(self) -> None:
+        """Let the call look at the machine again."""
+        self._woken.set()
+
+    def watch(self, request: WatchRequest, opening: Sequence[Event]) -> None:
+        """From now on, note what the request is about."""
+        self._watching = request
+        self._backlog.extend(opening)
+
+    def tell(self, events: Sequence[Event]) -> None:
+        """Note those events that this call watches."""
+        if self._watching is None or self._is_overrun:
+            return
+        for event in events:
+            if not concerns(event, self._watching):
+                continue
+            self._backlog.append(event)
+            if len(self._backlog) > _HISTORY:
+                self._is_overrun = True
+                self._backlog.clear()
+                if self._watching.tells_bootstrapped:
+                    self._backlog.append(overrun(self._watching, _HISTORY))
+                break
+        self.wake()
+
+    async def next_event(self) -> Event:
+        """The next event, once there is one and the machine does not hang. Raises Refused."""
+        await self._until(lambda: bool(self._backlog) and not self.machine.faults.hang)
+        return self._backlog.popleft()
+
+    async def awake(self) -> None:
+        """Return when the machine does not hang. Raises Refused if it goes down."""
+        await self._until(lambda: not self.machine.faults.hang)
+
+    async def delay(self, seconds: float) -> None:
+        """Return that much later, once per call. Raises Refused if the machine goes down meanwhile."""
+        if not seconds:
+            return
+        timer = asyncio.get_running_loop().call_later(seconds, self._end_delay)
+        try:
+            await self._until(lambda: self._is_delay_over)
+        finally:
+            timer.cancel()
+
+    def _end_delay(self) -> None:
+        self._is_delay_over = True
+        self.wake()
+
+    async def _until(self, reached: Callable[[], bool]) -> None:
+        while True:
+            self._woken.clear()
+            if self.is_down:
+                raise reset_connection(self._address)
+            if reached():
+                return
+            await self._woken.wait()

@@ -1,0 +1,149 @@
+"""What a machine with these facts holds: each resource with the bytes that Talos 1.13 encodes it to."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+from libs.testbed.machine_facts import Address, Machine, Platform, SystemInformation
+from libs.testbed.sim_machines.wire import Field, encode
+
+_SCOPES = {"global": 0, "site": 200, "link": 253, "host": 254, "nowhere": 255}
+_FAMILIES = {4: 2, 6: 10}
+_CONTROL_PLANE, _WORKER = 2, 3
+
+
+class Resource(msgspec.Struct, frozen=True):
+    """A resource without its history. `owner` is the controller of Talos that writes it."""
+
+    namespace: str
+    type: str
+    id: str
+    owner: str
+    spec: bytes
+
+
+def resources_of(machine: Machine) -> list[Resource]:
+    """In the order in which they are written. Raises ValueError for an address that is none."""
+    return [*_identity(machine), *_platform(machine), *_addresses(machine), *_cluster(machine)]
+
+
+def _identity(machine: Machine) -> Iterator[Resource]:
+    if machine.name:
+        yield _resource(
+            "k8s", "Nodenames.kubernetes", "nodename", "k8s.NodenameController", {1: machine.name, 2: "1"}
+        )
+    if machine.hostname:
+        spec = {1: machine.hostname, 2: machine.domainname}
+        yield _resource("network", "HostnameStatuses.net", "hostname", "network.HostnameSpecController", spec)
+    if machine.talos_version:
+        spec = {2: "Talos", 1: machine.talos_version}
+        yield _resource("runtime", "Versions.runtime", "version", "runtime.VersionController", spec)
+    kind = _CONTROL_PLANE if machine.control_plane else _WORKER
+    yield _resource(
+        "config", "MachineTypes.config", "machine-type", "config.MachineTypeController", {1: kind}
+    )
+
+
+def _platform(machine: Machine) -> Iterator[Resource]:
+    if machine.platform is not None:
+        yield _resource(
+            "runtime",
+            "PlatformMetadatas",
+            "platformmetadata",
+            "network.PlatformConfigApplyController",
+            _metadata(machine.platform),
+        )
+    if machine.system_information is not None:
+        yield _resource(
+            "hardware",
+            "SystemInformations.hardware",
+            "systeminformation",
+            "hardware.SystemInfoController",
+            _system_information(machine.system_information),
+        )
+
+
+def _metadata(platform: Platform) -> dict[int, Field]:
+    return {
+        1: platform.platform,
+        2: platform.hostname,
+        3: platform.region,
+        4: platform.zone,
+        5: platform.instance_type,
+        6: platform.instance_id,
+        7: platform.provider_id,
+        8: platform.spot,
+        9: platform.internal_dns,
+        10: platform.external_dns,
+        11: [{1: key, 2: value} for key, value in sorted(platform.tags.items())],
+    }
+
+
+def _system_information(system: SystemInformation) -> dict[int, Field]:
+    return {
+        1: system.manufacturer,
+        2: system.product_name,
+        3: system.version,
+        4: system.serial_number,
+        5: system.uuid,
+        7: system.sku_number,
+    }
+
+
+def _addresses(machine: Machine) -> Iterator[Resource]:
+    for address in machine.addresses:
+        try:
+            yield _address_status(address)
+        except ValueError as error:
+            raise ValueError(f'machine "{machine.id}": {error}') from error
+
+
+def _address_status(address: Address) -> Resource:
+    interface = _interface(address.address)
+    prefix: dict[int, Field] = {1: interface.ip.packed, 2: interface.network.prefixlen}
+    if address.namespace == "cluster":
+        return _resource(
+            "cluster", "AddressStatuses.net", "service", "cluster.DiscoveryServiceController", {1: prefix}
+        )
+    if address.scope not in _SCOPES:
+        raise ValueError(f"{address.scope} does not belong to Scope values")
+    spec: dict[int, Field] = {
+        1: prefix,
+        2: {1: ipaddress.ip_address(address.local).packed} if address.local else {},
+        6: address.link_index,
+        7: address.link,
+        8: _FAMILIES[interface.version],
+        9: _SCOPES[address.scope],
+        10: address.flags,
+    }
+    name = f"{address.link}/{interface.with_prefixlen}"
+    return _resource("network", "AddressStatuses.net", name, "network.AddressStatusController", spec)
+
+
+def _interface(text: str) -> ipaddress.IPv4Interface | ipaddress.IPv6Interface:
+    ip, _, length = text.partition("/")
+    if not length.isdecimal() or "%" in ip:  # Python would take a netmask, no length, and a zone
+        raise ValueError(f"{text!r} is no address with a prefix length")
+    return ipaddress.ip_interface(text)
+
+
+def _cluster(machine: Machine) -> Iterator[Resource]:
+    if machine.cluster_id or machine.cluster_name:
+        spec: dict[int, Field] = {1: machine.cluster_id, 2: machine.cluster_name}
+        yield _resource("cluster", "Infos.cluster", "current", "cluster.InfoController", spec)
+    if machine.control_plane:
+        spec = {1: True, 3: "external", 4: machine.pod_cidrs, 5: machine.service_cidrs}
+        yield _resource(
+            "controlplane",
+            "ControllerManagerConfigs.kubernetes",
+            "kube-controller-manager",
+            "k8s.ControlPlaneControllerManagerController",
+            spec,
+        )
+
+
+def _resource(namespace: str, kind: str, name: str, owner: str, spec: Mapping[int, Field]) -> Resource:
+    return Resource(namespace, f"{kind}.talos.dev", name, owner, encode(spec))

@@ -1,0 +1,44 @@
+"""Which machine a call is for, by its headers and in the order of apid's director; and how a dial fails."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from libs.testbed.sim_machines.refusal import Code, Refused
+
+_APID_PORT = 50000
+_WITH_PORT = re.compile(r"(?:\[[^][]*\]|[^][:]*):[^][:]*")  # what Go's SplitHostPort takes
+
+
+def target(node: Sequence[str], nodes: Sequence[str], method: str) -> str | None:
+    """The value of the `node` header; None means the machine that was called. Raises Refused."""
+    if len(node) > 1:
+        raise Refused(Code.INVALID_ARGUMENT, "node metadata must be single-valued")
+    if nodes:
+        words = f"one-2-many proxying is not supported for method {method}"
+        raise Refused(Code.INVALID_ARGUMENT, words)
+    return node[0] if node else None
+
+
+def check_target(node: str) -> None:
+    """Raise Refused for a target with a port; apid adds its own."""
+    if not node or _WITH_PORT.fullmatch(node):
+        raise Refused(Code.INTERNAL, f'invalid target "{node}"')
+
+
+def refused_dial(node: str) -> Refused:
+    """Nobody listens at that address."""
+    dialled = f"dial tcp {_dialled(node)}: connect: connection refused"
+    words = f'connection error: desc = "transport: Error while dialing: {dialled}"'
+    return Refused(Code.UNAVAILABLE, words)
+
+
+def reset_connection(node: str) -> Refused:
+    """The machine went down during the call."""
+    words = f"error reading from server: read tcp {_dialled(node)}: read: connection reset by peer"
+    return Refused(Code.UNAVAILABLE, words)
+
+
+def _dialled(node: str) -> str:
+    return f"[{node}]:{_APID_PORT}" if ":" in node else f"{node}:{_APID_PORT}"

@@ -1,0 +1,142 @@
+"""The pure core of the simulated machines: what they hold, what their watches are told, what they refuse."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from libs.testbed.machine_facts import Address, a_machine
+from libs.testbed.platforms import PLATFORMS
+from libs.testbed.sim_machines.refusal import Code, Refused
+from libs.testbed.sim_machines.requests import Selection, WatchRequest, read_list, read_watch
+from libs.testbed.sim_machines.resources import Resource, resources_of
+from libs.testbed.sim_machines.state import EventType, State, concerns, opening, reconcile, select
+from libs.testbed.sim_machines.wire import Malformed, decode, encode, message, messages, number, text
+
+NODENAMES = ("k8s", "Nodenames.kubernetes.talos.dev")
+ALL = WatchRequest(Selection("ns", "kind"), bootstrap_contents=True, tells_bootstrapped=True)
+
+ids = st.sampled_from(["a", "b", "c", "d"])
+resources = st.builds(Resource, st.just("ns"), st.just("kind"), ids, st.just("owner"), st.binary(max_size=2))
+contents = st.lists(resources, unique_by=lambda resource: resource.id)
+
+
+@given(st.lists(contents, max_size=6))
+def test_who_follows_the_events_holds_what_the_machine_holds(history: list[list[Resource]]):
+    state: State = {}
+    followed: dict[str, bytes] = {}
+    for now, wanted in enumerate(history):
+        state, events = reconcile(state, wanted, now)
+        for event in events:
+            assert concerns(event, ALL)
+            if event.type is EventType.DESTROYED:
+                del followed[event.id]
+            else:
+                assert (event.id in followed) is (event.type is EventType.UPDATED)
+                followed[event.id] = event.resource
+        assert {name: _spec(resource) for name, resource in followed.items()} == {
+            resource.id: resource.spec for resource in wanted
+        }
+        assert [event.resource for event in opening(state, ALL, now)][:-1] == [
+            followed[name] for name in sorted(followed)
+        ]
+
+
+@given(contents, contents)
+def test_what_does_not_differ_is_neither_told_nor_counted(before: list[Resource], after: list[Resource]):
+    first, _ = reconcile({}, before, 1)
+    second, events = reconcile(first, after, 2)
+    assert {event.id for event in events} == {resource.id for resource in {*before} ^ {*after}}
+    for key, held in second.items():
+        if held.resource in before:
+            assert held is first[key]
+        else:
+            assert held.version == (first[key].version + 1 if key in first else 1)
+    assert reconcile(second, after, 3) == (second, [])
+
+
+fields = st.dictionaries(
+    st.integers(1, 40),
+    st.integers(1, 2**64 - 1) | st.text(min_size=1) | st.lists(st.binary(), min_size=1),
+    max_size=5,
+)
+
+
+@given(fields)
+def test_what_was_written_is_read(written: dict[int, int | str | list[bytes]]):
+    read = decode(encode(written))
+    assert set(read) == set(written)
+    for field, value in written.items():
+        if isinstance(value, int):
+            assert number(read, field) == value
+        elif isinstance(value, str):
+            assert text(read, field) == value
+        else:
+            assert messages(read, field) == value
+
+
+@given(st.binary())
+def test_any_bytes_are_a_message_or_malformed(data: bytes):
+    try:
+        decode(data)
+    except Malformed:
+        return
+
+
+def test_zero_values_are_left_out_but_elements_of_a_list_are_not():
+    assert encode({1: 0, 2: "", 3: b"", 4: {}, 5: False, 6: []}) == b""
+    assert encode({1: ["", "x"]}) == b"\x0a\x00\x0a\x01x"
+
+
+@pytest.mark.parametrize("platform", sorted(PLATFORMS))
+def test_every_platform_s_machine_can_be_held(platform: str):
+    machine = a_machine("web-1", platform=platform, ip6="fd00::1", external_ips=["203.0.113.7"])
+    state, _ = reconcile({}, resources_of(machine), 0)
+    assert len(state) == len(resources_of(machine))
+    (nodename,) = select(state, Selection(*NODENAMES))
+    assert text(decode(nodename.resource.spec), 1) == "web-1"
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        Address(address="10.0.0.5"),
+        Address(address="10.0.0.5/33"),
+        Address(address="10.0.0.5/255.255.255.0"),
+        Address(address="fe80::1%eth0/64"),
+        Address(address="10.0.0.5/24", local="here"),
+        Address(address="10.0.0.5/24", scope="galaxy"),
+    ],
+    ids=lambda address: f"{address.address}-{address.local}-{address.scope}",
+)
+def test_an_address_that_is_none_is_refused_with_the_machine_s_id(address: Address):
+    with pytest.raises(ValueError, match='machine "web-1": '):
+        resources_of(a_machine("web-1", addresses=(address,)))
+
+
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [
+        ({2: 3}, Code.UNIMPLEMENTED),  # tail events
+        ({3: {1: {1: "label"}}}, Code.UNIMPLEMENTED),
+        ({5: 1}, Code.UNIMPLEMENTED),  # aggregated
+        ({7: 1}, Code.UNIMPLEMENTED),  # bootstrap bookmark
+        ({6: b"sixteen bytes..."}, Code.FAILED_PRECONDITION),
+        ({1: 1, 6: b"sixteen bytes..."}, Code.UNKNOWN),
+        ({4: {1: "("}}, Code.INVALID_ARGUMENT),
+    ],
+)
+def test_what_a_watch_cannot_have_is_refused_and_never_ignored(options: dict, code: Code):
+    with pytest.raises(Refused) as refused:
+        read_watch(encode({1: "k8s", 2: NODENAMES[1], 4: options, 5: 1}))
+    assert refused.value.code is code
+
+
+@pytest.mark.parametrize("pattern", ["^(?!kube)", "(?<=a)b", r"(a)\1", "a++", "(?P=name)", "(?>a)"])
+def test_a_pattern_that_only_python_understands_is_refused_as_go_would(pattern: str):
+    with pytest.raises(Refused) as refused:
+        read_list(encode({1: "network", 2: "AddressStatuses.net.talos.dev", 3: {2: {1: pattern}}}))
+    assert refused.value.code is Code.INVALID_ARGUMENT
+
+
+def _spec(resource: bytes) -> bytes:
+    return message(decode(message(decode(resource), 2)), 1)
