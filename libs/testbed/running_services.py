@@ -7,7 +7,7 @@ import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from http import HTTPStatus
 from pathlib import Path
-from typing import Final, Self
+from typing import Final, Literal, Self
 
 import aiohttp
 import msgspec
@@ -50,15 +50,20 @@ class RunningServices:
         nats_url: str,
         talosconfig: Path,
         all_in_one: bool = False,
+        bus: Literal["nats", "memory"] = "nats",
         flags: Sequence[str] = (),
         env: Mapping[str, str] | None = None,
     ) -> AsyncIterator[Self]:
-        """Grant the rights, start the processes, end them orderly at the end. `ready` waits for them."""
+        """Grant the rights, start the processes, end them orderly at the end. `ready` waits for them.
+
+        On the memory bus, which only the all-in-one has, nobody is told of `nats_url`.
+        """
         await grant_rights(kubelets)
         _make(run_dir)
         services = cls()
         users = {"all-in-one": ALL_IN_ONE} if all_in_one else {w.service: user_of(w) for w in SERVICES}
-        common = [f"--nats-url={nats_url}", "--bind-address=127.0.0.1", "--secure-serving=false", *flags]
+        carrier = f"--nats-url={nats_url}" if bus == "nats" else "--bus=memory"
+        common = [carrier, "--bind-address=127.0.0.1", "--secure-serving=false", *flags]
         try:
             for name, user in users.items():
                 port = services.ports[name] = free_port()

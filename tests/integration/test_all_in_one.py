@@ -4,28 +4,48 @@ import asyncio
 import subprocess
 import sys
 from collections import Counter
+from contextlib import AsyncExitStack
 from pathlib import Path
 
+import pytest
+
+from libs.common.node import TAINT_UNINITIALIZED
 from libs.common.wiring import LEASE_NAME, LEASE_NAMESPACE
 from libs.testbed.control_plane.cluster import ControlPlane
 from libs.testbed.kubelets import Kubelet, Kubelets
 from libs.testbed.machines import Machines, a_machine
+from libs.testbed.running_services import RunningServices
 from tests.bus_actors import eventually
 from tests.collector import a_collector
 from tests.integration.conftest import StartServices
-from tests.integration.processes import ROOT, a_process
+from tests.integration.processes import NOWHERE, ROOT, a_process
 from tests.integration.test_process import KUBECONFIG
 
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{LEASE_NAMESPACE}/leases/{LEASE_NAME}"
 
 
-async def test_with_nothing_there_it_waits_for_everything_and_names_each(tmp_path: Path):
+@pytest.mark.parametrize(
+    ("nats", "bus_says"),
+    [
+        (NOWHERE, "[-]bus failed: NATS at nats://127.0.0.1:1: connection refused"),
+        ("", "[-]bus failed: stream TALOSCCM does not exist, the watcher provisions it"),
+    ],
+    ids=["nats", "memory"],
+)
+async def test_with_nothing_there_it_waits_for_everything_and_names_each(
+    tmp_path: Path, nats: str, bus_says: str
+):
     kubeconfig = tmp_path / "kubeconfig"
     kubeconfig.write_text(KUBECONFIG)
     talosconfig = str(tmp_path / "mounted-later")
     chart = "--v=2 --cloud-provider=talos --controllers=cloud-node,node-csr-approval --leader-elect"
     async with a_process(
-        tmp_path, "services", *chart.split(), f"--kubeconfig={kubeconfig}", TALOSCONFIG=talosconfig
+        tmp_path,
+        "services",
+        *chart.split(),
+        f"--kubeconfig={kubeconfig}",
+        NATS_URL=nats,
+        TALOSCONFIG=talosconfig,
     ) as process:
         await process.serves()
 
@@ -34,7 +54,7 @@ async def test_with_nothing_there_it_waits_for_everything_and_names_each(tmp_pat
             return all(
                 part in report
                 for part in (
-                    "[-]bus failed: NATS at nats://127.0.0.1:1: connection refused",
+                    bus_says,
                     "[-]watcher failed: ",
                     "https://127.0.0.1:1",
                     "[-]metadata failed: ",
@@ -52,13 +72,15 @@ async def test_with_nothing_there_it_waits_for_everything_and_names_each(tmp_pat
     assert seconds < 5
 
 
-def test_the_in_memory_bus_does_not_exist_yet_and_what_does_is_named():
+def test_a_service_alone_refuses_the_bus_that_would_leave_it_alone_and_names_the_other():
     ran = subprocess.run(
-        [sys.executable, "-m", "services", "--bus=memory"],
+        [sys.executable, "-m", "services.labeler", "--bus=memory"],
         cwd=ROOT, capture_output=True, text=True, check=False, timeout=30,
     )  # fmt: skip
     assert ran.returncode == 2
-    assert ran.stderr.startswith("python -m services: --bus=memory: NOT IN THIS VERSION")
+    assert ran.stderr.startswith(
+        "python -m services.labeler: --bus=memory: a service alone would talk to itself"
+    )
     assert "--bus=nats --nats-url=" in ran.stderr
 
 
@@ -72,7 +94,7 @@ async def test_help_lists_the_flags_of_all_services_within_80_columns():
 
 
 async def test_it_ends_when_it_loses_its_lease(start_services: StartServices, kubelets: Kubelets):
-    services = await start_services(all_in_one=True)
+    services = await start_services(all_in_one=True, bus="memory")
     stolen = {"spec": {"holderIdentity": "another-controller"}}
     answer = await kubelets.request("PATCH", LEASE, body=stolen, content_type="application/merge-patch+json")
     assert answer.status == 200
@@ -83,13 +105,57 @@ async def test_it_ends_when_it_loses_its_lease(start_services: StartServices, ku
     await kubelets.request("DELETE", LEASE)
 
 
-async def test_a_node_s_journey_is_one_trace_from_the_watch_event_to_the_patch(
-    start_services: StartServices, kubelets: Kubelets, machines: Machines
+async def test_a_second_replica_on_its_own_memory_stands_by_ready_and_goes_on_when_the_first_ends(
+    tmp_path: Path, control_plane: ControlPlane, kubelets: Kubelets, machines: Machines
 ):
-    machine = a_machine("traced.example.com", "10.210.0.2", platform="metal")
+    before, after = (
+        a_machine(f"{when}-takeover.example.com", f"10.210.0.{n}", platform="metal")
+        for n, when in ((3, "before"), (4, "after"))
+    )
+    await machines.put(before, after)
+    async with AsyncExitStack() as stack:
+
+        async def replica(name: str) -> RunningServices:
+            starting = RunningServices.start(
+                tmp_path / name,
+                control_plane,
+                kubelets,
+                nats_url="",
+                talosconfig=machines.talosconfig(),
+                all_in_one=True,
+                bus="memory",
+            )
+            services = await stack.enter_async_context(starting)
+            await services.ready()
+            return services
+
+        first = await replica("first")
+        second = await replica("second")
+        assert "standing by, another one leads" in second.children["all-in-one"].log.read_text()
+        await kubelets.join(Kubelet.on(before))
+        await eventually(lambda: _initialized(kubelets, before.name), "initialized by the first", 30)
+        await first.children["all-in-one"].stop(30)
+        await kubelets.join(Kubelet.on(after))
+        await eventually(lambda: _initialized(kubelets, after.name), "initialized by the second", 30)
+        assert "[+]labeler ok" in await second.page("all-in-one", "/readyz?verbose")
+    for machine in (before, after):
+        await kubelets.delete(machine.name)
+        await machines.delete(machine.id)
+
+
+async def _initialized(kubelets: Kubelets, name: str) -> bool:
+    node = (await kubelets.request("GET", f"/api/v1/nodes/{name}")).body
+    return TAINT_UNINITIALIZED not in {taint["key"] for taint in node["spec"].get("taints", [])}
+
+
+@pytest.mark.parametrize("bus", ["nats", "memory"])
+async def test_a_node_s_journey_is_one_trace_from_the_watch_event_to_the_patch(
+    start_services: StartServices, kubelets: Kubelets, machines: Machines, bus: str
+):
+    machine = a_machine(f"traced-{bus}.example.com", "10.210.0.2", platform="metal")
     await machines.put(machine)
     async with a_collector() as collector:
-        await start_services(all_in_one=True, env={"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url})
+        await start_services(all_in_one=True, bus=bus, env={"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url})
         await kubelets.join(Kubelet.on(machine))
 
         def journey() -> set[str]:

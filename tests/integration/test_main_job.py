@@ -16,6 +16,15 @@ from libs.testbed.nats_server import NatsServer
 from tests.bus_actors import eventually
 from tests.integration.conftest import StartServices
 
+Form = dict[str, Any]
+in_every_form = pytest.mark.parametrize(
+    "form",
+    [{}, {"all_in_one": True}, {"all_in_one": True, "bus": "memory"}],
+    ids=["separate-processes", "all-in-one-nats", "all-in-one-memory"],
+)
+apart_and_in_memory = pytest.mark.parametrize(
+    "form", [{}, {"all_in_one": True, "bus": "memory"}], ids=["separate-processes", "all-in-one-memory"]
+)
 WRITES = (("patch", "nodes"), ("patch", "nodes/status"), ("create", "events"))
 _numbers = itertools.count(1)
 
@@ -91,11 +100,11 @@ async def until_synced(control_plane: ControlPlane, since: int, nodes: int) -> N
     )
 
 
-@pytest.mark.parametrize("all_in_one", [False, True], ids=["separate-processes", "all-in-one"])
+@in_every_form
 async def test_joining_nodes_become_usable_at_two_node_writes_and_one_event_each(
-    start_services: StartServices, join, kubelets: Kubelets, control_plane: ControlPlane, all_in_one: bool
+    start_services: StartServices, join, kubelets: Kubelets, control_plane: ControlPlane, form: Form
 ):
-    await start_services(all_in_one=all_in_one)
+    await start_services(**form)
     since = control_plane.audit_mark()
     count = 20
     names = await join(some_machines(count))
@@ -123,10 +132,11 @@ async def test_each_process_makes_only_the_requests_that_its_wiring_allows(
     }
 
 
+@apart_and_in_memory
 async def test_a_node_whose_machine_is_down_says_why_within_30_s_and_stops_saying_so_when_it_is_up(
-    start_services: StartServices, join, kubelets: Kubelets, machines: Machines
+    start_services: StartServices, join, kubelets: Kubelets, machines: Machines, form: Form
 ):
-    await start_services()
+    await start_services(**form)
     (machine,) = some_machines(1)
     await machines.put(machine)
     await machines.fault(machine.id, unavailable=True)
@@ -158,10 +168,11 @@ async def test_nodes_that_join_while_nats_is_wiped_become_usable(
     await until_usable(kubelets, names)
 
 
+@apart_and_in_memory
 async def test_a_machine_that_changes_changes_its_node(
-    start_services: StartServices, join, kubelets: Kubelets, machines: Machines
+    start_services: StartServices, join, kubelets: Kubelets, machines: Machines, form: Form
 ):
-    await start_services()
+    await start_services(**form)
     (machine,) = some_machines(1)
     (name,) = await join([machine])
     await until_usable(kubelets, [name])
@@ -176,10 +187,11 @@ async def test_a_machine_that_changes_changes_its_node(
     await eventually(moved, "in zone z2", 30)
 
 
+@apart_and_in_memory
 async def test_a_quiet_cluster_is_left_alone(
-    start_services: StartServices, join, kubelets: Kubelets, control_plane: ControlPlane
+    start_services: StartServices, join, kubelets: Kubelets, control_plane: ControlPlane, form: Form
 ):
-    await start_services()
+    await start_services(**form)
     begun = control_plane.audit_mark()
     names = await join(some_machines(3))
     await until_usable(kubelets, names)

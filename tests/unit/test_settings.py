@@ -159,10 +159,36 @@ def test_a_bad_value_says_what_was_expected(arguments: list[str], told: str):
     assert mistakes(*arguments) == [told]
 
 
-def test_the_bus_that_does_not_exist_yet_names_the_one_that_does():
-    (told,) = mistakes("--bus=memory")
-    assert "NOT IN THIS VERSION" in told
-    assert "--bus=nats --nats-url=" in told
+@pytest.mark.parametrize(
+    ("arguments", "together", "alone"),
+    [
+        ([], True, False),
+        (["--nats-url="], True, False),
+        (["--nats-url=nats://nats:4222"], False, False),
+        (["--nats-ca-file=/ca"], False, False),
+        (["--nats-nkey-file=/seed"], False, False),
+        (["--bus=nats"], False, False),
+        (["--bus=memory", "--nats-url=nats://nats:4222"], True, True),
+    ],
+)
+def test_messages_stay_in_a_process_of_all_services_unless_somebody_speaks_of_nats(
+    arguments: list[str], together: bool, alone: bool
+):
+    settings = read(*arguments).of(ProcessSettings)
+    assert (settings.in_memory(alone=False), settings.in_memory(alone=True)) == (together, alone)
+
+
+def test_nats_is_looked_for_where_it_was_said_to_be():
+    assert read().of(ProcessSettings).nats_servers == ("nats://127.0.0.1:4222",)
+    settings = read(NATS_URL="nats://a,tls://b:4222").of(ProcessSettings)
+    assert settings.nats_servers == ("nats://a", "tls://b:4222")
+    assert not settings.in_memory(alone=False)
+
+
+def test_nats_flags_that_the_memory_bus_does_not_use_are_warned_of():
+    (warning,) = read("--bus=memory", NATS_URL="nats://a").warnings
+    assert warning.startswith("--bus=memory: NATS is not used")
+    assert read("--bus=memory").warnings == ()
 
 
 def test_a_mistake_in_the_environment_names_the_variable():

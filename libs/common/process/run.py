@@ -20,12 +20,12 @@ import msgspec
 from libs.common import telemetry
 from libs.common.bus import Bus
 from libs.common.logs import level_of_verbosity
-from libs.common.nats_bus.bus import NatsBus
 from libs.common.process.endings import PART_ENDS_SECONDS, at_end, end_hard, end_hard_after, in_background
 from libs.common.process.health import HealthServer
 from libs.common.process.loop_watch import LoopWatch
-from libs.common.process.observers import bus_hooks, observe_kubernetes
-from libs.common.process.readiness import Readiness
+from libs.common.process.messages import judge_bus, open_bus, stands_by
+from libs.common.process.observers import observe_kubernetes
+from libs.common.process.readiness import Problems, Readiness
 from libs.common.process.service import Parts, Run, Service, ServiceEnded
 from libs.common.process.serving_certificate import ServingCertificate
 from libs.common.settings.flags import KUBERNETES
@@ -71,6 +71,7 @@ def run_process(
         if reading.wants_version:
             return _say(sys.stdout, f"talos-ccm {version('talos-ccm')}\n")
         settings = reading.of(ProcessSettings)
+        judge_bus(runs, settings)
         telemetry.setup_logging(
             log_format=settings.logging_format, level=level_of_verbosity(settings.verbosity)
         )
@@ -141,11 +142,10 @@ class _Process:
         if kube is not None:
             at_end(endings, "Kubernetes", kube.close)
             self._readiness.add("kubernetes-credentials", kube.problems)  # whether it is there, services say
-        bus = await self._open_bus()
+        bus = await open_bus(self._runs, self._settings, self._name)
         at_end(endings, "bus", bus.close)
-        self._readiness.add("bus", bus.problems)
         services = [self._build(run, bus, kube) for run in self._runs]
-        self._readiness.started()
+        self._watch_readiness(bus, services)
         in_background(endings, self._readiness.tell())
         return await self._run_services(services)
 
@@ -171,15 +171,6 @@ class _Process:
         except KubeConfigError as error:
             raise SettingsError(" ".join(str(error).split())) from error  # YAML's errors have several lines
 
-    async def _open_bus(self) -> Bus:
-        return await NatsBus.connect(
-            self._settings.nats_url,
-            service=self._name,
-            nkey_seed_file=self._settings.nats_nkey_file,
-            tls_ca_file=self._settings.nats_ca_file,
-            hooks=bus_hooks([run.wiring.service for run in self._runs]),
-        )
-
     async def _serve_health(self, endings: AsyncExitStack) -> None:
         settings = self._settings
         port = _PORTS_ALONE.get(self._name, _REFERENCE_PORT)
@@ -204,15 +195,23 @@ class _Process:
             random=random.Random(),  # noqa: S311 - jitter, not secrets
             identity=self._identity,
         )
-        service = run.build(parts, self._reading.of(run.settings))
-        self._readiness.add(run.wiring.service, service.problems)
-        return service
+        return run.build(parts, self._reading.of(run.settings))
+
+    def _watch_readiness(self, bus: Bus, services: Sequence[Service]) -> None:
+        def unless_standing_by(problems: Problems) -> Problems:
+            return lambda: () if stands_by(bus, services) else problems()
+
+        self._readiness.add("bus", unless_standing_by(bus.problems))
+        for service in services:
+            self._readiness.add(service.wiring.service, unless_standing_by(service.problems))
 
     # ---- running and ending
 
     async def _run_services(self, services: Sequence[Service]) -> int:
         tasks = {asyncio.create_task(_run(service)): service.wiring.service for service in services}
         told = asyncio.create_task(self._told_to_end.wait())
+        await asyncio.sleep(0)  # each has begun: what it says of itself counts from here on
+        self._readiness.started()
         await asyncio.wait({*tasks, told}, return_when=asyncio.FIRST_COMPLETED)
         by_themselves = [task for task in tasks if task.done()]
         self._begin_end()

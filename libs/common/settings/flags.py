@@ -26,7 +26,7 @@ NODES: Final = "Nodes"
 TALOS: Final = "Talos"
 LEADING: Final = "Leader election"
 KUBERNETES: Final = "Kubernetes"
-BUS: Final = "NATS"
+BUS: Final = "Messages"
 SERVING: Final = "Health and metrics"
 TELLING: Final = "Logs and traces"
 

@@ -13,15 +13,24 @@ class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Where the outside is, what is served, and how much is told."""
 
     bus: Annotated[
-        Literal["nats", "memory"],
-        Flag("bus", "What carries the messages. The in-memory bus is not in this version yet.", BUS),
-    ] = "nats"
+        Literal["nats", "memory"] | None,
+        Flag(
+            "bus",
+            "What carries the messages: a NATS server, or the memory of this process, which only "
+            "`python -m services` can do. Default there: memory, unless a --nats-... flag says where NATS "
+            "is. Default of a service alone: nats.",
+            BUS,
+        ),
+    ] = None
     nats_url: Annotated[
         tuple[str, ...],
         Flag(
-            "nats-url", "NATS servers (nats://host:4222 or tls://..., comma separated).", BUS, env="NATS_URL"
+            "nats-url",
+            "NATS servers (nats://host:4222 or tls://..., comma separated). Default: nats://127.0.0.1:4222.",
+            BUS,
+            env="NATS_URL",
         ),
-    ] = ("nats://127.0.0.1:4222",)
+    ] = ()
     nats_nkey_file: Annotated[
         Path | None,
         Flag(
@@ -107,13 +116,6 @@ class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
     def problems(self) -> tuple[str, ...]:
         """Mistakes between fields."""
         found = list(choose_controllers(self.controllers).mistakes)
-        if self.bus == "memory":
-            found.append(
-                "--bus=memory: NOT IN THIS VERSION, the in-memory bus does not exist yet; "
-                "use --bus=nats --nats-url=nats://host:4222"
-            )
-        if not self.nats_url:
-            found.append("--nats-url names no server")
         found += [
             f'--nats-url: "{url}" is not an address such as nats://host:4222 or tls://host:4222'
             for url in self.nats_url
@@ -127,4 +129,20 @@ class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     def warnings(self) -> tuple[str, ...]:
         """What is accepted, and not what somebody may hope for."""
-        return choose_controllers(self.controllers).warnings
+        unused = ["--bus=memory: NATS is not used, whatever --nats-url, NATS_URL and the like say"]
+        in_vain = self.bus == "memory" and self._says_where_nats_is
+        return (*choose_controllers(self.controllers).warnings, *(unused if in_vain else []))
+
+    @property
+    def nats_servers(self) -> tuple[str, ...]:
+        """Where to look for NATS."""
+        return self.nats_url or ("nats://127.0.0.1:4222",)
+
+    def in_memory(self, *, alone: bool) -> bool:
+        """Whether messages stay in this process; `alone`: it runs one service of several."""
+        chosen = self.bus or ("nats" if alone or self._says_where_nats_is else "memory")
+        return chosen == "memory"
+
+    @property
+    def _says_where_nats_is(self) -> bool:
+        return bool(self.nats_url or self.nats_nkey_file or self.nats_ca_file)

@@ -1,0 +1,53 @@
+"""What carries a process's messages, and which of its services need not be ready."""
+
+import logging
+from collections.abc import Sequence
+from typing import Any, Final
+
+from libs.common.bus import Bus
+from libs.common.memory_bus.bus import MemoryBus, MemoryServer
+from libs.common.process.observers import bus_hooks
+from libs.common.process.service import Run, Service
+from libs.common.settings.of_process import ProcessSettings
+from libs.common.settings.reading import SettingsError
+
+log = logging.getLogger(__name__)
+
+_NOT_ALONE: Final = (
+    "--bus=memory: a service alone would talk to itself, only `python -m services` has them all in one "
+    "process; use --bus=nats --nats-url=nats://host:4222"
+)
+
+
+def judge_bus(runs: Sequence[Run[Any]], settings: ProcessSettings) -> None:
+    """Raises SettingsError if these services cannot have that bus."""
+    if len(runs) == 1 and settings.bus == "memory":
+        raise SettingsError(_NOT_ALONE)
+
+
+async def open_bus(runs: Sequence[Run[Any]], settings: ProcessSettings, name: str) -> Bus:
+    """The bus of a process; a NATS that is down is a problem, not an error."""
+    if settings.in_memory(alone=len(runs) == 1):
+        log.info("messages stay in this process")
+        return MemoryBus(MemoryServer(), hooks=bus_hooks([]))  # nobody is connected to NATS
+    # Only here: its library takes a third of the time that a process needs to start.
+    from libs.common.nats_bus.bus import NatsBus  # noqa: PLC0415
+
+    return await NatsBus.connect(
+        settings.nats_servers,
+        service=name,
+        nkey_seed_file=settings.nats_nkey_file,
+        tls_ca_file=settings.nats_ca_file,
+        hooks=bus_hooks([run.wiring.service for run in runs]),
+    )
+
+
+def stands_by(bus: Bus, services: Sequence[Service]) -> bool:
+    """Whether another process leads, and for that reason there is nothing here to be ready with.
+
+    On NATS a standby follows what the leader says. In memory it hears nothing until it leads: its watcher
+    alone, which has no problem as long as it can tell who leads, says whether it could.
+    """
+    if not isinstance(bus, MemoryBus) or bus.incarnation:
+        return False
+    return all(not service.problems() for service in services if service.wiring.provisions_stream)
