@@ -1,4 +1,4 @@
-"""A Lease on the real kube-apiserver: one holder at a time, a count of holders, and a quick handover."""
+"""A Lease on a real and a simulated API server: one holder at a time, a count of holders, quick handover."""
 
 import random
 from collections.abc import AsyncIterator, Callable
@@ -8,28 +8,20 @@ from typing import Any
 import pytest
 
 from libs.common.kube_api.api import KubeApi
-from libs.common.kube_api.config import load_kube_config
 from libs.common.kube_api.errors import NotFound
 from libs.common.kube_api.lock import Held, LeaseLock, NotHeld
-from libs.testbed.control_plane.cluster import ControlPlane
 from libs.testbed.kubelets import Kubelets
+from tests.contract.conftest import ApiServer
 from tests.turned_clock import TurnedClock
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
 
 
 @pytest.fixture
-async def api(control_plane: ControlPlane) -> AsyncIterator[KubeApi]:
-    made = KubeApi(load_kube_config(control_plane.kubeconfig(), {}), user_agent="talos-ccm/test")
-    yield made
-    await made.close()
-
-
-@pytest.fixture
-async def name(request: pytest.FixtureRequest, kubelets: Kubelets) -> AsyncIterator[str]:
+async def name(request: pytest.FixtureRequest, admin: Kubelets) -> AsyncIterator[str]:
     made = f"lease-{abs(hash(request.node.name)) % 10**12}"
     yield made
-    await kubelets.request("DELETE", f"{LEASES}/{made}")
+    await admin.request("DELETE", f"{LEASES}/{made}")
 
 
 @pytest.fixture
@@ -69,13 +61,13 @@ async def test_a_holder_that_renews_keeps_it_for_ever(lock: MakeLock):
         assert isinstance(await second.try_hold(), NotHeld)
 
 
-async def test_a_renewal_is_one_request(lock: MakeLock, control_plane: ControlPlane, name: str):
+async def test_a_renewal_is_one_request(lock: MakeLock, api_server: ApiServer, name: str):
     clock = TurnedClock()
     first = lock("one", clock)
     await first.try_hold()
-    mark = control_plane.audit_mark()
+    mark = api_server.audit_mark()
     await first.try_hold()
-    counted = control_plane.audit_counts(mark)
+    counted = api_server.audit_counts(mark)
     ours = {k.verb: n for k, n in counted.items() if k.resource == "leases" and k.user == "admin"}
     assert ours == {"update": 1}
 
@@ -175,24 +167,22 @@ async def test_a_release_after_a_renewal_that_nobody_waited_for_still_releases(
 
 
 async def test_a_lease_that_somebody_deleted_is_made_again(
-    lock: MakeLock, kubelets: Kubelets, name: str, api: KubeApi
+    lock: MakeLock, admin: Kubelets, name: str, api: KubeApi
 ):
     clock = TurnedClock()
     first = lock("one", clock)
     await first.try_hold()
-    await kubelets.request("DELETE", f"{LEASES}/{name}")
+    await admin.request("DELETE", f"{LEASES}/{name}")
     with pytest.raises(NotFound):
         await api.get_lease("kube-system", name)
     assert await first.try_hold() == Held(transitions=0, fresh=False)
 
 
-async def test_labels_that_a_person_put_on_the_lease_survive_us(
-    lock: MakeLock, kubelets: Kubelets, name: str
-):
+async def test_labels_that_a_person_put_on_the_lease_survive_us(lock: MakeLock, admin: Kubelets, name: str):
     clock = TurnedClock()
     first = lock("one", clock)
     await first.try_hold()
-    await kubelets.request(
+    await admin.request(
         "PATCH",
         f"{LEASES}/{name}",
         body={"metadata": {"labels": {"team": "ops"}}},
@@ -200,7 +190,7 @@ async def test_labels_that_a_person_put_on_the_lease_survive_us(
     )
     await first.try_hold()
     await first.release()
-    found = await kubelets.request("GET", f"{LEASES}/{name}")
+    found = await admin.request("GET", f"{LEASES}/{name}")
     assert found.body["metadata"]["labels"] == {"team": "ops"}
 
 

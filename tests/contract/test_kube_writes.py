@@ -1,7 +1,4 @@
-"""What the design relies on when it writes: each row of the table, on the real kube-apiserver.
-
-No controller manager runs here, so that nobody else writes to these Nodes.
-"""
+"""What the design relies on when it writes: each row of the table, on a real and a simulated API server."""
 
 from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime
@@ -15,8 +12,8 @@ from libs.common.kube_api.errors import FenceFailed, Forbidden, Invalid, KubeErr
 from libs.common.kube_api.events import ObjectEvent, about_node
 from libs.common.node import Node, NodeAddress, NodeCondition, Taint
 from libs.common.patch import NodeChanges, node_patch, status_patch
-from libs.testbed.control_plane.cluster import ControlPlane
 from libs.testbed.kubelets import Kubelets
+from tests.contract.conftest import ApiServer
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 IPV4, IPV6 = (
@@ -25,27 +22,6 @@ IPV4, IPV6 = (
 )
 HOSTNAME = NodeAddress(type="Hostname", address="web-1")
 UNINITIALIZED = Taint(key="node.cloudprovider.kubernetes.io/uninitialized", value="true", effect="NoSchedule")
-
-
-@pytest.fixture(scope="module")
-async def quiet(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ControlPlane]:
-    async with ControlPlane.start(
-        tmp_path_factory.mktemp("kube-writes"), controller_manager=False, audit=False
-    ) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-async def api(quiet: ControlPlane) -> AsyncIterator[KubeApi]:
-    made = KubeApi(load_kube_config(quiet.kubeconfig(), {}), user_agent="talos-ccm/test", instance="test")
-    yield made
-    await made.close()
-
-
-@pytest.fixture(scope="module")
-async def admin(quiet: ControlPlane) -> AsyncIterator[Kubelets]:
-    async with Kubelets.start(quiet) as running:
-        yield running
 
 
 @pytest.fixture
@@ -316,8 +292,8 @@ async def test_an_event_told_twice_in_a_minute_is_one_event_on_the_node(
     assert found.body["items"][0]["reportingInstance"] == "test"
 
 
-async def test_a_right_that_is_missing_is_told_with_who_lacks_what(quiet: ControlPlane, node: Node):
-    nobody = KubeApi(load_kube_config(quiet.kubeconfig("nobody"), {}), user_agent="talos-ccm/test")
+async def test_a_right_that_is_missing_is_told_with_who_lacks_what(api_server: ApiServer, node: Node):
+    nobody = KubeApi(load_kube_config(api_server.kubeconfig("nobody"), {}), user_agent="talos-ccm/test")
     try:
         with pytest.raises(Forbidden, match=r'User "nobody" cannot get resource "nodes"'):
             await nobody.get_node(node.name)

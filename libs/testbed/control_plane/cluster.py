@@ -10,7 +10,6 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import aiohttp
-import msgspec
 
 from libs.testbed.children import Child, ChildDied, free_port, until
 from libs.testbed.control_plane.audit import Request, count
@@ -21,9 +20,9 @@ from libs.testbed.control_plane.flags import (
     controller_manager_flags,
     etcd_flags,
 )
-from libs.testbed.pki import Authority, KeyPair, service_account_keys
+from libs.testbed.kube_credentials import KubeCredentials
+from libs.testbed.pki import service_account_keys
 
-_ADMIN_GROUPS = ("system:masters",)
 _ONE_SECOND = aiohttp.ClientTimeout(total=1)
 _START_SECONDS = 90  # 4 s on an idle machine; a loaded one may take its time
 
@@ -33,12 +32,12 @@ class ControlPlane:
 
     def __init__(self, run_dir: Path, program: Path) -> None:
         self.run_dir = run_dir
-        self.ca_file = run_dir / "ca.crt"
         self.audit_log = run_dir / "audit.log"
         self._program = program
         self._ports = {name: free_port() for name in ("etcd", "etcd-peer", "apiserver")}
-        self._authority = Authority.make(common_name="kubernetes")
         self.server = f"https://127.0.0.1:{self._ports['apiserver']}"
+        self._credentials = KubeCredentials(run_dir, self.server)
+        self.ca_file = self._credentials.ca_file
         self.etcd: Child
         self.apiserver: Child
         self.controller_manager: Child | None = None
@@ -62,40 +61,15 @@ class ControlPlane:
 
     def client(self, user: str = "admin", groups: Sequence[str] = ()) -> tuple[Path, Path]:
         """Files with a client certificate and its key; "admin" without groups may do everything."""
-        groups = tuple(groups) or (_ADMIN_GROUPS if user == "admin" else ())
-        name = "_".join((user, *groups)).replace(":", "-").replace("/", "-")
-        certificate, key = self.run_dir / f"{name}.crt", self.run_dir / f"{name}.key"
-        if not key.exists():
-            self._write(name, self._authority.client(common_name=user, organizations=groups))
-        return certificate, key
+        return self._credentials.client(user, groups)
 
     def kubeconfig(self, user: str = "admin", groups: Sequence[str] = ()) -> Path:
         """A kubeconfig for `user` in `groups`, with a client certificate."""
-        certificate, key = self.client(user, groups)
-        path = certificate.with_suffix(".kubeconfig")
-        config = {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "current-context": "testbed",
-            "clusters": [
-                {
-                    "name": "testbed",
-                    "cluster": {"server": self.server, "certificate-authority": str(self.ca_file)},
-                }
-            ],
-            "users": [
-                {"name": user, "user": {"client-certificate": str(certificate), "client-key": str(key)}}
-            ],
-            "contexts": [{"name": "testbed", "context": {"cluster": "testbed", "user": user}}],
-        }
-        path.write_bytes(msgspec.yaml.encode(config))
-        return path
+        return self._credentials.kubeconfig(user, groups)
 
     def ssl_context(self, user: str = "admin", groups: Sequence[str] = ()) -> ssl.SSLContext:
         """The same identity for a client that takes an SSL context."""
-        context = ssl.create_default_context(cafile=self.ca_file)
-        context.load_cert_chain(*self.client(user, groups))
-        return context
+        return self._credentials.ssl_context(user, groups)
 
     def audit_mark(self) -> int:
         """The point in the audit log up to which requests have been answered."""
@@ -152,20 +126,13 @@ class ControlPlane:
                 watching.cancel()
 
     def _write_files(self, *, audit: bool) -> None:
-        self.run_dir.mkdir(parents=True, exist_ok=True)
-        self._write("ca", self._authority.pair)
-        self._write("apiserver", self._authority.server(["127.0.0.1", "localhost", "kubernetes.default.svc"]))
-        self._write("service-account", service_account_keys())
+        names = ["127.0.0.1", "localhost", "kubernetes.default.svc"]
+        self._credentials.write("apiserver", self._credentials.authority.server(names))
+        self._credentials.write("service-account", service_account_keys())
         manager = self.kubeconfig("system:kube-controller-manager")
         manager.rename(self.run_dir / "controller-manager.kubeconfig")
         if audit:
             (self.run_dir / "audit.yaml").write_text(AUDIT_POLICY)
-
-    def _write(self, name: str, pair: KeyPair) -> None:
-        (self.run_dir / f"{name}.crt").write_bytes(pair.certificate)
-        key = self.run_dir / f"{name}.key"
-        key.touch(mode=0o600)
-        key.write_bytes(pair.key)
 
 
 async def _fail_with(child: Child) -> None:

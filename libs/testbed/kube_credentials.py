@@ -1,0 +1,64 @@
+"""Client certificates and kubeconfigs for any user of an API server, as files of its run directory."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from libs.testbed.pki import Authority, KeyPair
+
+_ADMIN_GROUPS = ("system:masters",)
+
+
+class KubeCredentials:
+    """What one authority issues for one server; each user's files are made when they are first asked for."""
+
+    def __init__(self, run_dir: Path, server: str) -> None:
+        run_dir.mkdir(parents=True, exist_ok=True)
+        self.run_dir = run_dir
+        self.server = server
+        self.authority = Authority.make(common_name="kubernetes")
+        self.ca_file = run_dir / "ca.crt"
+        self.write("ca", self.authority.pair)
+
+    def client(self, user: str = "admin", groups: Sequence[str] = ()) -> tuple[Path, Path]:
+        """Files with a client certificate and its key; "admin" without groups may do everything."""
+        groups = tuple(groups) or (_ADMIN_GROUPS if user == "admin" else ())
+        name = "_".join((user, *groups)).replace(":", "-").replace("/", "-")
+        certificate, key = self.run_dir / f"{name}.crt", self.run_dir / f"{name}.key"
+        if not key.exists():
+            self.write(name, self.authority.client(common_name=user, organizations=groups))
+        return certificate, key
+
+    def kubeconfig(self, user: str = "admin", groups: Sequence[str] = ()) -> Path:
+        """A kubeconfig for `user` in `groups`, with a client certificate."""
+        certificate, key = self.client(user, groups)
+        path = certificate.with_suffix(".kubeconfig")
+        cluster = {"server": self.server, "certificate-authority": str(self.ca_file)}
+        identity = {"client-certificate": str(certificate), "client-key": str(key)}
+        config = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "testbed",
+            "clusters": [{"name": "testbed", "cluster": cluster}],
+            "users": [{"name": user, "user": identity}],
+            "contexts": [{"name": "testbed", "context": {"cluster": "testbed", "user": user}}],
+        }
+        path.write_bytes(msgspec.yaml.encode(config))
+        return path
+
+    def ssl_context(self, user: str = "admin", groups: Sequence[str] = ()) -> ssl.SSLContext:
+        """The same identity for a client that takes an SSL context."""
+        context = ssl.create_default_context(cafile=self.ca_file)
+        context.load_cert_chain(*self.client(user, groups))
+        return context
+
+    def write(self, name: str, pair: KeyPair) -> None:
+        """Put a pair into the run directory as `<name>.crt` and `<name>.key`."""
+        (self.run_dir / f"{name}.crt").write_bytes(pair.certificate)
+        key = self.run_dir / f"{name}.key"
+        key.touch(mode=0o600)
+        key.write_bytes(pair.key)

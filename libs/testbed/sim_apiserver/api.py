@@ -1,0 +1,253 @@
+"""Each verb over the store: admission, defaults, validation, preconditions, then the write."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+from msgspec.structs import replace
+
+from libs.testbed.sim_apiserver.asked import KINDS, Asked, check, number
+from libs.testbed.sim_apiserver.objects import Kind
+from libs.testbed.sim_apiserver.reading import (
+    Token,
+    patched,
+    read_json,
+    read_object,
+    read_token,
+    selector,
+)
+from libs.testbed.sim_apiserver.refusals import (
+    Cause,
+    Refusal,
+    already_exists,
+    bad_request,
+    conflict,
+    expired,
+    invalid,
+    method_not_allowed,
+    no_such_resource,
+    not_found,
+    not_simulated,
+    too_large_version,
+)
+from libs.testbed.sim_apiserver.rights import Identity, admit, authorize
+from libs.testbed.sim_apiserver.store import CompactedError, Key, Page, Store, Stored
+
+NAMESPACES: Final = ("default", "kube-node-lease", "kube-public", "kube-system")  # as in a new cluster
+VERSION: Final = {"major": "1", "minor": "36", "gitVersion": "v1.36.3", "platform": "simulated"}
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What a request that is no watch is answered with."""
+
+    code: int
+    body: bytes
+    content_type: str = "application/json"
+
+
+class Api:
+    """The server without its HTTP; `now` in UTC and `new_uid` are its only outside."""
+
+    def __init__(
+        self, *, now: Callable[[], datetime], new_uid: Callable[[], str], history_limit: int = 10_000
+    ) -> None:
+        self.store = Store((kind.plural for kind in KINDS), history_limit=history_limit)
+        self._now = now
+        self._new_uid = new_uid
+
+    def answer(self, identity: Identity, asked: Asked, body: bytes, content_type: str) -> Answer:
+        """Do it. Raises Refusal."""
+        authorize(identity, asked, self.store)
+        if asked.kind is None:
+            return _about_the_server(asked)
+        kind = check(asked)
+        if kind.namespaced and asked.namespace and asked.namespace not in NAMESPACES:
+            self._refuse_namespace(asked)
+        match asked.verb:
+            case "get":
+                return _object(200, kind, self._stored(asked, kind).raw)
+            case "list":
+                return self._list(asked, kind)
+            case "create":
+                return self._create(identity, asked, kind, read_object(kind, body))
+            case "update":
+                return self._update(identity, asked, kind, read_object(kind, body))
+            case "patch":
+                stored = self._stored(asked, kind)
+                new = patched(kind, stored, body, content_type)
+                return self._write(identity, asked, kind, stored, new)
+            case "delete" if not asked.subresource:
+                return self._delete(asked, kind, body)
+            case _:
+                raise method_not_allowed()
+
+    def open_watch(self, identity: Identity, asked: Asked) -> tuple[Kind, int, list[Stored]]:
+        """The version to tell from, and what there is already if none was named. Raises Refusal."""
+        authorize(identity, asked, self.store)
+        kind = check(asked)
+        since = number(asked, "resourceVersion")
+        if since:
+            return kind, since, []
+        return kind, self.store.version, list(self.store.table(kind.plural).of(asked.namespace))
+
+    def _refuse_namespace(self, asked: Asked) -> None:
+        if asked.verb == "create":
+            raise Refusal(404, "NotFound", f'namespaces "{asked.namespace}" not found')
+
+    def _stored(self, asked: Asked, kind: Kind) -> Stored:
+        found = self.store.table(kind.plural).objects.get(Key(asked.namespace, asked.name))
+        if found is None:
+            raise not_found(kind.named(asked.name))
+        return found
+
+    def _list(self, asked: Asked, kind: Kind) -> Answer:
+        page = self._page(asked, kind)
+        selected = selector(asked, kind)
+        metadata: dict[str, Any] = {"resourceVersion": str(page.version)}
+        if page.left:
+            metadata["continue"] = Token.after(page.version, page.items[-1]).encode()
+            metadata["remainingItemCount"] = page.left
+        head = {"kind": f"{kind.kind}List", "apiVersion": kind.api_version, "metadata": metadata}
+        items = b",".join(stored.raw for stored in page.items if selected(stored.item))
+        return Answer(200, msgspec.json.encode(head)[:-1] + b',"items":[' + items + b"]}")
+
+    def _page(self, asked: Asked, kind: Kind) -> Page:
+        limit, version = number(asked, "limit"), number(asked, "resourceVersion")
+        if version > self.store.version:
+            raise too_large_version(version, self.store.version)
+        if limit and "fieldSelector" in asked.query:
+            raise not_simulated("limit together with fieldSelector", "limit")
+        if not (text := asked.query.get("continue", "")):
+            cached = asked.query.get("resourceVersion") == "0"  # the watch cache knows no pages
+            return self.store.page(kind.plural, asked.namespace, 0 if cached else limit)
+        token = read_token(text)
+        try:
+            return self.store.next_page(kind.plural, asked.namespace, limit, token.rv, token.key)
+        except CompactedError as error:
+            raise expired(
+                "The provided continue parameter is too old to display a consistent list"
+            ) from error
+
+    def _create(self, identity: Identity, asked: Asked, kind: Kind, new: Any) -> Answer:
+        meta = new.metadata
+        name = meta.name or (meta.generate_name and meta.generate_name + self._new_uid()[:5])
+        if meta.resource_version:
+            raise Refusal(500, "", "resourceVersion should not be set on objects to be created")
+        if not name:
+            cause = Cause(
+                "FieldValueRequired", "Required value: name or generateName is required", "metadata.name"
+            )
+            raise invalid(kind.kind, kind.named(), [cause])
+        if meta.namespace not in {"", asked.namespace}:
+            raise bad_request(
+                "the namespace of the provided object does not match the namespace sent on the request"
+            )
+        stamp = self._now().strftime("%Y-%m-%dT%H:%M:%SZ")
+        meta = replace(
+            meta, name=name, namespace=asked.namespace, uid=self._new_uid(), creation_timestamp=stamp
+        )
+        new = kind.created(replace(new, metadata=meta))
+        admit(identity, kind, new, None)
+        if causes := kind.invalid(new, None):
+            raise invalid(kind.kind, kind.named(name), causes)
+        key = Key(asked.namespace, name)
+        if key in self.store.table(kind.plural).objects:
+            raise already_exists(kind.named(name))
+        return _object(201, kind, self._put(kind, key, new))
+
+    def _update(self, identity: Identity, asked: Asked, kind: Kind, new: Any) -> Answer:
+        meta = new.metadata
+        if meta.name != asked.name:
+            raise _other_name(meta.name, asked.name)
+        stored = self.store.table(kind.plural).objects.get(Key(asked.namespace, asked.name))
+        found = stored.item.metadata.uid if stored else ""
+        if meta.uid and meta.uid != found:
+            told = f"Precondition failed: UID in precondition: {meta.uid}, UID in object meta: {found}"
+            raise conflict(kind.named(asked.name), told)
+        if stored is None and kind.version_required:  # an update may create, and no version hinders it
+            return self._create(
+                identity, asked, kind, replace(new, metadata=replace(meta, resource_version=""))
+            )
+        if stored is None:
+            raise not_found(kind.named(asked.name))
+        if kind.version_required and not meta.resource_version:
+            told = "Invalid value: 0: must be specified for an update"
+            cause = Cause("FieldValueInvalid", told, "metadata.resourceVersion")
+            raise invalid(kind.kind, kind.named(asked.name), [cause])
+        return self._write(identity, asked, kind, stored, replace(new, metadata=replace(meta, uid=found)))
+
+    def _write(self, identity: Identity, asked: Asked, kind: Kind, stored: Stored, new: Any) -> Answer:
+        old, meta = stored.item, new.metadata
+        if meta.name != asked.name:
+            raise _other_name(meta.name, asked.name)
+        if meta.namespace not in {"", asked.namespace}:
+            raise bad_request(
+                "the namespace of the provided object does not match the namespace sent on the request"
+            )
+        if meta.resource_version not in {"", old.metadata.resource_version}:
+            raise conflict(kind.named(asked.name))
+        kept = {
+            "namespace": asked.namespace,
+            "creation_timestamp": old.metadata.creation_timestamp,
+            "resource_version": old.metadata.resource_version,
+        }
+        new = kind.updated(old, replace(new, metadata=replace(meta, **kept)), asked.subresource)
+        admit(identity, kind, new, old)
+        if causes := kind.invalid(new, old):
+            raise invalid(kind.kind, kind.named(asked.name), causes)
+        raw = stored.raw if new == old else self._put(kind, stored.key, new)
+        return _object(200, kind, raw)
+
+    def _delete(self, asked: Asked, kind: Kind, body: bytes) -> Answer:
+        stored = self._stored(asked, kind)
+        options = read_json(body) if body else {}
+        preconditions = options.get("preconditions") or {} if isinstance(options, dict) else {}
+        meta = stored.item.metadata
+        for field, name, found in (
+            ("uid", "UID", meta.uid),
+            ("resourceVersion", "ResourceVersion", meta.resource_version),
+        ):
+            wanted = preconditions.get(field, found)
+            if wanted != found:
+                told = (
+                    f"the {name} in the precondition ({wanted}) does not match the {name} in record ({found})"
+                )
+                raise conflict(kind.named(asked.name), told)
+        version = str(self.store.version + 1)
+        last = replace(stored.item, metadata=replace(meta, resource_version=version))
+        self.store.delete(kind.plural, stored.key, msgspec.json.encode(last))
+        details = {"name": asked.name, "group": kind.group, "kind": kind.plural, "uid": meta.uid}
+        status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
+        told_of = {key: value for key, value in details.items() if value}
+        return Answer(200, msgspec.json.encode(status | {"details": told_of}))
+
+    def _put(self, kind: Kind, key: Key, new: Any) -> bytes:
+        version = str(self.store.version + 1)
+        item = replace(new, metadata=replace(new.metadata, resource_version=version))
+        return self.store.put(kind.plural, key, item, msgspec.json.encode(item)).raw
+
+
+def with_kind(kind: Kind, raw: bytes) -> bytes:
+    """An object as it stands alone: lists carry it without kind and apiVersion."""
+    return f'{{"kind":"{kind.kind}","apiVersion":"{kind.api_version}",'.encode() + raw[1:]
+
+
+def _object(code: int, kind: Kind, raw: bytes) -> Answer:
+    return Answer(code, with_kind(kind, raw))
+
+
+def _about_the_server(asked: Asked) -> Answer:
+    match asked.path:
+        case "/version":
+            return Answer(200, msgspec.json.encode(VERSION))
+        case "/readyz" | "/healthz" | "/livez":
+            return Answer(200, b"ok", "text/plain")
+        case _:
+            raise no_such_resource()
+
+
+def _other_name(name: str, asked: str) -> Refusal:
+    return bad_request(f"the name of the object ({name}) does not match the name on the URL ({asked})")

@@ -1,0 +1,73 @@
+"""Events of core/v1, as the older API takes them: hardly validated, never merged."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+from msgspec import UNSET, UnsetType, field
+
+from libs.testbed.sim_apiserver.objects import Kind, Meta, MicroTime, Time, invalid_metadata
+from libs.testbed.sim_apiserver.refusals import Cause
+
+
+class ObjectReference(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel", forbid_unknown_fields=True
+):
+    """What an Event is about."""
+
+    kind: str = ""
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+    api_version: str = ""
+
+
+class Source(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """Who says it, in the older words."""
+
+    component: str = ""
+    host: str = ""
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """As the real server encodes it: some fields are there also when they say nothing."""
+
+    metadata: Meta = field(default_factory=Meta)
+    involved_object: ObjectReference = field(default_factory=ObjectReference)
+    reason: str | UnsetType = UNSET
+    message: str | UnsetType = UNSET
+    source: Source = field(default_factory=Source)
+    first_timestamp: Time | None = None
+    last_timestamp: Time | None = None
+    count: int | UnsetType = UNSET
+    type: str | UnsetType = UNSET
+    event_time: MicroTime | None = None
+    reporting_component: str = ""
+    reporting_instance: str = ""
+
+
+def invalid(new: Event, old: Event | None) -> list[Cause]:
+    """An Event lives in its object's namespace; of what has none, in `default`."""
+    causes = invalid_metadata(new.metadata, old.metadata if old else None)
+    about = new.involved_object.namespace
+    if new.metadata.namespace != (about or "default"):
+        told = f'Invalid value: "{about}": does not match event.namespace'
+        causes.append(Cause("FieldValueInvalid", told, "involvedObject.namespace"))
+    return causes
+
+
+EVENTS: Final = Kind(
+    plural="events",
+    kind="Event",
+    model=Event,
+    namespaced=True,
+    invalid=invalid,
+    selectable={
+        "metadata.name": lambda event: str(event.metadata.name),
+        "metadata.namespace": lambda event: str(event.metadata.namespace),
+        "involvedObject.uid": lambda event: str(event.involved_object.uid),
+        "involvedObject.name": lambda event: str(event.involved_object.name),
+        "involvedObject.kind": lambda event: str(event.involved_object.kind),
+    },
+)

@@ -1,0 +1,54 @@
+"""Leases: who holds what since when; an update must name the version that it replaces."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+from msgspec import field
+
+from libs.testbed.sim_apiserver.objects import Kind, Meta, MicroTime, invalid_metadata
+from libs.testbed.sim_apiserver.refusals import Cause
+
+
+class LeaseSpec(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel", forbid_unknown_fields=True
+):
+    """What a holder writes."""
+
+    holder_identity: str | None = None  # "" is written, as the real server does
+    lease_duration_seconds: int | None = None
+    acquire_time: MicroTime | None = None
+    renew_time: MicroTime | None = None
+    lease_transitions: int | None = None
+
+
+class Lease(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A Lease on the wire."""
+
+    metadata: Meta = field(default_factory=Meta)
+    spec: LeaseSpec = field(default_factory=LeaseSpec)
+
+
+def invalid(new: Lease, old: Lease | None) -> list[Cause]:
+    """What validation says."""
+    causes = invalid_metadata(new.metadata, old.metadata if old else None)
+    seconds, transitions = new.spec.lease_duration_seconds, new.spec.lease_transitions
+    if seconds is not None and seconds <= 0:
+        told = f"Invalid value: {seconds}: must be greater than 0"
+        causes.append(Cause("FieldValueInvalid", told, "spec.leaseDurationSeconds"))
+    if transitions is not None and transitions < 0:
+        told = f"Invalid value: {transitions}: must be greater than or equal to 0"
+        causes.append(Cause("FieldValueInvalid", told, "spec.leaseTransitions"))
+    return causes
+
+
+LEASES: Final = Kind(
+    plural="leases",
+    kind="Lease",
+    group="coordination.k8s.io",
+    model=Lease,
+    namespaced=True,
+    version_required=True,
+    invalid=invalid,
+)

@@ -1,0 +1,211 @@
+"""Nodes: their shape, what admission and defaults make of a new one, and what may never change."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable
+from typing import Annotated, Final
+
+import msgspec
+from msgspec import UNSET, UnsetType, field
+from msgspec.structs import replace
+
+from libs.testbed.sim_apiserver.objects import (
+    Kind,
+    Meta,
+    Time,
+    invalid_key,
+    invalid_label_value,
+    invalid_metadata,
+)
+from libs.testbed.sim_apiserver.refusals import Cause
+
+# Canonical amounts only: the real server rewrites others ("4000m" becomes "4").
+Quantity = Annotated[str, msgspec.Meta(pattern=r"^(0|[1-9]\d*)(Ki|Mi|Gi|Ti)?$")]
+
+_EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+
+
+class Taint(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel", forbid_unknown_fields=True
+):
+    """Key and effect are always there; the pair is unique."""
+
+    key: str = field(default_factory=str)  # a factory: never left out
+    value: str = ""
+    effect: str = field(default_factory=str)
+    time_added: Time | None = None
+
+
+NOT_READY: Final = Taint(key="node.kubernetes.io/not-ready", effect="NoSchedule")
+
+
+class NodeSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """spec, as far as anybody here writes it."""
+
+    pod_cidr: str = field(name="podCIDR", default="")
+    pod_cidrs: list[str] = field(name="podCIDRs", default_factory=list)
+    provider_id: str = field(name="providerID", default="")
+    taints: list[Taint] = []
+    unschedulable: bool = False
+
+
+class Address(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One element of status.addresses."""
+
+    type: str
+    address: str
+
+
+class Condition(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """Times are there also when nobody has told them, as null."""
+
+    type: str
+    status: str = ""
+    last_heartbeat_time: Time | None = None
+    last_transition_time: Time | None = None
+    reason: str | UnsetType = UNSET
+    message: str | UnsetType = UNSET
+
+
+class KubeletEndpoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where a kubelet serves."""
+
+    port: int = field(name="Port", default=0)
+
+
+class DaemonEndpoints(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """Always there, also when it says nothing."""
+
+    kubelet_endpoint: KubeletEndpoint = field(default_factory=KubeletEndpoint)
+
+
+class NodeInfo(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """Always there, also when it says nothing."""
+
+    machine_id: str = field(name="machineID", default="")
+    system_uuid: str = field(name="systemUUID", default="")
+    boot_id: str = field(name="bootID", default="")
+    kernel_version: str = ""
+    os_image: str = ""
+    container_runtime_version: str = ""
+    kubelet_version: str = ""
+    kube_proxy_version: str = ""
+    operating_system: str = ""
+    architecture: str = ""
+
+
+class NodeStatus(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel", forbid_unknown_fields=True
+):
+    """status, without images, volumes and features."""
+
+    capacity: dict[str, Quantity] = {}
+    allocatable: dict[str, Quantity] = {}
+    phase: str = ""
+    conditions: list[Condition] = []
+    addresses: list[Address] = []
+    daemon_endpoints: DaemonEndpoints = field(default_factory=DaemonEndpoints)
+    node_info: NodeInfo = field(default_factory=NodeInfo)
+
+
+class Node(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A Node on the wire, without kind and apiVersion."""
+
+    metadata: Meta = field(default_factory=Meta)
+    spec: NodeSpec = field(default_factory=NodeSpec)
+    status: NodeStatus = field(default_factory=NodeStatus)
+
+
+def created(new: Node) -> Node:
+    """Admission taints every new Node as not ready (TaintNodesByCondition)."""
+    taints = list(new.spec.taints)
+    if not any((one.key, one.effect) == (NOT_READY.key, NOT_READY.effect) for one in taints):
+        taints.append(NOT_READY)
+    return _defaulted(replace(new, spec=replace(new.spec, taints=taints)))
+
+
+def updated(old: Node, new: Node, subresource: str) -> Node:
+    """The Node's own path leaves the status alone, nodes/status the spec; both write metadata."""
+    if subresource == "status":
+        return _defaulted(replace(new, spec=old.spec))
+    return _defaulted(replace(new, status=old.status))
+
+
+def _defaulted(node: Node) -> Node:
+    spec, status = node.spec, node.status
+    if spec.pod_cidr and spec.pod_cidrs[:1] != [spec.pod_cidr]:  # the older field wins
+        spec = replace(spec, pod_cidrs=[spec.pod_cidr])
+    elif spec.pod_cidrs and not spec.pod_cidr:
+        spec = replace(spec, pod_cidr=spec.pod_cidrs[0])
+    if status.capacity and not status.allocatable:
+        status = replace(status, allocatable=status.capacity)
+    return replace(node, spec=spec, status=status)
+
+
+def invalid(new: Node, old: Node | None) -> list[Cause]:
+    """What validation says, in the fields' names of the real one (taints are in "metadata" there)."""
+    causes = invalid_metadata(new.metadata, old.metadata if old else None)
+    causes += _invalid_taints(new.spec.taints)
+    causes += _invalid_pod_cidrs(new.spec.pod_cidrs)
+    seen: list[Address] = []
+    for at, address in enumerate(new.status.addresses):
+        if address in seen:
+            told = msgspec.json.encode(address).decode()
+            causes.append(Cause("FieldValueDuplicate", f"Duplicate value: {told}", f"status.addresses[{at}]"))
+        seen.append(address)
+    if old is not None:
+        for name, before, after in (
+            ("podCIDR", old.spec.pod_cidrs, new.spec.pod_cidrs),
+            ("providerID", old.spec.provider_id, new.spec.provider_id),
+        ):
+            if before and after != before:
+                told = f'Forbidden: node updates may not change {name} except from "" to valid'
+                path = "spec.podCIDRs" if name == "podCIDR" else "spec.providerID"
+                causes.append(Cause("FieldValueForbidden", told, path))
+    return causes
+
+
+def _invalid_taints(taints: list[Taint]) -> Iterable[Cause]:
+    seen: set[tuple[str, str]] = set()
+    for at, taint in enumerate(taints):
+        where = f"metadata.taints[{at}]"
+        yield from invalid_key(taint.key, f"{where}.key")
+        yield from invalid_label_value(taint.value, f"{where}.value")
+        if not taint.effect:
+            yield Cause("FieldValueRequired", "Required value", f"{where}.effect")
+        elif taint.effect not in _EFFECTS:
+            supported = ", ".join(f'"{effect}"' for effect in _EFFECTS)
+            told = f'Unsupported value: "{taint.effect}": supported values: {supported}'
+            yield Cause("FieldValueNotSupported", told, f"{where}.effect")
+        elif (taint.key, taint.effect) in seen:
+            value = msgspec.json.encode(taint).decode()
+            told = f"Duplicate value: {value}: taints must be unique by key and effect pair"
+            yield Cause("FieldValueDuplicate", told, where)
+        seen.add((taint.key, taint.effect))
+
+
+def _invalid_pod_cidrs(cidrs: list[str]) -> Iterable[Cause]:
+    families: list[int] = []
+    for at, cidr in enumerate(cidrs):
+        try:
+            families.append(ipaddress.ip_network(cidr).version)
+        except ValueError:
+            told = f'Invalid value: "{cidr}": must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)'
+            yield Cause("FieldValueInvalid", told, f"spec.podCIDRs[{at}]")
+    if len(set(families)) != len(families):
+        value = msgspec.json.encode(cidrs).decode()
+        told = f"Invalid value: {value}: may specify no more than one CIDR for each IP family"
+        yield Cause("FieldValueInvalid", told, "spec.podCIDRs")
+
+
+NODES: Final = Kind(
+    plural="nodes",
+    kind="Node",
+    model=Node,
+    subresources=frozenset({"status"}),
+    patchable_strategically=True,
+    created=created,
+    updated=updated,
+    invalid=invalid,
+)

@@ -1,0 +1,111 @@
+"""What every kind of object has in common: metadata, its validation, and how a kind is described."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Annotated, Any, Final
+
+import msgspec
+
+from libs.testbed.sim_apiserver.refusals import Cause, Named
+
+# metav1.Time as everybody here writes it; other spellings of RFC 3339 are not simulated.
+Time = Annotated[str, msgspec.Meta(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$")]
+MicroTime = Annotated[str, msgspec.Meta(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z$")]
+
+_NAME_PART: Final = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
+_LABEL_VALUE: Final = re.compile(r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?")
+_SUBDOMAIN: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_ANNOTATIONS_LIMIT: Final = 256 * 1024  # bytes of all keys and values
+
+
+class Meta(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel", forbid_unknown_fields=True
+):
+    """metadata; what is missing here (finalizers, owners, managed fields) is not simulated."""
+
+    name: str = ""
+    generate_name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    creation_timestamp: Time | None = None
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+
+
+BY_NAME: Final = MappingProxyType({"metadata.name": lambda item: str(item.metadata.name)})
+
+
+class Kind(msgspec.Struct, frozen=True, kw_only=True):
+    """A kind of object: where it is served, of which shape it is, and its own rules.
+
+    `created` is admission and defaults of a new object, `updated(old, new, subresource)` what of a new state
+    is taken, `invalid(new, old)` what validation says (old is None for a new object).
+    """
+
+    plural: str
+    kind: str
+    model: type[Any]
+    group: str = ""
+    namespaced: bool = False
+    subresources: frozenset[str] = frozenset()
+    patchable_strategically: bool = False
+    version_required: bool = False  # an update must name the resourceVersion; of none it creates
+    selectable: Mapping[str, Callable[[Any], str]] = BY_NAME
+    created: Callable[[Any], Any] = lambda new: new
+    updated: Callable[[Any, Any, str], Any] = lambda old, new, subresource: new
+    invalid: Callable[[Any, Any | None], list[Cause]] = lambda new, old: []
+
+    @property
+    def api_version(self) -> str:
+        """As in the object's apiVersion."""
+        return f"{self.group}/v1" if self.group else "v1"
+
+    def named(self, name: str = "") -> Named:
+        """For refusals."""
+        return Named(self.plural, self.group, name)
+
+
+def invalid_metadata(new: Meta, old: Meta | None) -> list[Cause]:
+    """What validation says about metadata."""
+    causes: list[Cause] = []
+    if old is None and not _is_subdomain(new.name):
+        causes.append(_invalid("metadata.name", new.name, "a lowercase RFC 1123 subdomain is needed"))
+    if old is not None and new.uid != old.uid:
+        causes.append(_invalid("metadata.uid", new.uid, "field is immutable"))
+    for key, value in new.labels.items():
+        causes += invalid_key(key, "metadata.labels") + invalid_label_value(value, "metadata.labels")
+    for key in new.annotations:
+        causes += invalid_key(key.lower(), "metadata.annotations")
+    if sum(len(k.encode()) + len(v.encode()) for k, v in new.annotations.items()) > _ANNOTATIONS_LIMIT:
+        too_long = f"Too long: may not be more than {_ANNOTATIONS_LIMIT} bytes"
+        causes.append(Cause("FieldValueTooLong", too_long, "metadata.annotations"))
+    return causes
+
+
+def invalid_key(key: str, field: str) -> list[Cause]:
+    """A qualified name: an optional DNS prefix and a slash, then at most 63 characters."""
+    prefix, slash, name = key.rpartition("/")
+    if slash and not _is_subdomain(prefix):
+        return [_invalid(field, key, "prefix part must be a lowercase RFC 1123 subdomain")]
+    if len(name) > 63 or not _NAME_PART.fullmatch(name):
+        return [_invalid(field, key, "name part must consist of at most 63 alphanumeric characters, -_.")]
+    return []
+
+
+def invalid_label_value(value: str, field: str) -> list[Cause]:
+    """At most 63 characters of a small alphabet, or nothing."""
+    if len(value) <= 63 and _LABEL_VALUE.fullmatch(value):
+        return []
+    return [_invalid(field, value, "a valid label must be empty or at most 63 alphanumeric characters, -_.")]
+
+
+def _is_subdomain(name: str) -> bool:
+    return len(name) <= 253 and _SUBDOMAIN.fullmatch(name) is not None
+
+
+def _invalid(field: str, value: str, why: str) -> Cause:
+    return Cause("FieldValueInvalid", f'Invalid value: "{value}": {why}', field)

@@ -1,0 +1,126 @@
+"""Bodies into objects, lists and patches: what is malformed is refused as the real server does."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from libs.testbed.sim_apiserver.asked import Asked
+from libs.testbed.sim_apiserver.json_patch import apply
+from libs.testbed.sim_apiserver.merge_patch import merge, merge_strategically
+from libs.testbed.sim_apiserver.objects import Kind
+from libs.testbed.sim_apiserver.refusals import (
+    Cause,
+    Named,
+    bad_request,
+    invalid,
+    not_simulated,
+    unsupported_media_type,
+)
+from libs.testbed.sim_apiserver.store import Key, Stored
+
+JSON: Final = "application/json"
+_STRATEGIC: Final = "application/strategic-merge-patch+json"
+_PATCHES: Final[dict[str, Callable[[Any, Any], Any]]] = {
+    "application/json-patch+json": apply,
+    "application/merge-patch+json": merge,
+    _STRATEGIC: merge_strategically,
+}
+
+
+class Token(msgspec.Struct, frozen=True):
+    """A continue token, of the real one's shape: the list's version and the last key that was told."""
+
+    rv: int
+    start: str
+    v: str = "meta.k8s.io/v1"
+
+    def encode(self) -> str:
+        """As it travels."""
+        return base64.urlsafe_b64encode(msgspec.json.encode(self)).decode().rstrip("=")
+
+    @classmethod
+    def after(cls, version: int, stored: Stored) -> Token:
+        """The next page starts behind this object."""
+        return cls(version, f"{stored.key.namespace}/{stored.key.name}\0")
+
+    @property
+    def key(self) -> Key:
+        """The last key of the page before."""
+        namespace, _, name = self.start.removesuffix("\0").rpartition("/")
+        return Key(namespace, name)
+
+
+def read_token(text: str) -> Token:
+    """Raises Refusal."""
+    try:
+        return msgspec.json.decode(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)), type=Token)
+    except (binascii.Error, ValueError) as error:
+        raise bad_request(f"invalid continue token: continue key is not valid: {error}") from error
+
+
+def read_json(body: bytes) -> Any:
+    """Raises Refusal."""
+    try:
+        return msgspec.json.decode(body)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise bad_request(f"json parse error: {error}") from error
+
+
+def read_object(kind: Kind, body: bytes) -> Any:
+    """A whole object, for create and update. Raises Refusal."""
+    document = read_json(body)
+    if not isinstance(document, dict):
+        raise bad_request(f"the object provided is unrecognized (must be of type {kind.kind})")
+    told = (document.pop("apiVersion", kind.api_version), document.pop("kind", kind.kind))
+    if told != (kind.api_version, kind.kind):
+        raise bad_request(f'{told[1]} in version "{told[0]}" cannot be handled as a {kind.kind}')
+    document.get("metadata", {}).pop("managedFields", None)  # whoever reads and updates sends them back
+    try:
+        return msgspec.convert(document, kind.model)
+    except msgspec.ValidationError as error:
+        _refuse_unknown(error, kind)
+        told_of = f'{kind.kind} in version "{kind.api_version}" cannot be handled as a {kind.kind}'
+        raise bad_request(f"{told_of}: {error}") from error
+
+
+def patched(kind: Kind, stored: Stored, body: bytes, content_type: str) -> Any:
+    """The object after the patch, not validated yet. Raises Refusal."""
+    apply_patch = _PATCHES.get(content_type)
+    if apply_patch is None:
+        raise unsupported_media_type()
+    if content_type == _STRATEGIC and not kind.patchable_strategically:
+        raise not_simulated(f"strategic merge patch of {kind.plural}")
+    document = apply_patch(msgspec.json.decode(stored.raw), read_json(body))
+    for key, fixed in (("apiVersion", kind.api_version), ("kind", kind.kind)):
+        if document.pop(key, fixed) != fixed:
+            raise bad_request(f"a patch may not change {key}")
+    try:
+        return msgspec.convert(document, kind.model)
+    except msgspec.ValidationError as error:
+        _refuse_unknown(error, kind)
+        cause = Cause("FieldValueInvalid", f"Invalid value: {error}", "patch")
+        raise invalid("", Named(""), [cause]) from error
+
+
+def _refuse_unknown(error: msgspec.ValidationError, kind: Kind) -> None:
+    if "unknown field" in str(error):  # the real server would drop it without a word, or knows it
+        raise not_simulated(f"{kind.kind}: {error}") from error
+
+
+def selector(asked: Asked, kind: Kind) -> Callable[[Any], bool]:
+    """Whether an object is of the fieldSelector. Raises Refusal."""
+    text = asked.query.get("fieldSelector", "")
+    wanted = [part.partition("=") for part in text.split(",")] if text else []
+    for field, equals, _ in wanted:
+        if not equals or field.endswith("!"):
+            raise not_simulated(f"field selector {text}", "fieldSelector")
+        if field not in kind.selectable:
+            raise bad_request(f"field label not supported: {field}")
+    return lambda item: all(
+        kind.selectable[field](item) == value.removeprefix("=") for field, _, value in wanted
+    )

@@ -1,0 +1,143 @@
+"""The Status objects that the server says no with, in the words of kube-apiserver 1.36."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+
+class Cause(msgspec.Struct, frozen=True):
+    """One element of details.causes."""
+
+    reason: str
+    message: str
+    field: str
+
+
+class Named(msgspec.Struct, frozen=True):
+    """What a refusal is about: Kubernetes' plural and group, and the object's name if there is one."""
+
+    plural: str
+    group: str = ""
+    name: str = ""
+
+    def __str__(self) -> str:
+        qualified = f"{self.plural}.{self.group}" if self.group else self.plural
+        return f'{qualified} "{self.name}"' if self.name else qualified
+
+
+class Refusal(Exception):
+    """The request is not carried out; `status` is the body that says why."""
+
+    def __init__(
+        self,
+        code: int,
+        reason: str,
+        message: str,
+        *,
+        about: Named | None = None,
+        kind: str = "",
+        causes: Iterable[Cause] = (),
+        retry_after_seconds: int | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.retry_after_seconds = retry_after_seconds
+        details: dict[str, Any] = {}
+        if about is not None:
+            told = {"name": about.name, "group": about.group, "kind": kind or about.plural}
+            details = {key: value for key, value in told.items() if value}
+        if listed := [msgspec.to_builtins(cause) for cause in causes]:
+            details["causes"] = listed
+        if retry_after_seconds is not None:
+            details["retryAfterSeconds"] = retry_after_seconds
+        self.status: dict[str, Any] = {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": "Failure",
+            "message": message,
+            "reason": reason,
+            "details": details,
+            "code": code,
+        }
+
+
+def bad_request(message: str) -> Refusal:
+    """400: what came cannot be understood."""
+    return Refusal(400, "BadRequest", message)
+
+
+def unauthorized() -> Refusal:
+    """401: the credentials are nobody's."""
+    return Refusal(401, "Unauthorized", "Unauthorized")
+
+
+def forbidden(about: Named, why: str) -> Refusal:
+    """403, with who may not do what."""
+    return Refusal(403, "Forbidden", f"{about} is forbidden: {why}", about=about)
+
+
+def not_found(about: Named) -> Refusal:
+    """404: no such object."""
+    return Refusal(404, "NotFound", f"{about} not found", about=about)
+
+
+def no_such_resource() -> Refusal:
+    """404: nothing is served at this path."""
+    return Refusal(404, "NotFound", "the server could not find the requested resource")
+
+
+def method_not_allowed() -> Refusal:
+    """405."""
+    return Refusal(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
+
+
+def already_exists(about: Named) -> Refusal:
+    """409 to a create."""
+    return Refusal(409, "AlreadyExists", f"{about} already exists", about=about)
+
+
+def conflict(about: Named, why: str = "") -> Refusal:
+    """409: the object is not the one that was meant, or not any more."""
+    why = why or (
+        "the object has been modified; please apply your changes to the latest version and try again"
+    )
+    return Refusal(409, "Conflict", f"Operation cannot be fulfilled on {about}: {why}", about=about)
+
+
+def expired(message: str) -> Refusal:
+    """410: history does not reach back so far."""
+    return Refusal(410, "Expired", message)
+
+
+def unsupported_media_type() -> Refusal:
+    """415."""
+    return Refusal(415, "UnsupportedMediaType", "415: Unsupported Media Type")
+
+
+def patch_failed() -> Refusal:
+    """422 without a cause: what the real server says of a JSON Patch that does not apply."""
+    return Refusal(422, "Invalid", "the server rejected our request due to an error in our request")
+
+
+def invalid(kind: str, about: Named, causes: list[Cause]) -> Refusal:
+    """422 with the fields that were refused."""
+    told = [f"{cause.field}: {cause.message}" for cause in causes]
+    listed = told[0] if len(told) == 1 else f"[{', '.join(told)}]"
+    message = f'{kind} "{about.name}" is invalid: {listed}'
+    return Refusal(422, "Invalid", message, about=about, kind=kind, causes=causes)
+
+
+def not_simulated(what: str, field: str = "") -> Refusal:
+    """422 with a cause, which nobody takes for a failed fence: the real server might have done it."""
+    message = f"not simulated: {what}"
+    return Refusal(422, "Invalid", message, causes=[Cause("NotSimulated", message, field or what)])
+
+
+def too_large_version(wanted: int, current: int) -> Refusal:
+    """504: that resourceVersion has not been reached."""
+    message = f"Timeout: Too large resource version: {wanted}, current: {current}"
+    return Refusal(504, "Timeout", message, retry_after_seconds=1)

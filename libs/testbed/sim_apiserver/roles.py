@@ -1,0 +1,85 @@
+"""Roles and their bindings: objects like others, and what they allow to whom."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+from msgspec import field
+
+from libs.testbed.sim_apiserver.objects import Kind, Meta
+
+RBAC: Final = "rbac.authorization.k8s.io"
+
+
+class Rule(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel", forbid_unknown_fields=True
+):
+    """What may be done; "*" is anything, no names are all of them. Other URLs are not simulated."""
+
+    verbs: list[str]
+    api_groups: list[str] = []
+    resources: list[str] = []
+    resource_names: list[str] = []
+
+    def allows(self, verb: str, group: str, resource: str, name: str) -> bool:
+        """Whether this rule covers it."""
+        return (
+            _covers(self.verbs, verb)
+            and _covers(self.api_groups, group)
+            and _covers(self.resources, resource)
+            and (not self.resource_names or name in self.resource_names)
+        )
+
+
+class Role(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A Role or a ClusterRole."""
+
+    metadata: Meta = field(default_factory=Meta)
+    rules: list[Rule] = []
+
+
+class RoleRef(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """Which role is bound."""
+
+    api_group: str
+    kind: str
+    name: str
+
+
+class Subject(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """A user or a group; service accounts are not simulated."""
+
+    api_group: str
+    kind: str
+    name: str
+
+
+class Binding(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """A RoleBinding or a ClusterRoleBinding."""
+
+    role_ref: RoleRef
+    metadata: Meta = field(default_factory=Meta)
+    subjects: list[Subject] = []
+
+    def binds(self, user: str, groups: Iterable[str]) -> bool:
+        """Whether it is for that user or one of the groups."""
+        return any(
+            one.name == user if one.kind == "User" else one.kind == "Group" and one.name in groups
+            for one in self.subjects
+        )
+
+
+def _covers(listed: list[str], wanted: str) -> bool:
+    return wanted in listed or "*" in listed
+
+
+CLUSTER_ROLES: Final = Kind(plural="clusterroles", kind="ClusterRole", group=RBAC, model=Role)
+CLUSTER_ROLE_BINDINGS: Final = Kind(
+    plural="clusterrolebindings", kind="ClusterRoleBinding", group=RBAC, model=Binding
+)
+ROLES: Final = Kind(plural="roles", kind="Role", group=RBAC, model=Role, namespaced=True)
+ROLE_BINDINGS: Final = Kind(
+    plural="rolebindings", kind="RoleBinding", group=RBAC, model=Binding, namespaced=True
+)

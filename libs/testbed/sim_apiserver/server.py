@@ -1,0 +1,145 @@
+"""The simulated API server over HTTPS on the loopback, with the public face of the real control plane."""
+
+from __future__ import annotations
+
+import contextlib
+import ssl
+import uuid
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from aiohttp import web
+
+from libs.testbed.children import free_port
+from libs.testbed.control_plane.audit import Request
+from libs.testbed.kube_credentials import KubeCredentials
+from libs.testbed.sim_apiserver.api import Answer, Api
+from libs.testbed.sim_apiserver.asked import Asked, read_request
+from libs.testbed.sim_apiserver.faults import Faults
+from libs.testbed.sim_apiserver.misbehaving import misbehave, opened, refused
+from libs.testbed.sim_apiserver.refusals import Refusal, unauthorized
+from libs.testbed.sim_apiserver.rights import ANONYMOUS, Identity, impersonated
+from libs.testbed.sim_apiserver.watching import News, Watch
+
+
+class SimApiServer:
+    """One server; its objects live as long as it does, also while it is stopped."""
+
+    def __init__(self, run_dir: Path, *, history_limit: int = 10_000) -> None:
+        self.faults = Faults()
+        self.api = Api(
+            now=lambda: datetime.now(UTC), new_uid=lambda: str(uuid.uuid4()), history_limit=history_limit
+        )
+        self._port = free_port()
+        self.server = f"https://127.0.0.1:{self._port}"
+        self.credentials = KubeCredentials(run_dir, self.server)
+        self.ca_file = self.credentials.ca_file
+        self._audit: list[Request] = []
+        self._news = News()
+        self._runner: web.ServerRunner | None = None
+
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def start(cls, run_dir: Path, *, history_limit: int = 10_000) -> AsyncIterator[SimApiServer]:
+        """A server whose credentials are in `run_dir`; older changes than `history_limit` are compacted."""
+        server = cls(run_dir, history_limit=history_limit)
+        await server.resume()
+        try:
+            yield server
+        finally:
+            await server.stop()
+
+    def kubeconfig(self, user: str = "admin", groups: Sequence[str] = ()) -> Path:
+        """A kubeconfig for `user` in `groups`; "admin" without groups may do everything."""
+        return self.credentials.kubeconfig(user, groups)
+
+    def ssl_context(self, user: str = "admin", groups: Sequence[str] = ()) -> ssl.SSLContext:
+        """The same identity for a client that takes an SSL context."""
+        return self.credentials.ssl_context(user, groups)
+
+    def audit_mark(self) -> int:
+        """How many requests have been answered so far."""
+        return len(self._audit)
+
+    def audit_counts(self, since: int = 0) -> Counter[Request]:
+        """How often who asked for what, from a mark on; a watch counts when it opens."""
+        return Counter(self._audit[since:])
+
+    def compact(self) -> None:
+        """Forget all history: watches and pages of older versions are answered with 410."""
+        self.api.store.compact()
+
+    async def resume(self) -> None:
+        """Listen (again), on the same port and with the same objects."""
+        self.credentials.write("apiserver", self.credentials.authority.server(["127.0.0.1", "localhost"]))
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        run_dir = self.credentials.run_dir
+        context.load_cert_chain(run_dir / "apiserver.crt", run_dir / "apiserver.key")
+        context.load_verify_locations(self.ca_file)
+        context.verify_mode = ssl.CERT_OPTIONAL
+        self._runner = web.ServerRunner(
+            web.Server(self._handle, handler_cancellation=True, access_log=None), shutdown_timeout=0.1
+        )
+        await self._runner.setup()
+        await web.TCPSite(self._runner, "127.0.0.1", self._port, ssl_context=context).start()
+
+    async def stop(self) -> None:
+        """Close every connection and listen no more; `resume` goes on with what there is."""
+        if self._runner is not None:
+            await self._runner.cleanup()
+            self._runner = None
+
+    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        asked = read_request(request.method, request.path, request.query)
+        identity = _certified(request)
+        try:
+            fault = self.faults.strike(asked.verb, asked.resource)
+            if fault and (answered := await misbehave(fault, request, is_watch=asked.verb == "watch")):
+                return answered
+            if "Authorization" in request.headers:
+                raise unauthorized()
+            groups = request.headers.getall("Impersonate-Group", [])
+            identity = impersonated(identity, request.headers, groups)
+            if asked.verb == "watch":
+                return await self._watch(request, identity, asked)
+            answer = self._answer(identity, asked, await _body(request), request.content_type)
+        except Refusal as refusal:
+            self._count(identity, asked, refusal.code)
+            return refused(refusal)
+        self._count(identity, asked, answer.code)
+        return web.Response(status=answer.code, body=answer.body, content_type=answer.content_type)
+
+    def _answer(self, identity: Identity, asked: Asked, body: bytes, content_type: str) -> Answer:
+        before = self.api.store.version
+        answer = self.api.answer(identity, asked, body, content_type)
+        if self.api.store.version != before and asked.kind is not None:
+            self._news.tell(asked.kind.plural)
+        return answer
+
+    async def _watch(self, request: web.BaseRequest, identity: Identity, asked: Asked) -> web.StreamResponse:
+        watch = Watch(self.api, self._news, identity, asked)
+        self._count(identity, asked, 200)
+        response = await opened(request)
+        with contextlib.suppress(ConnectionError):  # whoever watched is gone
+            await watch.tell(response)
+        return response
+
+    def _count(self, identity: Identity, asked: Asked, code: int) -> None:
+        self._audit.append(Request(identity.user, asked.verb, asked.resource, succeeded=code < 400))
+
+
+def _certified(request: web.BaseRequest) -> Identity:
+    """Common name and organizations of the client's certificate, as a user and its groups."""
+    certificate = request.get_extra_info("peercert")
+    if not certificate:
+        return ANONYMOUS
+    names = [pair for part in certificate["subject"] for pair in part]
+    user = next((value for key, value in names if key == "commonName"), "")
+    groups = [value for key, value in names if key == "organizationName"]
+    return Identity(user, (*groups, "system:authenticated"))
+
+
+async def _body(request: web.BaseRequest) -> bytes:
+    return await request.read() if request.body_exists else b""
