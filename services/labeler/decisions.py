@@ -42,6 +42,8 @@ class Decisions:
             changes=plan.writes,
         )
         telemetry.annotate(outcome=outcome, reason=decided.reason)
+        if self._observe_only:  # the log tells it too: on the memory bus nobody else hears it
+            telemetry.annotate(changes="; ".join(decided.changes))
         if not self._told.is_news(decided):
             return
         try:

@@ -173,13 +173,18 @@ async def test_a_node_s_journey_is_one_trace_from_the_watch_event_to_the_patch(
     await machines.delete(machine.id)
 
 
-async def test_observe_only_writes_nothing_to_kubernetes(
-    start_services: StartServices, control_plane: ControlPlane, kubelets: Kubelets, machines: Machines
+@pytest.mark.parametrize("bus", ["nats", "memory"])
+async def test_observe_only_writes_nothing_to_kubernetes_and_logs_what_it_would_have_written(
+    start_services: StartServices,
+    control_plane: ControlPlane,
+    kubelets: Kubelets,
+    machines: Machines,
+    bus: str,
 ):
     machine = a_machine("observed-only.example.com", "10.210.0.1", platform="metal")
     await machines.put(machine)
     since = control_plane.audit_mark()
-    services = await start_services(all_in_one=True, flags=["--observe-only", "--v=4"])
+    services = await start_services(all_in_one=True, bus=bus, flags=["--observe-only", "--v=4"])
     await kubelets.join(Kubelet.on(machine))
     child = services.children["all-in-one"]
     await eventually(lambda: _decided(child.log, machine.name), "the labeler has decided", 30)
@@ -195,6 +200,9 @@ async def test_observe_only_writes_nothing_to_kubernetes(
 
 def _decided(log: Path, node: str) -> bool:
     return any(
-        "labeler  handled" in line and f"node={node}" in line and "event=NodeEnriched" in line
+        "labeler  handled" in line
+        and f"node={node}" in line
+        and "would-initialize" in line
+        and "changes=" in line
         for line in log.read_text().splitlines()
     )

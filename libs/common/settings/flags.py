@@ -32,7 +32,7 @@ TELLING: Final = "Logs and traces"
 
 OBSERVE_ONLY: Final = Flag(
     "observe-only",
-    "Write nothing to Kubernetes and take no Lease: decisions are only published. For running beside "
+    "Write nothing to Kubernetes and take no Lease: decisions are logged and published. For running beside "
     "another cloud controller manager before switching.",
     NODES,
 )
