@@ -17,7 +17,11 @@ _READY = "The cluster stays up"
 
 # A shell starts its background jobs with SIGINT ignored, and what they start inherits that: a user's terminal
 # does not, so neither does this demo.
-_ON_A_TERMINAL = "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); os.execv(sys.argv[1], sys.argv[1:])"
+_ON_A_TERMINAL = """
+import os, signal, sys
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+os.execv(sys.argv[1], sys.argv[1:])
+"""
 
 
 def _demo(*flags: str) -> list[str]:
