@@ -92,8 +92,10 @@ class Child:
         return self.process.wait()
 
     def pause(self) -> None:
-        """Freeze the process (SIGSTOP): its connections stay open and nobody answers."""
+        """Freeze the process (SIGSTOP): its connections stay open and nobody answers, from now on."""
         self.process.send_signal(signal.SIGSTOP)
+        if self.running:  # the signal is delivered when the kernel finds the time; wait for that, reap nothing
+            os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def resume(self) -> None:
         """Let a paused process go on."""

@@ -358,7 +358,7 @@ async def test_the_fleet_of_another_cloud_controller_manager_is_not_told_of_by_e
 
 
 async def test_a_node_that_waits_with_another_controllers_provider_id_is_told_of_once(flow: Flow):
-    node = a_node(provider_id="sidero://uuid-1")  # kubelet's --provider-id
+    node = a_node(provider_id="proxmox://cluster/101")
     stage = Stage(flow, InMemoryNodes(node))
     stage.hear(observed(node), enriched(node, some_facts()))
     await stage.second(15)
@@ -366,7 +366,7 @@ async def test_a_node_that_waits_with_another_controllers_provider_id_is_told_of
     await stage.second(60)
     assert stage.kube.writes() == ["events"]
     assert stage.kube.told("web-1") == ["ProviderIDOfAnother"]
-    assert "sidero://uuid-1" in stage.kube.events[0].message
+    assert "proxmox://cluster/101" in stage.kube.events[0].message
     assert stage.blocked() == ""
 
 
