@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ssl
+import statistics
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime, timedelta
@@ -439,10 +440,21 @@ class TestConnections:
                 await talos.restore(0)
                 assert await first.get(NODE, *PLATFORM)
 
+    async def test_calls_one_after_another_do_not_wait_for_acknowledgements(
+        self, machine: Machine, cosi: Cosi
+    ):
+        # Nagle's algorithm would make each wait for a delayed acknowledgement: 40 ms on Linux
+        clock, seconds = asyncio.get_running_loop().time, []
+        for _ in range(21):
+            began = clock()
+            await cosi.get(NODE, *PLATFORM)
+            seconds.append(clock() - began)
+        assert statistics.median(seconds) < 0.035
+
     async def test_hundreds_of_watches_fit_into_one_connection(
         self, talos: Machines, machine: Machine, cosi: Cosi
     ):
-        async with contextlib.AsyncExitStack() as stack:
+        async with asyncio.timeout(30), contextlib.AsyncExitStack() as stack:
             opened = (stack.enter_async_context(cosi.watch(NODE, *NODENAME[:2])) for _ in range(250))
             watches = await asyncio.gather(*opened)
             await talos.change(machine.id, name="web-many")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import ssl
 from pathlib import Path
 from typing import cast
@@ -26,6 +27,8 @@ _MANY_STREAMS = 2**31 - 1  # h2's own limit of 100 is fewer than the watches of 
 _PING_SECONDS_WITH_STREAMS = 300
 _PING_SECONDS_WITHOUT = 7200
 _MAX_STRIKES = 2
+
+_log = logging.getLogger(__name__)
 
 
 class Apid(Server):
@@ -62,6 +65,7 @@ class ApidConnection(H2Protocol):
         self.processor = EventsProcessor(self.handler, self.connection)
         self.processor.processors[PingReceived] = self._on_ping
         if not is_for_clients_only(transport):
+            _log.warning("sent a client away whose certificate is not for clients only")
             self._transport.abort()
             return
         self._h2.initiate_connection()

@@ -63,7 +63,7 @@ class Control:
             return Reply(id=command.id, error=f'there is no command "{command.do}"')
         try:
             return Reply(id=command.id, calls=await do(command))
-        except ValueError as error:
+        except (ValueError, OSError) as error:  # OSError: the port of a cut endpoint was taken
             return Reply(id=command.id, error=str(error))
 
     @staticmethod
