@@ -1,0 +1,125 @@
+"""The simulated machines say, byte for byte, what those on COSI's own server say with Talos's own types."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from typing import Any, NamedTuple
+
+import msgspec
+import pytest
+
+from libs.testbed.machines import Address, Machine, Machines, a_machine
+from libs.testbed.platforms import PLATFORMS
+from libs.testbed.sim_machines import client as sim_machines
+from libs.testbed.sim_machines.resources import resources_of
+from tests.contract.cosi_wire import Cosi, connected, decode, resource_id, spec
+
+NODE = "10.30.0.1"
+_TIMES = {7, 8}  # created, updated
+_TAGS = 11  # of PlatformMetadata: a map, which Go writes in any order
+
+
+class Side(NamedTuple):
+    machines: Machines
+    cosi: Cosi
+
+
+@pytest.fixture(scope="module")
+async def sides(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[Side, Side]]:
+    async with AsyncExitStack() as stack:
+        both = []
+        for name, start in (("go", Machines.start), ("python", sim_machines.start)):
+            machines = await stack.enter_async_context(start(tmp_path_factory.mktemp(name)))
+            cosi = await stack.enter_async_context(connected(machines.endpoints[0], machines.pki))
+            both.append(Side(machines, cosi))
+        yield both[0], both[1]
+
+
+def a_talkative(platform: str) -> Machine:
+    """A machine with every kind of resource that the platform makes possible."""
+    machine = a_machine(
+        "web-1",
+        NODE,
+        ip6="fd00:30::1",
+        platform=platform,
+        external_ips=["203.0.113.7", "2001:db8::7"],
+        tags={"role": "web", "empty": "", "team": "blue"},
+        spot=True,
+        control_plane=True,
+        domainname="example.org",
+    )
+    odd = (
+        Address(address="198.51.100.9/32", namespace="cluster"),
+        Address(address="FE80:0::1/64", scope="link", flags=0x281),
+        Address(address="10.9.8.7/0", link="tun0", link_index=300, scope="nowhere", flags=0),
+    )
+    return msgspec.structs.replace(machine, addresses=(*machine.addresses, *odd))
+
+
+def comparable(resource: bytes) -> tuple[Any, Any]:
+    """Metadata without times, and the spec; tombstones have an empty one."""
+    fields = decode(resource)
+    metadata = {number: value for number, value in decode(fields[1][0]).items() if number not in _TIMES}
+    said = decode(spec(resource))
+    if metadata[2] == [b"PlatformMetadatas.talos.dev"] and _TAGS in said:
+        return metadata, said | {_TAGS: sorted(map(sorted_tag, said[_TAGS]))}
+    return metadata, spec(resource)
+
+
+def sorted_tag(entry: bytes) -> tuple[bytes, bytes]:
+    """A key and its value; Talos leaves an empty one out."""
+    fields = decode(entry)
+    return fields.get(1, [b""])[0], fields.get(2, [b""])[0]
+
+
+@pytest.mark.parametrize("platform", sorted(PLATFORMS))
+async def test_they_hold_the_same_resources(sides: tuple[Side, Side], platform: str):
+    machine = a_talkative(platform)
+    kinds = sorted({(each.namespace, each.type) for each in resources_of(machine)})
+    said = []
+    for side in sides:
+        await side.machines.put(machine)
+        said.append({kind: list(map(comparable, await side.cosi.list(NODE, *kind))) for kind in kinds})
+        await side.machines.delete(machine.id)
+    assert all(said[0].values())
+    assert said[0] == said[1]
+
+
+@pytest.mark.parametrize(
+    ("namespace", "kind", "events"),
+    [
+        ("network", "AddressStatuses.net.talos.dev", 34),
+        ("runtime", "PlatformMetadatas.talos.dev", 7),
+        ("k8s", "Nodenames.kubernetes.talos.dev", 7),
+    ],
+)
+async def test_their_watches_tell_the_same_history(
+    sides: tuple[Side, Side], namespace: str, kind: str, events: int
+):
+    machine = a_talkative("aws")
+    told = []
+    for side in sides:
+        await side.machines.put(machine)
+        async with side.cosi.watch(NODE, namespace, kind) as watch:
+            await live_through_a_lot(side.machines, machine, kind)
+            told.append(by_id([await watch.event() for _ in range(events)]))
+        await side.machines.delete(machine.id)
+    assert told[0] == told[1]
+
+
+async def live_through_a_lot(machines: Machines, machine: Machine, kind: str) -> None:
+    await machines.change(machine.id, name="web-2", addresses=machine.addresses[:2])
+    await machines.change(machine.id, platform=a_machine(platform="hcloud").platform)
+    await machines.change(machine.id, addresses=machine.addresses[1:3], platform=None, name="")
+    await machines.put(machine)
+    await machines.fault(machine.id, not_found=[kind])
+    await machines.fault(machine.id)
+
+
+def by_id(events: list[tuple[int, bytes, bytes]]) -> dict[str, list[Any]]:
+    """What each resource lived through: of several that vanish at once, Go tells in any order."""
+    told: dict[str, list[Any]] = {}
+    for kind, new, old in events:
+        told.setdefault(resource_id(new), []).append((kind, comparable(new), old and comparable(old)))
+    return told
