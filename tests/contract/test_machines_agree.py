@@ -63,14 +63,8 @@ def comparable(resource: bytes) -> tuple[Any, Any]:
     metadata = {number: value for number, value in decode(fields[1][0]).items() if number not in _TIMES}
     said = decode(spec(resource))
     if metadata[2] == [b"PlatformMetadatas.talos.dev"] and _TAGS in said:
-        return metadata, said | {_TAGS: sorted(map(sorted_tag, said[_TAGS]))}
+        return metadata, said | {_TAGS: sorted(said[_TAGS])}
     return metadata, spec(resource)
-
-
-def sorted_tag(entry: bytes) -> tuple[bytes, bytes]:
-    """A key and its value; Talos leaves an empty one out."""
-    fields = decode(entry)
-    return fields.get(1, [b""])[0], fields.get(2, [b""])[0]
 
 
 @pytest.mark.parametrize("platform", sorted(PLATFORMS))

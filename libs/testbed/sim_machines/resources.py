@@ -78,7 +78,7 @@ def _metadata(platform: Platform) -> dict[int, Field]:
         8: platform.spot,
         9: platform.internal_dns,
         10: platform.external_dns,
-        11: [{1: key, 2: value} for key, value in sorted(platform.tags.items())],
+        11: [{1: [key], 2: [value]} for key, value in sorted(platform.tags.items())],  # empty ones too
     }
 
 
