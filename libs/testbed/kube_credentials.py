@@ -22,6 +22,7 @@ class KubeCredentials:
         self.server = server
         self.authority = Authority.make(common_name="kubernetes")
         self.ca_file = run_dir / "ca.crt"
+        self._issued: set[str] = set()
         self.write("ca", self.authority.pair)
 
     def client(self, user: str = "admin", groups: Sequence[str] = ()) -> tuple[Path, Path]:
@@ -29,7 +30,8 @@ class KubeCredentials:
         groups = tuple(groups) or (_ADMIN_GROUPS if user == "admin" else ())
         name = "_".join((user, *groups)).replace(":", "-").replace("/", "-")
         certificate, key = self.run_dir / f"{name}.crt", self.run_dir / f"{name}.key"
-        if not key.exists():
+        if name not in self._issued:  # files of an earlier run are another authority's
+            self._issued.add(name)
             self.write(name, self.authority.client(common_name=user, organizations=groups))
         return certificate, key
 

@@ -3,7 +3,6 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +11,12 @@ from aiohttp import web
 
 from libs.common.kube_api.api import NODES, KubeApi
 from libs.common.kube_api.config import load_kube_config
-from libs.common.kube_api.objects import UnreadableObject
-from libs.common.kube_api.reflector import Bookmark, Changed, Deleted, Happening, Listed, Reflector
-from libs.common.kube_api.transport import Request
+from libs.common.kube_api.reflector import Happening, Listed, Reflector
 from libs.common.node import Node
 from libs.testbed.control_plane.cluster import ControlPlane
 from libs.testbed.kubelets import Kubelet, Kubelets
-from tests.bus_actors import doing, eventually
+from tests.bus_actors import eventually
+from tests.kube_follower import following
 from tests.kube_loopback import (
     Loopback,
     a_bookmark,
@@ -30,44 +28,6 @@ from tests.kube_loopback import (
     refusal,
     stream,
 )
-
-
-class Follower:
-    """Keeps what a reflector tells, and what the Nodes are by it."""
-
-    def __init__(self) -> None:
-        self.told: list[Happening[Node]] = []
-        self.nodes: dict[str, Node] = {}
-        self.unreadable: list[UnreadableObject] = []
-        self.troubles: list[Exception] = []
-
-    async def handle(self, happening: Happening[Node]) -> None:
-        self.told.append(happening)
-        match happening:
-            case Listed():
-                self.nodes = {node.name: node for node in happening.items}
-            case Changed():
-                self.nodes[happening.item.name] = happening.item
-            case Deleted():
-                self.nodes.pop(happening.item.name, None)
-
-    def count(self, kind: type[Any]) -> int:
-        return sum(isinstance(happening, kind) for happening in self.told)
-
-
-@asynccontextmanager
-async def following(api: KubeApi, **options: Any) -> AsyncIterator[tuple[Follower, Reflector[Node]]]:
-    follower = Follower()
-    reflector = Reflector(
-        api,
-        NODES,
-        on_unreadable=follower.unreadable.append,
-        on_trouble=follower.troubles.append,
-        **({"jitter": lambda: 0.0} | options),
-    )
-    async with doing(reflector.run(follower.handle)):
-        yield follower, reflector
-
 
 # ---- the real server
 
@@ -94,44 +54,6 @@ async def api(cluster: ControlPlane) -> AsyncIterator[KubeApi]:
 async def joining(cluster: ControlPlane) -> AsyncIterator[Kubelets]:
     async with Kubelets.start(cluster) as running:
         yield running
-
-
-async def label(api: KubeApi, name: str, value: str) -> None:
-    await api.patch_node(name, [{"op": "add", "path": "/metadata/labels/x", "value": value}])
-
-
-async def test_a_node_that_joins_changes_and_leaves_is_told_in_that_order(api: KubeApi, joining: Kubelets):
-    async with following(api) as (follower, reflector):
-        await eventually(lambda: not reflector.problems(), "listed")
-        await joining.join(Kubelet(name="comes"))
-        await label(api, "comes", "y")
-        await eventually(lambda: "comes" in follower.nodes and follower.nodes["comes"].labels.get("x") == "y")
-        await joining.delete("comes")
-        await eventually(lambda: "comes" not in follower.nodes)
-    names = [type(h).__name__ for h in follower.told if not isinstance(h, Bookmark)]
-    assert (names[0], names[-1]) == ("Listed", "Deleted")
-
-
-async def test_watches_follow_one_another_without_another_list(
-    api: KubeApi, joining: Kubelets, cluster: ControlPlane
-):
-    await joining.join(Kubelet(name="stays"))
-    mark = cluster.audit_mark()
-    async with following(api, watch_seconds=(5, 5)) as (follower, _):
-        await eventually(lambda: follower.count(Listed) == 1)
-        await label(api, "stays", "first")
-
-        def asked(verb: str) -> int:
-            counted = cluster.audit_counts(mark)
-            return sum(n for k, n in counted.items() if (k.verb, k.resource) == (verb, "nodes"))
-
-        await eventually(lambda: asked("watch") >= 3, "three watches", 30)
-        await label(api, "stays", "last")
-        await eventually(lambda: follower.nodes["stays"].labels.get("x") == "last", "the last change")
-    assert follower.count(Bookmark) >= 1
-    assert follower.count(Listed) == asked("list") == 1
-    assert follower.troubles == []
-    await joining.delete("stays")
 
 
 async def test_what_happened_while_the_server_was_dead_is_told_after_it_is_back(
@@ -185,18 +107,6 @@ async def test_a_version_that_the_server_has_never_reached_is_found_out_after_a_
         await eventually(lambda: follower.count(Listed) == 2, "listed again", 30)
         await joining.delete("restored")
         await eventually(lambda: "restored" not in follower.nodes)
-
-
-async def test_the_real_server_opens_a_watch_from_a_version_it_has_never_reached_and_says_nothing(
-    api: KubeApi, joining: Kubelets
-):
-    # If this ever fails, the server tells by itself, and the check after each break can go.
-    query = {"watch": "1", "resourceVersion": "99999999999", "timeoutSeconds": "2"}
-    request = Request(verb="watch", resource="nodes", path=NODES.path, query=query)
-    async with api.transport.stream(request, seconds=10.0) as read_line:
-        await joining.join(Kubelet(name="unheard"))
-        assert await read_line() == b""
-    await joining.delete("unheard")
 
 
 # ---- faults on demand

@@ -6,76 +6,19 @@ import asyncio
 import signal
 import sys
 from pathlib import Path
-from typing import Any
 
 import nats
 import nats.errors
 import pytest
 
 from libs.testbed.children import Child, ChildDied, until
-from libs.testbed.control_plane.audit import Request
 from libs.testbed.control_plane.cluster import ControlPlane
-from libs.testbed.kubelets import MERGE, Kubelet, Kubelets, Refused
+from libs.testbed.kubelets import Kubelet, Kubelets, Refused
 from libs.testbed.machines import Machines, a_machine
 from libs.testbed.nats_server import NatsServer
 from tests.bus_actors import eventually
 
 CSRS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
-
-
-async def test_a_joined_node_looks_as_a_kubelet_with_an_external_cloud_provider_leaves_it(
-    kubelets: Kubelets,
-) -> None:
-    node = await kubelets.join(Kubelet(name="tb-dual", ips=("10.7.0.1", "fd00:7::1"), system_uuid="4C4C"))
-    assert {
-        "key": "node.cloudprovider.kubernetes.io/uninitialized",
-        "value": "true",
-        "effect": "NoSchedule",
-    } in (node["spec"]["taints"])
-    assert node["metadata"]["annotations"]["alpha.kubernetes.io/provided-node-ip"] == "10.7.0.1,fd00:7::1"
-    assert node["status"]["nodeInfo"]["systemUUID"] == "4C4C"
-    assert node["status"]["addresses"] == [
-        {"type": "InternalIP", "address": "10.7.0.1"},
-        {"type": "InternalIP", "address": "fd00:7::1"},
-        {"type": "Hostname", "address": "tb-dual"},
-    ]
-    assert {c["type"]: c["status"] for c in node["status"]["conditions"]}["Ready"] == "True"
-    await kubelets.delete("tb-dual")
-
-
-async def test_a_kubelet_may_write_its_own_node_and_no_other(kubelets: Kubelets) -> None:
-    await kubelets.join(Kubelet(name="tb-own"))
-    label = {"metadata": {"labels": {"tb": "yes"}}}
-    own = await kubelets.request(
-        "PATCH", "/api/v1/nodes/tb-own", as_node="tb-own", body=label, content_type=MERGE
-    )
-    other = await kubelets.request(
-        "PATCH", "/api/v1/nodes/tb-own", as_node="tb-x", body=label, content_type=MERGE
-    )
-    assert (own.status, other.status) == (200, 403)
-    await kubelets.delete("tb-own")
-
-
-async def test_a_kubelet_may_not_create_its_node_with_a_restricted_label(kubelets: Kubelets) -> None:
-    with pytest.raises(Refused, match="node-role"):
-        await kubelets.join(Kubelet(name="tb-role", labels={"node-role.kubernetes.io/control-plane": ""}))
-
-
-async def test_a_heartbeat_renews_the_lease_and_moves_only_the_heartbeat_times(kubelets: Kubelets) -> None:
-    before = await kubelets.join(Kubelet(name="tb-beat"))
-    await kubelets.heartbeat("tb-beat")
-    await kubelets.heartbeat("tb-beat")
-    after = (await kubelets.request("GET", "/api/v1/nodes/tb-beat")).body
-    lease = await kubelets.request(
-        "GET", "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/tb-beat"
-    )
-    assert lease.body["spec"]["holderIdentity"] == "tb-beat"
-
-    def transitions(node: Any) -> dict[str, str]:
-        return {c["type"]: c["lastTransitionTime"] for c in node["status"]["conditions"]}
-
-    assert transitions(after) == transitions(before)
-    await kubelets.delete("tb-beat")
 
 
 async def test_an_approved_serving_certificate_is_issued(kubelets: Kubelets) -> None:
@@ -98,37 +41,6 @@ async def test_an_approved_serving_certificate_is_issued(kubelets: Kubelets) -> 
 async def test_a_node_cannot_ask_for_a_certificate_in_the_name_of_another(kubelets: Kubelets) -> None:
     with pytest.raises(Refused, match="403"):
         await kubelets.ask_for_certificate(Kubelet(name="tb-thief"), common_name="system:node:tb-victim")
-
-
-async def test_the_audit_log_counts_who_asked_for_what(
-    control_plane: ControlPlane, kubelets: Kubelets
-) -> None:
-    mark = control_plane.audit_mark()
-    await kubelets.join(Kubelet(name="tb-audit"))
-    await kubelets.request("GET", "/api/v1/nodes/tb-audit")
-    counts = control_plane.audit_counts(mark)
-    assert counts[Request("system:node:tb-audit", "create", "nodes")] == 1
-    assert counts[Request("system:node:tb-audit", "patch", "nodes/status")] == 1
-    assert counts[Request("admin", "get", "nodes")] == 1
-    await kubelets.delete("tb-audit")
-
-
-async def test_a_kubeconfig_carries_exactly_the_identity_that_was_asked_for(
-    control_plane: ControlPlane,
-) -> None:
-    async with Kubelets.start(_As(control_plane, "tb-nobody")) as nobody:
-        refused = await nobody.request("GET", "/api/v1/nodes")
-    assert (refused.status, refused.body["reason"]) == (403, "Forbidden")
-    assert 'User "tb-nobody"' in refused.body["message"]
-    assert "tb-nobody" in control_plane.kubeconfig("tb-nobody").read_text()
-
-
-class _As:
-    def __init__(self, control_plane: ControlPlane, user: str) -> None:
-        self.server, self._control_plane, self._user = control_plane.server, control_plane, user
-
-    def ssl_context(self) -> Any:
-        return self._control_plane.ssl_context(self._user)
 
 
 async def test_a_killed_apiserver_comes_back_with_what_etcd_holds(tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ class Refusal(Exception):
             "metadata": {},
             "status": "Failure",
             "message": message,
-            "reason": reason,
+            **({"reason": reason} if reason else {}),
             "details": details,
             "code": code,
         }
@@ -140,4 +140,5 @@ def not_simulated(what: str, field: str = "") -> Refusal:
 def too_large_version(wanted: int, current: int) -> Refusal:
     """504: that resourceVersion has not been reached."""
     message = f"Timeout: Too large resource version: {wanted}, current: {current}"
-    return Refusal(504, "Timeout", message, retry_after_seconds=1)
+    cause = Cause("ResourceVersionTooLarge", "Too large resource version", "")
+    return Refusal(504, "Timeout", message, causes=[cause], retry_after_seconds=1)

@@ -1,0 +1,264 @@
+"""Status, reason and refused fields of many requests, on a real and a simulated API server."""
+
+from collections.abc import AsyncIterator
+from typing import Any, NamedTuple
+
+import pytest
+
+from libs.testbed.kubelets import JSON, MERGE, STRATEGIC, Kubelets
+
+NODES = "/api/v1/nodes"
+NODE = f"{NODES}/asked"
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
+EVENTS = "/api/v1/namespaces/default/events"
+JSON_PATCH = "application/json-patch+json"
+
+
+@pytest.fixture
+async def node(admin: Kubelets) -> AsyncIterator[Any]:
+    """The Node that the requests below are about."""
+    body = {"metadata": {"name": "asked", "labels": {"here": "before"}}, "spec": {"providerID": "a://b"}}
+    created = await admin.request("POST", NODES, body=body)
+    assert created.status == 201, created
+    yield created.body
+    await admin.delete("asked")
+
+
+def refused_fields(body: Any) -> set[tuple[str, str]]:
+    return {(c.get("field", ""), c["reason"]) for c in (body.get("details") or {}).get("causes", ())}
+
+
+INVALID, FORBIDDEN = "FieldValueInvalid", "FieldValueForbidden"
+
+
+class Row(NamedTuple):
+    """A request, and what it is answered with."""
+
+    method: str
+    path: str
+    body: Any
+    content_type: str
+    status: int
+    reason: str
+    fields: set[tuple[str, str]]
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        Row("GET", f"{NODES}/absent", None, JSON, 404, "NotFound", set()),
+        Row("GET", "/api/v1/nowhere", None, JSON, 404, "NotFound", set()),
+        Row("GET", f"{NODE}/nowhere", None, JSON, 404, "NotFound", set()),
+        Row("GET", f"{LEASES}/absent", None, JSON, 404, "NotFound", set()),
+        Row("DELETE", f"{NODES}/absent", None, JSON, 404, "NotFound", set()),
+        Row("POST", NODE, {}, JSON, 405, "MethodNotAllowed", set()),
+        Row("PUT", NODES, {}, JSON, 405, "MethodNotAllowed", set()),
+        Row("POST", NODES, {"metadata": {"name": "asked"}}, JSON, 409, "AlreadyExists", set()),
+        Row("POST", NODES, {"metadata": {}}, JSON, 422, "Invalid", {("metadata.name", "FieldValueRequired")}),
+        Row("POST", NODES, {"metadata": {"name": "A_b"}}, JSON, 422, "Invalid", {("metadata.name", INVALID)}),
+        Row("POST", NODES, {"kind": "Pod", "metadata": {"name": "x"}}, JSON, 400, "BadRequest", set()),
+        Row("POST", NODES, {"metadata": {"name": "x", "labels": {"a": 5}}}, JSON, 400, "BadRequest", set()),
+        Row("POST", NODES, [], JSON, 400, "BadRequest", set()),
+        Row("PATCH", NODE, {}, JSON, 415, "UnsupportedMediaType", set()),
+        Row("PATCH", NODE, {"op": "add"}, JSON_PATCH, 400, "BadRequest", set()),
+        Row("PATCH", NODE, [1], STRATEGIC, 400, "BadRequest", set()),
+        Row("PATCH", NODE, {"metadata": {"name": "other"}}, MERGE, 400, "BadRequest", set()),
+        Row("PATCH", NODE, {"metadata": {"resourceVersion": "1"}}, MERGE, 409, "Conflict", set()),
+        Row("PATCH", NODE, {"metadata": {"uid": "x"}}, MERGE, 422, "Invalid", {("metadata.uid", INVALID)}),
+        Row("PATCH", NODE, {"spec": {"unschedulable": "yes"}}, MERGE, 422, "Invalid", {("patch", INVALID)}),
+        Row(
+            "PATCH",
+            NODE,
+            {"spec": {"providerID": None}},
+            MERGE,
+            422,
+            "Invalid",
+            {("spec.providerID", FORBIDDEN)},
+        ),
+        Row(
+            "PATCH",
+            NODE,
+            {"spec": {"podCIDRs": ["10.0.0.0/24", "10.1.0.0/24"], "podCIDR": "10.0.0.0/24"}},
+            MERGE,
+            422,
+            "Invalid",
+            {("spec.podCIDRs", INVALID)},
+        ),
+        Row(
+            "PATCH",
+            NODE,
+            {"spec": {"taints": [{"key": "", "effect": ""}]}},
+            MERGE,
+            422,
+            "Invalid",
+            {("metadata.taints[0].key", INVALID), ("metadata.taints[0].effect", "FieldValueRequired")},
+        ),
+        Row(
+            "PATCH",
+            f"{NODE}/status",
+            {"status": {"conditions": "x"}},
+            STRATEGIC,
+            422,
+            "Invalid",
+            {("patch", INVALID)},
+        ),
+        Row(
+            "PUT",
+            NODE,
+            {"metadata": {"name": "asked"}},
+            JSON,
+            422,
+            "Invalid",
+            {("spec.providerID", FORBIDDEN)},
+        ),
+        Row("PUT", NODE, {"metadata": {"name": "asked", "uid": "x"}}, JSON, 409, "Conflict", set()),
+        Row("PUT", NODE, {"metadata": {"name": "other"}}, JSON, 400, "BadRequest", set()),
+        Row(
+            "POST",
+            LEASES,
+            {"metadata": {"name": "l", "namespace": "default"}},
+            JSON,
+            400,
+            "BadRequest",
+            set(),
+        ),
+        Row(
+            "POST",
+            LEASES.replace("kube-system", "nowhere"),
+            {"metadata": {"name": "l"}},
+            JSON,
+            404,
+            "NotFound",
+            set(),
+        ),
+        Row(
+            "POST",
+            LEASES,
+            {"metadata": {"name": "l"}, "spec": {"renewTime": "x"}},
+            JSON,
+            400,
+            "BadRequest",
+            set(),
+        ),
+        Row(
+            "POST",
+            LEASES,
+            {"metadata": {"name": "l"}, "spec": {"leaseDurationSeconds": 0, "leaseTransitions": -1}},
+            JSON,
+            422,
+            "Invalid",
+            {("spec.leaseDurationSeconds", INVALID), ("spec.leaseTransitions", INVALID)},
+        ),
+        Row(
+            "POST",
+            EVENTS,
+            {"metadata": {"name": "e"}, "involvedObject": {"namespace": "kube-system"}},
+            JSON,
+            422,
+            "Invalid",
+            {("involvedObject.namespace", INVALID)},
+        ),
+        Row("GET", f"{NODES}?limit=x", None, JSON, 400, "BadRequest", set()),
+        Row("GET", f"{NODES}?limit=1&continue=nonsense", None, JSON, 400, "BadRequest", set()),
+        Row("GET", f"{NODES}?fieldSelector=spec.nope%3Dx", None, JSON, 400, "BadRequest", set()),
+        Row(
+            "GET",
+            f"{NODES}?resourceVersion=99999999",
+            None,
+            JSON,
+            504,
+            "Timeout",
+            {("", "ResourceVersionTooLarge")},
+        ),
+    ],
+    ids=lambda row: f"{row.method} {row.path} {row.reason} {row.fields or ''}",
+)
+async def test_a_refusal_says_why_in_the_same_words(admin: Kubelets, node: Any, row: Row):
+    answer = await admin.request(row.method, row.path, body=row.body, content_type=row.content_type)
+    assert (answer.status, answer.body["reason"]) == (row.status, row.reason), answer
+    assert refused_fields(answer.body) == row.fields
+    assert (answer.body["kind"], answer.body["status"]) == ("Status", "Failure")
+
+
+async def test_a_new_node_carries_the_defaults_and_nothing_that_is_empty(admin: Kubelets):
+    body = {
+        "metadata": {"name": "defaulted"},
+        "spec": {"podCIDR": "10.1.0.0/24", "taints": []},
+        "status": {"addresses": [], "capacity": {"cpu": "4"}},
+    }
+    created = (await admin.request("POST", NODES, body=body)).body
+    assert created["spec"] == {
+        "podCIDR": "10.1.0.0/24",
+        "podCIDRs": ["10.1.0.0/24"],
+        "taints": [{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}],
+    }
+    assert set(created["status"]) == {"capacity", "allocatable", "daemonEndpoints", "nodeInfo"}
+    assert set(created["metadata"]) - {"managedFields"} == {
+        "name",
+        "uid",
+        "resourceVersion",
+        "creationTimestamp",
+    }
+    await admin.delete("defaulted")
+
+
+async def test_conditions_of_a_status_patch_come_in_the_same_order(admin: Kubelets, node: Any):
+    found = []
+    for patch in (
+        [{"type": "A"}, {"type": "B"}, {"type": "C"}],
+        [{"type": "C", "status": "True"}, {"type": "D"}, {"type": "A"}],
+        [{"type": "Z"}],
+        [{"type": "B", "$patch": "delete"}, {"type": "Y"}],
+    ):
+        after = await admin.request(
+            "PATCH", f"{NODE}/status", body={"status": {"conditions": patch}}, content_type=STRATEGIC
+        )
+        found.append("".join(c["type"] for c in after.body["status"]["conditions"]))
+    assert found == ["ABC", "BCDA", "ZBCDA", "YZCDA"]
+    nameless = {"status": {"conditions": [{"status": "True"}]}}
+    refused = await admin.request("PATCH", f"{NODE}/status", body=nameless, content_type=STRATEGIC)
+    assert refused.status == 500
+
+
+async def test_the_node_and_its_status_are_written_on_paths_of_their_own(admin: Kubelets, node: Any):
+    body = {
+        "metadata": {"labels": {"x": "y"}},
+        "spec": {"unschedulable": True},
+        "status": {"phase": "Running"},
+    }
+    by_status = await admin.request("PATCH", f"{NODE}/status", body=body, content_type=STRATEGIC)
+    assert "unschedulable" not in by_status.body["spec"]
+    assert (by_status.body["metadata"]["labels"]["x"], by_status.body["status"]["phase"]) == ("y", "Running")
+    body["status"] = {"phase": "Pending"}
+    by_spec = await admin.request("PATCH", NODE, body=body, content_type=STRATEGIC)
+    assert (by_spec.body["spec"]["unschedulable"], by_spec.body["status"]["phase"]) == (True, "Running")
+
+
+@pytest.mark.parametrize("field", ["uid", "resourceVersion"])
+async def test_a_delete_is_fenced_by_its_preconditions(admin: Kubelets, node: Any, field: str):
+    foreign = await admin.request("DELETE", NODE, body={"preconditions": {field: "1"}})
+    assert (foreign.status, foreign.body["reason"]) == (409, "Conflict")
+    known = {"preconditions": {field: node["metadata"][field]}}
+    deleted = await admin.request("DELETE", NODE, body=known)
+    assert (deleted.status, deleted.body["details"]["uid"]) == (200, node["metadata"]["uid"])
+    assert (await admin.request("GET", NODE)).status == 404
+
+
+async def test_a_lease_is_replaced_by_its_version_only_and_made_by_an_update_too(admin: Kubelets):
+    lease: dict[str, Any] = {
+        "metadata": {"name": "put", "resourceVersion": "5"},
+        "spec": {"holderIdentity": "a"},
+    }
+    made = await admin.request("PUT", f"{LEASES}/put", body=lease)
+    assert made.status == 201
+    same = await admin.request("PUT", f"{LEASES}/put", body=made.body)
+    assert same.body["metadata"]["resourceVersion"] == made.body["metadata"]["resourceVersion"]
+    made.body["spec"]["holderIdentity"] = ""
+    changed = await admin.request("PUT", f"{LEASES}/put", body=made.body)
+    assert (changed.status, changed.body["spec"]) == (200, {"holderIdentity": ""})
+    stale = await admin.request("PUT", f"{LEASES}/put", body=made.body)
+    assert (stale.status, stale.body["reason"]) == (409, "Conflict")
+    del made.body["metadata"]["resourceVersion"]
+    unfenced = await admin.request("PUT", f"{LEASES}/put", body=made.body)
+    assert refused_fields(unfenced.body) == {("metadata.resourceVersion", INVALID)}
+    await admin.request("DELETE", f"{LEASES}/put")

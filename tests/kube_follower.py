@@ -1,0 +1,48 @@
+"""A reflector of Nodes, and what it has told so far."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from libs.common.kube_api.api import NODES, KubeApi
+from libs.common.kube_api.objects import UnreadableObject
+from libs.common.kube_api.reflector import Changed, Deleted, Happening, Listed, Reflector
+from libs.common.node import Node
+from tests.bus_actors import doing
+
+
+class Follower:
+    """Keeps what a reflector tells, and what the Nodes are by it."""
+
+    def __init__(self) -> None:
+        self.told: list[Happening[Node]] = []
+        self.nodes: dict[str, Node] = {}
+        self.unreadable: list[UnreadableObject] = []
+        self.troubles: list[Exception] = []
+
+    async def handle(self, happening: Happening[Node]) -> None:
+        self.told.append(happening)
+        match happening:
+            case Listed():
+                self.nodes = {node.name: node for node in happening.items}
+            case Changed():
+                self.nodes[happening.item.name] = happening.item
+            case Deleted():
+                self.nodes.pop(happening.item.name, None)
+
+    def count(self, kind: type[Any]) -> int:
+        return sum(isinstance(happening, kind) for happening in self.told)
+
+
+@asynccontextmanager
+async def following(api: KubeApi, **options: Any) -> AsyncIterator[tuple[Follower, Reflector[Node]]]:
+    follower = Follower()
+    reflector = Reflector(
+        api,
+        NODES,
+        on_unreadable=follower.unreadable.append,
+        on_trouble=follower.troubles.append,
+        **({"jitter": lambda: 0.0} | options),
+    )
+    async with doing(reflector.run(follower.handle)):
+        yield follower, reflector
