@@ -1,0 +1,217 @@
+"""What the simulated API server does beyond the real one: misbehave as told, forget, refuse what it lacks."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from libs.common.kube_api.api import NODES, KubeApi
+from libs.common.kube_api.config import load_kube_config
+from libs.common.kube_api.errors import Gone, Invalid, TooManyRequests, Unreachable
+from libs.common.kube_api.reflector import Listed
+from libs.common.kube_api.transport import Request as KubeRequest
+from libs.common.node import Node
+from libs.testbed.control_plane.audit import Request
+from libs.testbed.kubelets import Kubelet, Kubelets
+from libs.testbed.sim_apiserver.faults import EmptyClose, Expired, HalfOpen, Slow, TooMany
+from libs.testbed.sim_apiserver.server import SimApiServer
+from tests.bus_actors import eventually
+from tests.kube_follower import following
+
+
+@pytest.fixture
+async def server(tmp_path: Path) -> AsyncIterator[SimApiServer]:
+    async with SimApiServer.start(tmp_path) as running:
+        yield running
+
+
+@pytest.fixture
+async def joining(server: SimApiServer) -> AsyncIterator[Kubelets]:
+    async with Kubelets.start(server) as running:
+        yield running
+
+
+@pytest.fixture
+async def api(server: SimApiServer) -> AsyncIterator[KubeApi]:
+    made = KubeApi(load_kube_config(server.kubeconfig(), {}), user_agent="test", deadline_seconds=1.5)
+    yield made
+    await made.close()
+
+
+# ---- faults
+
+
+async def test_a_storm_of_410_makes_a_reflector_list_again_until_it_is_over(
+    server: SimApiServer, api: KubeApi, joining: Kubelets
+):
+    server.faults.inject(Expired(), verb="watch", times=2)
+    async with following(api) as (follower, _):
+        await eventually(lambda: follower.count(Listed) == 3, "listed three times", 20)
+        await joining.join(Kubelet(name="after"))
+        await eventually(lambda: "after" in follower.nodes, "watched again", 10)
+    assert [type(trouble) for trouble in follower.troubles] == [Gone, Gone]
+
+
+async def test_a_half_open_watch_says_nothing_and_is_replaced(
+    server: SimApiServer, api: KubeApi, joining: Kubelets
+):
+    server.faults.inject(HalfOpen(), verb="watch", times=1)
+    async with following(api, watch_seconds=(1, 1), silence_seconds=0.5) as (follower, _):
+        await eventually(lambda: follower.count(Listed) == 1)
+        await joining.join(Kubelet(name="unheard"))
+        await eventually(lambda: "unheard" in follower.nodes, "told by the next watch", 10)
+    assert "silent beyond the end of the watch" in str(follower.troubles[0])
+
+
+async def test_a_watch_that_ends_empty_goes_on_with_the_next_one(
+    server: SimApiServer, api: KubeApi, joining: Kubelets
+):
+    server.faults.inject(EmptyClose(), verb="watch", times=1)
+    async with following(api) as (follower, _):
+        await joining.join(Kubelet(name="late"))
+        await eventually(lambda: "late" in follower.nodes, "told by the next watch", 10)
+    assert follower.count(Listed) == 1
+
+
+async def test_a_server_that_asks_to_wait_is_waited_for(
+    server: SimApiServer, api: KubeApi, joining: Kubelets
+):
+    await joining.join(Kubelet(name="busy"))
+    server.faults.inject(TooMany(retry_after_seconds=1), verb="get", resource="nodes", times=1)
+    started = time.monotonic()
+    assert (await api.get_node("busy")).name == "busy"
+    assert time.monotonic() - started >= 1.0
+    server.faults.inject(TooMany(retry_after_seconds=1), verb="get")
+    with pytest.raises((TooManyRequests, Unreachable)):
+        await api.get_node("busy")
+
+
+async def test_a_slow_a_silent_and_a_closed_connection_strike_only_what_they_are_meant_for(
+    server: SimApiServer, api: KubeApi, joining: Kubelets
+):
+    await joining.join(Kubelet(name="struck"))
+    server.faults.inject(Slow(0.3), verb="get", resource="nodes", times=1)
+    started = time.monotonic()
+    await api.get_node("struck")
+    assert time.monotonic() - started >= 0.3
+    server.faults.inject(EmptyClose(), verb="patch", resource="nodes")
+    with pytest.raises(Unreachable, match="closed the connection without an answer"):
+        await api.patch_node("struck", [])
+    server.faults.inject(HalfOpen(), verb="get")
+    with pytest.raises(Unreachable, match="no answer within"):
+        await api.get_node("struck")
+    server.faults.clear()
+    await api.patch_node("struck", [])
+
+
+# ---- history
+
+
+async def test_what_was_compacted_is_expired_for_watches_and_for_pages(
+    server: SimApiServer, api: KubeApi, joining: Kubelets
+):
+    await joining.join_all(Kubelet(name=f"n{i}") for i in range(3))
+    first = (await joining.request("GET", "/api/v1/nodes?limit=1")).body["metadata"]
+    server.compact()
+    page = await joining.request("GET", f"/api/v1/nodes?limit=1&continue={first['continue']}")
+    assert (page.status, page.body["reason"]) == (410, "Expired")
+    watch = await joining.request("GET", "/api/v1/nodes?watch=1&resourceVersion=1")
+    assert (watch.body["type"], watch.body["object"]["code"]) == ("ERROR", 410)
+    query = {"watch": "1", "resourceVersion": first["resourceVersion"]}
+    request = KubeRequest(verb="watch", resource="nodes", path=NODES.path, query=query)
+    async with api.transport.stream(request, seconds=10.0) as read_line:  # the present is never forgotten
+        await joining.join(Kubelet(name="news"))
+        assert b'"ADDED"' in await read_line()
+
+
+async def test_a_page_shows_the_moment_of_the_first_one_whatever_came_since(
+    server: SimApiServer, joining: Kubelets
+):
+    await joining.join_all(Kubelet(name=f"n{i}") for i in range(3))
+    first = (await joining.request("GET", "/api/v1/nodes?limit=2")).body["metadata"]
+    await joining.delete("n2")
+    second = (await joining.request("GET", f"/api/v1/nodes?limit=2&continue={first['continue']}")).body
+    assert [node["metadata"]["name"] for node in second["items"]] == ["n2"]
+    assert second["metadata"]["resourceVersion"] == first["resourceVersion"]
+
+
+async def test_a_short_history_is_compacted_by_itself(tmp_path: Path):
+    async with SimApiServer.start(tmp_path, history_limit=10) as server, Kubelets.start(server) as joining:
+        await joining.join_all(Kubelet(name=f"n{i}") for i in range(10))
+        watch = await joining.request("GET", "/api/v1/nodes?watch=1&resourceVersion=1")
+        assert (watch.body["type"], watch.body["object"]["reason"]) == ("ERROR", "Expired")
+
+
+async def test_a_server_that_was_stopped_goes_on_with_what_it_had(
+    server: SimApiServer, api: KubeApi, joining: Kubelets
+):
+    await joining.join(Kubelet(name="survivor"))
+    async with following(api) as (follower, _):
+        await eventually(lambda: "survivor" in follower.nodes)
+        await server.stop()
+        await eventually(lambda: bool(follower.troubles), "noticed")
+        await server.resume()
+        await joining.join(Kubelet(name="later"))
+        await eventually(lambda: "later" in follower.nodes, "caught up", 20)
+
+
+# ---- many, and what is missing
+
+
+def is_ready(node: Node) -> bool:
+    condition = node.condition("Ready")
+    return condition is not None and condition.status == "True"
+
+
+async def test_a_burst_is_told_in_order_and_without_a_gap(
+    server: SimApiServer, api: KubeApi, joining: Kubelets
+):
+    async with following(api) as (follower, _):
+        await eventually(lambda: follower.count(Listed) == 1)
+        await asyncio.gather(*(joining.join(Kubelet(name=f"n{i}")) for i in range(200)))
+        await eventually(lambda: len(follower.nodes) == 200, "all told")
+        await eventually(lambda: all(map(is_ready, follower.nodes.values())), "all ready")
+    versions = [int(h.item.metadata.resource_version) for h in follower.told if hasattr(h, "item")]
+    assert versions == sorted(versions)
+    assert follower.count(Listed) == 1
+
+
+async def test_requests_are_counted_with_who_made_them_and_whether_they_succeeded(
+    server: SimApiServer, api: KubeApi
+):
+    mark = server.audit_mark()
+    with pytest.raises(Exception, match="not found"):
+        await api.get_node("absent")
+    assert server.audit_counts(mark) == {Request("admin", "get", "nodes", succeeded=False): 1}
+
+
+@pytest.mark.parametrize(
+    "patch",
+    [
+        [{"op": "add", "path": "/spec/configSource", "value": {}}],
+        [{"op": "add", "path": "/metadata/finalizers", "value": ["a.b/c"]}],
+        [{"op": "copy", "from": "/metadata/labels", "path": "/metadata/annotations"}],
+    ],
+)
+async def test_what_is_not_simulated_is_refused_aloud_and_is_no_fence(
+    server: SimApiServer, api: KubeApi, joining: Kubelets, patch: list[dict[str, Any]]
+):
+    await joining.join(Kubelet(name="odd"))
+    with pytest.raises(Invalid, match="not simulated"):
+        await api.patch_node("odd", patch)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/apis/certificates.k8s.io/v1/certificatesigningrequests",
+        "/api/v1/configmaps",
+        "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
+    ],
+)
+async def test_a_resource_that_is_not_simulated_is_not_found(joining: Kubelets, path: str):
+    answer = await joining.request("GET", path)
+    assert (answer.status, answer.body["reason"]) == (404, "NotFound")
