@@ -141,6 +141,21 @@ async def test_concurrent_publishes_to_many_subjects_all_arrive(bus: Bus):
     assert len(set(sequences)) == 600
 
 
+async def test_whoever_publishes_many_in_a_row_gives_others_their_turn(bus: Bus):
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async with doing(others()):
+        for n in range(50):
+            await bus.publish(a_word(f"web-{n}"))
+        assert turns >= 50
+
+
 async def test_the_callers_headers_stay_the_callers(bus: Bus):
     headers = {"traceparent": "00-1-2-01"}
     await bus.publish(a_word(), expected_sequence=0, ttl_seconds=60, headers=headers)
@@ -177,8 +192,8 @@ async def test_a_full_stream_takes_no_new_subject_and_nothing_larger_until_it_ha
     await bus.publish(a_word("web-9", uid="u" * size))
 
 
-async def test_what_anyone_does_to_an_event_nobody_else_sees(bus: Bus):
-    labels = {"zone": "z1"}
+async def test_what_anyone_does_to_a_message_nobody_else_sees(bus: Bus):
+    labels, headers = {"zone": "z1"}, {"traceparent": "00-1-2-01"}
     order = ObservedOrder(epoch=1, resource_version=1)
     event = NodeObserved(incarnation="", order=order, node=a_node(labels=labels), observed_at=NOW)
     recorders = [Recorder(), Recorder()]
@@ -186,8 +201,8 @@ async def test_what_anyone_does_to_an_event_nobody_else_sees(bus: Bus):
         doing(bus.follow("test", f"{FLOW}.>", recorders[0])),
         doing(bus.follow("test", f"{FLOW}.>", recorders[1])),
     ):
-        await bus.publish(event)
-        labels["zone"] = "the publisher's"
+        await bus.publish(event, headers=headers)
+        labels["zone"] = headers["traceparent"] = "the publisher's"
         await eventually(lambda: all(recorder.messages for recorder in recorders))
         for recorder in recorders:
             heard = recorder.messages[0].event
@@ -198,6 +213,7 @@ async def test_what_anyone_does_to_an_event_nobody_else_sees(bus: Bus):
     assert kept is not None
     assert isinstance(kept.event, NodeObserved)
     assert kept.event.node.labels == {"zone": "z1"}
+    assert dict(kept.headers) == {"traceparent": "00-1-2-01"}
 
 
 # ---- consume
@@ -314,6 +330,23 @@ async def test_a_handler_that_does_not_end_is_cancelled_and_its_message_goes_to_
     async with other.consuming(await bus_factory("labeler")):
         await eventually(lambda: other.names() == ["web-1"])
     assert other.seen[0].redelivered
+
+
+async def test_a_durable_made_anew_under_its_consumer_goes_on_and_loses_nothing(bus: Bus):
+    worker = Worker(lambda message: Ack() if message.redelivered else Nak(0.1, "once more"))
+    worker.gate.clear()
+    async with worker.consuming(bus):
+        await bus.publish(a_word("web-1"))
+        await eventually(lambda: worker.in_flight == 1)
+        narrow = msgspec.structs.replace(NODES, filter=subject("web-1"))
+        await bus.provision((narrow,), max_bytes=MAX_BYTES)
+        await bus.publish(a_word("web-2"))
+        worker.gate.set()
+        await eventually(lambda: any(message.redelivered for message in worker.finished))
+        await bus.publish(a_word("web-1", order=2))
+        await eventually(lambda: worker.finished[-1].event == a_word("web-1", order=2))
+    assert set(worker.names()) == {"web-1"}
+    assert worker.most_in_flight == 1, "what is in hand is not handed out beside it"
 
 
 async def test_handling_runs_in_the_context_of_whoever_consumes(bus: Bus):
@@ -495,6 +528,21 @@ async def test_a_follower_hears_the_last_of_each_subject_in_order_and_then_what_
         await eventually(lambda: len(recorder.messages) == 5)
         assert recorder.messages[-1].event == a_word("b", order=2)
     assert (recorder.times_caught_up, recorder.losses) == (1, [])
+
+
+async def test_whoever_is_caught_up_has_heard_all_that_was_there(bus: Bus):
+    class Counting(Recorder):
+        heard_by_then = -1
+
+        def caught_up(self) -> None:
+            super().caught_up()
+            self.heard_by_then = len(self.messages)
+
+    await asyncio.gather(*(bus.publish(a_word(f"web-{n}")) for n in range(300)))
+    counting = Counting()
+    async with doing(bus.follow("test", f"{FLOW}.>", counting)):
+        await eventually(lambda: counting.is_caught_up)
+    assert counting.heard_by_then == 300
 
 
 async def test_a_follower_of_nothing_is_caught_up_at_once(bus: Bus):

@@ -102,6 +102,24 @@ def test_what_was_parked_and_aged_out_meanwhile_does_not_come_back():
     assert work.take(world.now) is None
 
 
+def test_a_newer_version_waits_in_its_own_place_not_in_that_of_the_older_one():
+    world = World()
+    work = world.work()
+    for subject in ("a.x", "a.y", "a.x"):
+        world.say(subject)
+    assert [world.take(work)[0].sequence for _ in range(2)] == [2, 3]
+
+
+def test_whoever_waits_for_work_is_told_of_what_is_handed_back():
+    world = World()
+    work = world.work()
+    world.say("a.x")
+    stored, _ = world.take(work)
+    told = world.told
+    work.again(stored, world.now)
+    assert world.told == told + 1
+
+
 def test_whoever_takes_is_told_of_what_its_filter_names_and_of_nothing_else():
     world = World()
     world.work("a.>")

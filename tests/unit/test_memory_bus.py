@@ -1,0 +1,58 @@
+"""What the conformance suite cannot see of the memory bus without waiting for a minute."""
+
+import asyncio
+
+import msgspec
+
+from libs.common.bus import Message
+from libs.common.delivery import RETRY_CAP_SECONDS, Verdict
+from libs.common.memory_bus.bus import MemoryBus, MemoryServer
+from libs.common.subjects import SNAPSHOT
+from tests.bus_actors import MAX_BYTES, NODES, Worker, a_word, eventually
+
+
+async def test_a_message_whose_handler_raised_comes_back_after_a_minute():
+    def judge(message: Message) -> Verdict:
+        raise ZeroDivisionError("a defect")
+
+    server = MemoryServer()
+    bus = MemoryBus(server)
+    await bus.provision((NODES,), max_bytes=MAX_BYTES)
+    work = server.work(NODES.name)
+    assert work is not None
+    async with Worker(judge).consuming(bus):
+        began = asyncio.get_running_loop().time()
+        await bus.publish(a_word())
+        await eventually(lambda: work.next_due() is not None)
+        due = work.next_due()
+        assert due is not None
+        assert RETRY_CAP_SECONDS <= due - began < RETRY_CAP_SECONDS + 10
+
+
+async def test_a_durable_made_anew_leaves_nothing_of_the_old_one_behind():
+    server = MemoryServer()
+    bus = MemoryBus(server)
+    for filter_subject in (NODES.filter, SNAPSHOT, NODES.filter, NODES.filter):
+        durable = msgspec.structs.replace(NODES, filter=filter_subject)
+        await bus.provision((durable,), max_bytes=MAX_BYTES)
+    assert server.stream is not None
+    assert len(server.stream._backlogs) == 1
+
+
+async def test_whoever_stops_following_is_not_fed_any_more():
+    server = MemoryServer()
+    bus = MemoryBus(server)
+    await bus.provision((), max_bytes=MAX_BYTES)
+    task = asyncio.create_task(bus.follow("test", NODES.filter, _Deaf()))
+    await eventually(lambda: server.stream is not None and len(server.stream._backlogs) == 1)
+    task.cancel()
+    await asyncio.wait([task])
+    assert server.stream is not None
+    assert server.stream._backlogs == []
+
+
+class _Deaf:
+    def begin(self, opened: object) -> None: ...
+    def apply(self, message: Message) -> None: ...
+    def caught_up(self) -> None: ...
+    def lost(self, reason: str) -> None: ...
