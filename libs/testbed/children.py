@@ -94,7 +94,7 @@ class Child:
     def pause(self) -> None:
         """Freeze the process (SIGSTOP): its connections stay open and nobody answers, from now on."""
         self.process.send_signal(signal.SIGSTOP)
-        if self.running:  # the signal is delivered when the kernel finds the time; wait for that, reap nothing
+        if self.running:  # the kernel delivers it when it finds the time; wait for that, and reap nothing
             os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def resume(self) -> None:

@@ -42,3 +42,15 @@ def test_every_module_says_what_it_is():
         if s.path.stat().st_size and ast.get_docstring(s.tree) is None
     ]
     assert not silent
+
+
+def test_every_path_that_a_page_or_a_makefile_names_exists():
+    named = re.compile(r"(?<![\w./-])(?:libs|services|cli|tests|bench|docs|mk)/[\w./-]*\w")
+    missing = {
+        f"{name}: {path}"
+        for name in tracked_files()
+        if name.endswith((".md", ".mk")) or name == "Makefile"
+        for path in named.findall((ROOT / name).read_text())
+        if not (ROOT / path).exists() and not (ROOT / f"{path}.py").exists()
+    }
+    assert not missing
