@@ -35,7 +35,7 @@ _TIMEOUT = aiohttp.ClientTimeout(total=60)
 
 
 class ApiServer(Protocol):
-    """What ControlPlane is here."""
+    """What ControlPlane and SimApiServer are here."""
 
     server: str
 

@@ -7,14 +7,13 @@ import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from http import HTTPStatus
 from pathlib import Path
-from typing import Final, Literal, Self
+from typing import Final, Literal, Protocol, Self
 
 import aiohttp
 import msgspec
 
 from libs.common.wiring import SERVICES
 from libs.testbed.children import Child, free_port, until
-from libs.testbed.control_plane.cluster import ControlPlane
 from libs.testbed.kubelets import Kubelets, Refused
 from libs.testbed.service_rights import ALL_IN_ONE, path_of, role_objects, user_of
 
@@ -22,6 +21,14 @@ ROOT: Final = Path(__file__).parents[2]
 _ONE_SECOND = aiohttp.ClientTimeout(total=1)
 _START_SECONDS = 60
 _STOP_SECONDS = 30  # what a service may take to finish its work and release its Lease
+
+
+class ApiServer(Protocol):
+    """What ControlPlane and SimApiServer are here."""
+
+    def kubeconfig(self, user: str) -> Path:
+        """The credentials of that user, who has no rights but those granted."""
+        ...
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,7 +51,7 @@ class RunningServices:
     async def start(
         cls,
         run_dir: Path,
-        control_plane: ControlPlane,
+        api_server: ApiServer,
         kubelets: Kubelets,
         *,
         nats_url: str,
@@ -69,7 +76,7 @@ class RunningServices:
                 port = services.ports[name] = free_port()
                 own = [f"--secure-port={port}"]
                 if name != "metadata":  # it has no Kubernetes right, and takes no kubeconfig
-                    own.append(f"--kubeconfig={control_plane.kubeconfig(user)}")
+                    own.append(f"--kubeconfig={api_server.kubeconfig(user)}")
                 if name in ("all-in-one", "metadata"):
                     own.append(f"--talosconfig={talosconfig}")
                 services.children[name] = _process(name, [*own, *common], run_dir, env or {})
