@@ -84,6 +84,13 @@ def test_a_service_alone_refuses_the_bus_that_would_leave_it_alone_and_names_the
     assert "--bus=nats --nats-url=" in ran.stderr
 
 
+def test_who_needs_no_nats_does_not_load_its_library():
+    code = "import runpy, sys; runpy.run_module('services'); print(*sys.modules)"
+    loaded = subprocess.check_output([sys.executable, "-c", code], cwd=ROOT, text=True, timeout=30).split()
+    assert "libs.common.memory_bus.bus" in loaded
+    assert not {name for name in loaded if name.partition(".")[0] == "nats"}
+
+
 async def test_help_lists_the_flags_of_all_services_within_80_columns():
     help_text = await asyncio.to_thread(
         subprocess.check_output, [sys.executable, "-m", "services", "--help"], cwd=ROOT, text=True, timeout=30
