@@ -10,6 +10,8 @@ from libs.testbed.kubelets import JSON, MERGE, STRATEGIC, Kubelets
 NODES = "/api/v1/nodes"
 NODE = f"{NODES}/asked"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
+CONFIG_MAPS = "/api/v1/namespaces/kube-system/configmaps"
+REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 EVENTS = "/api/v1/namespaces/default/events"
 JSON_PATCH = "application/json-patch+json"
 
@@ -158,6 +160,29 @@ class Row(NamedTuple):
             "Invalid",
             {("involvedObject.namespace", INVALID)},
         ),
+        Row(
+            "POST", CONFIG_MAPS, {"metadata": {"name": "c"}, "data": {"x": 5}}, JSON, 400, "BadRequest", set()
+        ),
+        Row(
+            "POST",
+            CONFIG_MAPS,
+            {"metadata": {"name": "c"}, "data": {"a b": "", "..": ""}},
+            JSON,
+            422,
+            "Invalid",
+            {("data[a b]", INVALID), ("data[..]", INVALID)},
+        ),
+        Row(
+            "POST",
+            CONFIG_MAPS,
+            {"metadata": {"name": "c"}, "data": {"x": ""}, "binaryData": {"x": "AAEC"}},
+            JSON,
+            422,
+            "Invalid",
+            {("data[x]", INVALID)},
+        ),
+        Row("GET", REVIEWS, None, JSON, 405, "MethodNotAllowed", set()),
+        Row("POST", REVIEWS, {"spec": {}}, JSON, 422, "Invalid", {("spec.resourceAttributes", INVALID)}),
         Row("GET", f"{NODES}?limit=x", None, JSON, 400, "BadRequest", set()),
         Row("GET", f"{NODES}?limit=1&continue=nonsense", None, JSON, 400, "BadRequest", set()),
         Row("GET", f"{NODES}?fieldSelector=spec.nope%3Dx", None, JSON, 400, "BadRequest", set()),
@@ -262,3 +287,40 @@ async def test_a_lease_is_replaced_by_its_version_only_and_made_by_an_update_too
     unfenced = await admin.request("PUT", f"{LEASES}/put", body=made.body)
     assert refused_fields(unfenced.body) == {("metadata.resourceVersion", INVALID)}
     await admin.request("DELETE", f"{LEASES}/put")
+
+
+async def test_a_config_map_is_compared_and_swapped_by_its_version_if_one_is_named(admin: Kubelets):
+    body: dict[str, Any] = {"metadata": {"name": "swapped"}, "data": {"10.0.0.0": "uid-1"}}
+    first = (await admin.request("POST", CONFIG_MAPS, body=body)).body
+    assert first["data"] == body["data"]
+    first["data"]["10.0.1.0"] = "uid-2"
+    assert (await admin.request("PUT", f"{CONFIG_MAPS}/swapped", body=first)).status == 200
+    stale = await admin.request("PUT", f"{CONFIG_MAPS}/swapped", body=first)
+    assert (stale.status, stale.body["reason"]) == (409, "Conflict")
+    unfenced = await admin.request("PUT", f"{CONFIG_MAPS}/swapped", body=body | {"immutable": True})
+    assert (unfenced.status, unfenced.body["data"]) == (200, body["data"])
+    refused = await admin.request("PUT", f"{CONFIG_MAPS}/swapped", body={"metadata": {"name": "swapped"}})
+    assert refused_fields(refused.body) == {("immutable", FORBIDDEN), ("data", FORBIDDEN)}
+    assert (
+        await admin.request("PUT", f"{CONFIG_MAPS}/absent", body={"metadata": {"name": "absent"}})
+    ).status == 404
+    await admin.request("DELETE", f"{CONFIG_MAPS}/swapped")
+
+
+@pytest.mark.parametrize(
+    ("attributes", "as_admin", "as_node"),
+    [
+        ({"verb": "patch", "resource": "nodes", "subresource": "status"}, True, True),
+        ({"verb": "delete", "resource": "nodes"}, True, False),
+        ({"verb": "get", "resource": "nodes", "name": "somebody"}, True, False),
+        ({"verb": "get", "resource": "secrets", "namespace": "kube-system"}, True, False),
+    ],
+)
+async def test_everybody_may_ask_what_they_may_do(
+    admin: Kubelets, attributes: dict[str, str], as_admin: bool, as_node: bool
+):
+    for as_whom, expected in ((None, as_admin), ("asking", as_node)):
+        answer = await admin.request(
+            "POST", REVIEWS, as_node=as_whom, body={"spec": {"resourceAttributes": attributes}}
+        )
+        assert (answer.status, answer.body["status"]["allowed"]) == (201, expected), answer

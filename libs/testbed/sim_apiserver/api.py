@@ -7,8 +7,10 @@ from datetime import datetime
 from typing import Any, Final
 
 import msgspec
+from msgspec import UNSET
 from msgspec.structs import replace
 
+from libs.testbed.sim_apiserver.access_reviews import AccessReview, ReviewStatus
 from libs.testbed.sim_apiserver.asked import KINDS, Asked, check, number
 from libs.testbed.sim_apiserver.objects import Kind
 from libs.testbed.sim_apiserver.reading import (
@@ -33,7 +35,7 @@ from libs.testbed.sim_apiserver.refusals import (
     not_simulated,
     too_large_version,
 )
-from libs.testbed.sim_apiserver.rights import Identity, admit, authorize
+from libs.testbed.sim_apiserver.rights import Identity, admit, authorize, may
 from libs.testbed.sim_apiserver.store import CompactedError, Key, Page, Store, Stored
 
 NAMESPACES: Final = ("default", "kube-node-lease", "kube-public", "kube-system")  # as in a new cluster
@@ -71,6 +73,8 @@ class Api:
                 return _object(200, kind, self._stored(asked, kind).raw)
             case "list":
                 return self._list(asked, kind)
+            case "create" if not kind.stored:
+                return self._review(identity, kind, read_object(kind, body))
             case "create":
                 return self._create(identity, asked, kind, read_object(kind, body))
             case "update":
@@ -140,7 +144,7 @@ class Api:
             cause = Cause(
                 "FieldValueRequired", "Required value: name or generateName is required", "metadata.name"
             )
-            raise invalid(kind.kind, kind.named(), [cause])
+            raise invalid(kind.qualified, kind.named(), [cause])
         if meta.namespace not in {"", asked.namespace}:
             raise bad_request(
                 "the namespace of the provided object does not match the namespace sent on the request"
@@ -152,11 +156,31 @@ class Api:
         new = kind.created(replace(new, metadata=meta))
         admit(identity, kind, new, None)
         if causes := kind.invalid(new, None):
-            raise invalid(kind.kind, kind.named(name), causes)
+            raise invalid(kind.qualified, kind.named(name), causes)
         key = Key(asked.namespace, name)
         if key in self.store.table(kind.plural).objects:
             raise already_exists(kind.named(name))
         return _object(201, kind, self._put(kind, key, new))
+
+    def _review(self, identity: Identity, kind: Kind, review: AccessReview) -> Answer:
+        if causes := kind.invalid(review, None):
+            raise invalid(f".{kind.group}", kind.named(), causes)
+        resource, other = review.spec.resource_attributes, review.spec.non_resource_attributes
+        if resource is not UNSET:
+            about = Kind(plural=resource.resource, kind="", group=resource.group, model=object)
+            question = Asked(
+                verb=resource.verb,
+                path="",
+                kind=about,
+                namespace=resource.namespace,
+                name=resource.name,
+                subresource=resource.subresource,
+            )
+        else:
+            question = Asked(verb="get", path=other.path if other is not UNSET else "")
+        allowed = may(identity, question, self.store)
+        answered = replace(review, status=ReviewStatus(allowed))
+        return _object(201, kind, msgspec.json.encode(answered))
 
     def _update(self, identity: Identity, asked: Asked, kind: Kind, new: Any) -> Answer:
         meta = new.metadata
@@ -176,7 +200,7 @@ class Api:
         if kind.version_required and not meta.resource_version:
             told = "Invalid value: 0: must be specified for an update"
             cause = Cause("FieldValueInvalid", told, "metadata.resourceVersion")
-            raise invalid(kind.kind, kind.named(asked.name), [cause])
+            raise invalid(kind.qualified, kind.named(asked.name), [cause])
         return self._write(identity, asked, kind, stored, replace(new, metadata=replace(meta, uid=found)))
 
     def _write(self, identity: Identity, asked: Asked, kind: Kind, stored: Stored, new: Any) -> Answer:
@@ -197,7 +221,7 @@ class Api:
         new = kind.updated(old, replace(new, metadata=replace(meta, **kept)), asked.subresource)
         admit(identity, kind, new, old)
         if causes := kind.invalid(new, old):
-            raise invalid(kind.kind, kind.named(asked.name), causes)
+            raise invalid(kind.qualified, kind.named(asked.name), causes)
         raw = stored.raw if new == old else self._put(kind, stored.key, new)
         return _object(200, kind, raw)
 

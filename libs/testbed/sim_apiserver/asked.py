@@ -7,14 +7,31 @@ from typing import Final
 
 import msgspec
 
+from libs.testbed.sim_apiserver.access_reviews import ACCESS_REVIEWS
+from libs.testbed.sim_apiserver.config_maps import CONFIG_MAPS
 from libs.testbed.sim_apiserver.events import EVENTS
 from libs.testbed.sim_apiserver.leases import LEASES
 from libs.testbed.sim_apiserver.nodes import NODES
 from libs.testbed.sim_apiserver.objects import Kind
-from libs.testbed.sim_apiserver.refusals import bad_request, no_such_resource, not_simulated
+from libs.testbed.sim_apiserver.refusals import (
+    bad_request,
+    method_not_allowed,
+    no_such_resource,
+    not_simulated,
+)
 from libs.testbed.sim_apiserver.roles import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, ROLE_BINDINGS, ROLES
 
-KINDS: Final = (NODES, LEASES, EVENTS, CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS, ROLES, ROLE_BINDINGS)
+KINDS: Final = (
+    NODES,
+    LEASES,
+    EVENTS,
+    CONFIG_MAPS,
+    ACCESS_REVIEWS,
+    CLUSTER_ROLES,
+    CLUSTER_ROLE_BINDINGS,
+    ROLES,
+    ROLE_BINDINGS,
+)
 
 _BY_PATH: Final = {(kind.group, kind.plural): kind for kind in KINDS}
 _VERBS: Final = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
@@ -84,6 +101,8 @@ def check(asked: Asked) -> Kind:
     """The kind, if there is such a resource and all of the query is understood. Raises Refusal."""
     if asked.kind is None or (asked.subresource and asked.subresource not in asked.kind.subresources):
         raise no_such_resource()
+    if not asked.kind.stored and (asked.verb != "create" or asked.subresource):
+        raise method_not_allowed()
     known = {"list": _LIST, "watch": _WATCH}.get(asked.verb, set[str]()) | _IGNORED
     for name in asked.query.keys() - known:
         raise not_simulated(f"query parameter {name} of {asked.verb}", name)

@@ -51,6 +51,7 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     model: type[Any]
     group: str = ""
     namespaced: bool = False
+    stored: bool = True  # False: a create is answered and forgotten
     subresources: frozenset[str] = frozenset()
     patchable_strategically: bool = False
     version_required: bool = False  # an update must name the resourceVersion; of none it creates
@@ -58,6 +59,11 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     created: Callable[[Any], Any] = lambda new: new
     updated: Callable[[Any, Any, str], Any] = lambda old, new, subresource: new
     invalid: Callable[[Any, Any | None], list[Cause]] = lambda new, old: []
+
+    @property
+    def qualified(self) -> str:
+        """As validation names it: "Node", "Lease.coordination.k8s.io"."""
+        return f"{self.kind}.{self.group}" if self.group else self.kind
 
     @property
     def api_version(self) -> str:

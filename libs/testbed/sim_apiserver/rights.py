@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from libs.testbed.sim_apiserver.access_reviews import ACCESS_REVIEWS
 from libs.testbed.sim_apiserver.asked import Asked
 from libs.testbed.sim_apiserver.nodes import Node
 from libs.testbed.sim_apiserver.objects import Kind
@@ -69,16 +70,26 @@ def impersonated(identity: Identity, headers: Mapping[str, str], groups: Sequenc
 
 def authorize(identity: Identity, asked: Asked, store: Store) -> None:
     """Raises Refusal unless it is allowed."""
-    if "system:masters" in identity.groups or (asked.kind is None and asked.path in _PUBLIC_PATHS):
+    if may(identity, asked, store):
         return
     if asked.kind is None:
         why = f'forbidden: User "{identity.user}" cannot get path "{asked.path}"'
         raise Refusal(403, "Forbidden", why)
+    why = _cannot(identity, asked.verb, asked.resource, asked.kind.group, asked.namespace)
+    raise forbidden(asked.kind.named(asked.name), why)
+
+
+def may(identity: Identity, asked: Asked, store: Store) -> bool:
+    """Whether it is allowed."""
+    if "system:masters" in identity.groups:
+        return True
+    if asked.kind is None:
+        return asked.path in _PUBLIC_PATHS
+    if asked.kind == ACCESS_REVIEWS and asked.verb == "create" and identity != ANONYMOUS:
+        return True  # everybody may ask (system:basic-user)
     if identity.node and _node_may(identity.node, asked):
-        return
-    if not _granted(identity, asked, asked.kind, store):
-        why = _cannot(identity, asked.verb, asked.resource, asked.kind.group, asked.namespace)
-        raise forbidden(asked.kind.named(asked.name), why)
+        return True
+    return _granted(identity, asked, asked.kind, store)
 
 
 def _cannot(identity: Identity, verb: str, resource: str, group: str, namespace: str) -> str:

@@ -1,0 +1,74 @@
+"""SelfSubjectAccessReviews: whether the asking one may do something; answered and never stored."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+from msgspec import UNSET, UnsetType, field
+
+from libs.testbed.sim_apiserver.objects import Kind, Meta
+from libs.testbed.sim_apiserver.refusals import Cause
+
+
+class ResourceAttributes(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+):
+    """A request for a resource; selectors are not simulated."""
+
+    namespace: str = ""
+    verb: str = ""
+    group: str = ""
+    version: str = ""
+    resource: str = ""
+    subresource: str = ""
+    name: str = ""
+
+
+class NonResourceAttributes(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+):
+    """A request for another URL."""
+
+    path: str = ""
+    verb: str = ""
+
+
+class ReviewSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """What is asked about: exactly one of the two."""
+
+    resource_attributes: ResourceAttributes | UnsetType = UNSET
+    non_resource_attributes: NonResourceAttributes | UnsetType = UNSET
+
+
+class ReviewStatus(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The answer; why is not told."""
+
+    allowed: bool = False
+
+
+class AccessReview(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A SelfSubjectAccessReview on the wire."""
+
+    metadata: Meta = field(default_factory=Meta)
+    spec: ReviewSpec = field(default_factory=ReviewSpec)
+    status: ReviewStatus = field(default_factory=ReviewStatus)
+
+
+def invalid(new: AccessReview, old: Any | None) -> list[Cause]:
+    """Exactly one of the two questions must be asked."""
+    asked = (new.spec.resource_attributes, new.spec.non_resource_attributes)
+    if sum(one is not UNSET for one in asked) == 1:
+        return []
+    told = "Invalid value: null: exactly one of nonResourceAttributes or resourceAttributes must be specified"
+    return [Cause("FieldValueInvalid", told, "spec.resourceAttributes")]
+
+
+ACCESS_REVIEWS: Final = Kind(
+    plural="selfsubjectaccessreviews",
+    kind="SelfSubjectAccessReview",
+    group="authorization.k8s.io",
+    model=AccessReview,
+    stored=False,
+    invalid=invalid,
+)

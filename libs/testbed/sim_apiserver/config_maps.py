@@ -1,0 +1,58 @@
+"""ConfigMaps: text and bytes by key, written with or without a resourceVersion."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import msgspec
+from msgspec import UNSET, UnsetType, field
+
+from libs.testbed.sim_apiserver.objects import Kind, Meta, invalid_metadata
+from libs.testbed.sim_apiserver.refusals import Cause
+
+_KEY: Final = re.compile(r"[-._a-zA-Z0-9]{1,253}")
+_LIMIT: Final = 1024 * 1024  # bytes of all values
+
+
+class ConfigMap(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel", forbid_unknown_fields=True
+):
+    """A ConfigMap on the wire."""
+
+    metadata: Meta = field(default_factory=Meta)
+    immutable: bool | UnsetType = UNSET
+    data: dict[str, str] = {}
+    binary_data: dict[str, bytes] = {}
+
+
+def invalid(new: ConfigMap, old: ConfigMap | None) -> list[Cause]:
+    """What validation says."""
+    causes = invalid_metadata(new.metadata, old.metadata if old else None)
+    for name, keys in (("data", new.data.keys()), ("binaryData", new.binary_data.keys())):
+        for key in keys:
+            if not _KEY.fullmatch(key) or key == "." or key.startswith(".."):
+                told = f'Invalid value: "{key}": a valid config key consists of alphanumeric characters, -_.'
+                causes.append(Cause("FieldValueInvalid", told, f"{name}[{key}]"))
+    for key in new.data.keys() & new.binary_data.keys():
+        told = f'Invalid value: "{key}": duplicate of key present in binaryData'
+        causes.append(Cause("FieldValueInvalid", told, f"data[{key}]"))
+    size = sum(len(text.encode()) for text in new.data.values()) + sum(map(len, new.binary_data.values()))
+    if size > _LIMIT:
+        told = f"Too long: may not be more than {_LIMIT} bytes"
+        causes.append(Cause("FieldValueTooLong", told, "[]"))
+    if old is not None and old.immutable is True:
+        for name, before, after in (
+            ("immutable", old.immutable, new.immutable),
+            ("data", old.data, new.data),
+            ("binaryData", old.binary_data, new.binary_data),
+        ):
+            if before != after:
+                told = "Forbidden: field is immutable when `immutable` is set"
+                causes.append(Cause("FieldValueForbidden", told, name))
+    return causes
+
+
+CONFIG_MAPS: Final = Kind(
+    plural="configmaps", kind="ConfigMap", model=ConfigMap, namespaced=True, invalid=invalid
+)
