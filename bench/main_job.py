@@ -75,7 +75,7 @@ async def measure(args: argparse.Namespace) -> Measured:
         for machine in machines[: args.singles]:
             singles += (await join(parts, [machine], untainted))[0].values()
         await parts.machines.reset_calls()
-        mark, before = parts.control_plane.audit_mark(), cpu(parts)
+        mark, before = parts.api_server.audit_mark(), cpu(parts)
         burst = machines[args.singles :]
         clock = time.monotonic()
         took, joined = await join(parts, burst, untainted)
@@ -106,10 +106,10 @@ async def prepared(*, all_in_one: bool) -> AsyncIterator[tuple[Parts, Untainted]
         begun = time.monotonic()
         started: dict[str, float] = {}
         parts = await stack.enter_async_context(
-            running(folder, all_in_one=all_in_one, told=started.__setitem__)
+            running(folder, real=True, all_in_one=all_in_one, told=started.__setitem__)
         )
         print(f"parts ready after {time.monotonic() - begun:.1f} s: {started}")
-        api = KubeApi(load_kube_config(parts.control_plane.kubeconfig(), {}), user_agent="bench")
+        api = KubeApi(load_kube_config(parts.api_server.kubeconfig(), {}), user_agent="bench")
         stack.push_async_callback(api.close)
         untainted = Untainted()
         watching = asyncio.create_task(Reflector(api, NODES, on_unreadable=print).run(untainted.see))
@@ -141,7 +141,7 @@ async def calls_per_node(parts: Parts, nodes: int) -> dict[str, float]:
 
 def requests_per_node(parts: Parts, mark: int, nodes: int) -> dict[str, float]:
     counts: Counter[str] = Counter()
-    for request, count in parts.control_plane.audit_counts(mark).items():
+    for request, count in parts.api_server.audit_counts(mark).items():
         if request.user.startswith("talos-ccm"):
             refused = "" if request.succeeded else " (refused)"
             counts[f"{request.verb} {request.resource}{refused}"] += count

@@ -31,7 +31,7 @@ def readable(node: Mapping[str, Any]) -> dict[str, Any]:
     """The parts of a Node, as the API server encodes it, that a cloud controller manager is about."""
     metadata, spec, status = node["metadata"], node["spec"], node["status"]
     return {
-        "labels": dict(metadata.get("labels", {})),
+        "labels": dict(sorted(metadata.get("labels", {}).items())),
         "spec": {key: spec[key] for key in ("providerID", "taints") if key in spec},
         "addresses": [f"{address['type']} {address['address']}" for address in status.get("addresses", [])],
     }

@@ -12,7 +12,7 @@ from rich.console import Console
 from cli.demo.cast import MOST
 
 
-@click.command(short_help="Watch simulated nodes join a real control plane.")
+@click.command(short_help="Watch simulated Talos nodes join a cluster.")
 @click.option(
     "--nodes", type=click.IntRange(1, MOST), default=20, show_default=True, help="How many nodes join."
 )
@@ -24,7 +24,8 @@ from cli.demo.cast import MOST
 @click.option(
     "--real",
     is_flag=True,
-    help="Use the real control plane; in this version there is no other, so this changes nothing.",
+    help="Use the real kube-apiserver, etcd and kube-controller-manager, built from source at the first run, "
+    "and Talos machines on COSI's own server; otherwise both are simulated.",
 )
 @click.option(
     "--bus",
@@ -61,19 +62,20 @@ def demo(
     patience: float,
     keep_logs: Path | None,
 ) -> None:
-    """Let simulated Talos nodes join a real Kubernetes control plane, and watch them become usable.
+    """Let simulated Talos nodes join a Kubernetes cluster, and watch them become usable.
 
-    Everything runs on this machine, on loopback addresses, and is gone when the demo ends. The first run
-    builds kube-apiserver, etcd and kube-controller-manager from source, which takes some minutes.
+    Everything runs on this machine, on loopback addresses, and is gone when the demo ends. With --real the
+    first run builds the control plane, which needs Go and takes some minutes.
     """
     if bus == "memory":
-        raise click.UsageError("--bus memory: the in-memory bus is not in this version; use --bus nats")
+        raise click.UsageError("--bus memory: nobody outside hears that bus, so there is nothing to show yet")
     if keep_logs is not None:
         _take(keep_logs)
     import cli.demo.run as running  # noqa: PLC0415 - `--help` need not load all of it
 
     wanted = running.Wanted(
         nodes=nodes,
+        real=real,
         all_in_one=all_in_one,
         exit_when_ready=exit_when_ready,
         patience_seconds=patience,

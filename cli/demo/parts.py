@@ -1,4 +1,4 @@
-"""What a demo runs on: a control plane, NATS, Talos machines and our services, all of it on this machine."""
+"""What a demo runs on: an API server, NATS, Talos machines and our services, all of it on this machine."""
 
 import contextlib
 import time
@@ -11,6 +11,8 @@ from libs.testbed.kubelets import Kubelets
 from libs.testbed.machines import Machines
 from libs.testbed.nats_server import NatsServer
 from libs.testbed.running_services import RunningServices
+from libs.testbed.sim_apiserver.server import SimApiServer
+from libs.testbed.sim_machines import client as sim_machines
 
 Told = Callable[[str, float], None]  # what was done, and how many seconds it took
 
@@ -18,7 +20,7 @@ Told = Callable[[str, float], None]  # what was done, and how many seconds it to
 class Parts(NamedTuple):
     """Everything that runs."""
 
-    control_plane: ControlPlane
+    api_server: ControlPlane | SimApiServer
     nats: NatsServer
     machines: Machines
     kubelets: Kubelets
@@ -26,8 +28,12 @@ class Parts(NamedTuple):
 
 
 @contextlib.asynccontextmanager
-async def running(run_dir: Path, *, all_in_one: bool, told: Told) -> AsyncIterator[Parts]:
-    """Start one after the other, telling each step; end in the opposite order."""
+async def running(run_dir: Path, *, real: bool, all_in_one: bool, told: Told) -> AsyncIterator[Parts]:
+    """Start one after the other, telling each step; end in the opposite order.
+
+    `real`: the control plane and Talos machines built from Kubernetes' and Talos's own source. Otherwise both
+    are simulated, and pass the same contract suites.
+    """
     async with contextlib.AsyncExitStack() as stack:
         begun = time.monotonic()
 
@@ -37,18 +43,24 @@ async def running(run_dir: Path, *, all_in_one: bool, told: Told) -> AsyncIterat
             told(what, now - begun)
             begun = now
 
-        control_plane = await stack.enter_async_context(ControlPlane.start(run_dir / "kubernetes"))
-        done("kube-apiserver, etcd and kube-controller-manager")
+        api_server: ControlPlane | SimApiServer
+        if real:
+            api_server = await stack.enter_async_context(ControlPlane.start(run_dir / "kubernetes"))
+            done("kube-apiserver, etcd and kube-controller-manager")
+        else:
+            api_server = await stack.enter_async_context(SimApiServer.start(made(run_dir / "kubernetes")))
+            done("Kubernetes API in memory (--real: the real one)")
         nats = await stack.enter_async_context(NatsServer.start(run_dir / "nats"))
         done("nats-server with JetStream")
-        machines = await stack.enter_async_context(Machines.start(run_dir / "talos"))
+        start_machines = Machines.start if real else sim_machines.start
+        machines = await stack.enter_async_context(start_machines(run_dir / "talos"))
         talosconfig = machines.talosconfig()
         done("Talos API (COSI) with mutual TLS")
-        kubelets = await stack.enter_async_context(Kubelets.start(control_plane))
+        kubelets = await stack.enter_async_context(Kubelets.start(api_server))
         services = await stack.enter_async_context(
             RunningServices.start(
                 run_dir / "services",
-                control_plane,
+                api_server,
                 kubelets,
                 nats_url=nats.url,
                 talosconfig=talosconfig,
@@ -57,4 +69,10 @@ async def running(run_dir: Path, *, all_in_one: bool, told: Told) -> AsyncIterat
         )
         await services.ready()
         done("services ready: " + ", ".join(services.children))
-        yield Parts(control_plane, nats, machines, kubelets, services)
+        yield Parts(api_server, nats, machines, kubelets, services)
+
+
+def made(directory: Path) -> Path:
+    """The directory, which exists from now on."""
+    directory.mkdir(parents=True)
+    return directory

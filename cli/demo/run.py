@@ -38,6 +38,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     """What the user asked for."""
 
     nodes: int
+    real: bool
     all_in_one: bool
     exit_when_ready: bool
     patience_seconds: float
@@ -65,7 +66,10 @@ async def demo(wanted: Wanted, console: Console) -> bool:
     with _run_dir(wanted.keep_logs) as run_dir:
         console.print(Text("Starting a cluster on this machine", style="bold"))
         async with running(
-            run_dir, all_in_one=wanted.all_in_one, told=lambda what, took: view.step(console, what, took)
+            run_dir,
+            real=wanted.real,
+            all_in_one=wanted.all_in_one,
+            told=lambda what, took: view.step(console, what, took),
         ) as parts:
             return await _let_nodes_join(wanted, parts, console)
 
@@ -89,7 +93,7 @@ async def _let_nodes_join(wanted: Wanted, parts: Parts, console: Console) -> boo
 @contextlib.asynccontextmanager
 async def _watching(parts: Parts, journeys: Journeys) -> AsyncIterator[None]:
     """Hear the flow, and see the Nodes as Kubernetes holds them: ready is what Kubernetes says."""
-    config = load_kube_config(parts.control_plane.kubeconfig(), {})
+    config = load_kube_config(parts.api_server.kubeconfig(), {})
     api = KubeApi(config, user_agent="talos-ccm-demo")
     bus = await NatsBus.connect((parts.nats.url,), service="demo")
 
@@ -185,7 +189,7 @@ async def _tell(
 async def _stay(parts: Parts, console: Console) -> None:
     """Keep the cluster for whoever wants to look around, until Ctrl-C."""
     console.print(Text("\nThe cluster stays up until Ctrl-C:", style="bold"))
-    console.print(f"  kubectl --kubeconfig {parts.control_plane.kubeconfig()} get nodes", soft_wrap=True)
+    console.print(f"  kubectl --kubeconfig {parts.api_server.kubeconfig()} get nodes", soft_wrap=True)
     console.print(f"  nats --server {parts.nats.url} sub 'talosccm.v1.>'", soft_wrap=True, highlight=False)
     await asyncio.Event().wait()
 

@@ -69,9 +69,12 @@ def _processes_below(directory: Path) -> list[str]:
     return found
 
 
+@pytest.mark.parametrize("parts", [(), ("--real",)], ids=["simulated", "real"])
 @pytest.mark.parametrize("how", ["--separate", "--all-in-one"])
-def test_all_nodes_become_ready_and_nothing_stays_behind(tmp_path: Path, how: str) -> None:
-    with _running(tmp_path, "--nodes=9", "--exit-when-ready", how) as (process, said):
+def test_all_nodes_become_ready_and_nothing_stays_behind(
+    tmp_path: Path, how: str, parts: tuple[str, ...]
+) -> None:
+    with _running(tmp_path, "--nodes=9", "--exit-when-ready", how, *parts) as (process, said):
         assert process.wait(_SECONDS) == 0, said.read_text()
 
     assert "9/9 ready" in said.read_text()
@@ -94,7 +97,7 @@ def test_a_signal_leaves_no_process_and_no_file(tmp_path: Path, number: signal.S
 
 
 def test_nodes_that_are_not_ready_in_time_are_named_and_make_the_status_1(tmp_path: Path) -> None:
-    with _running(tmp_path, "--nodes=400", "--patience=1", "--exit-when-ready") as (process, said):
+    with _running(tmp_path, "--nodes=1000", "--patience=1", "--exit-when-ready") as (process, said):
         assert process.wait(_SECONDS) == 1, said.read_text()
 
     assert "NOT READY" in said.read_text()
