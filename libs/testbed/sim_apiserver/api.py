@@ -10,9 +10,11 @@ import msgspec
 from msgspec import UNSET
 from msgspec.structs import replace
 
+from libs.testbed.pki import Authority
 from libs.testbed.sim_apiserver.access_reviews import AccessReview, ReviewStatus
 from libs.testbed.sim_apiserver.asked import KINDS, Asked, check, number
-from libs.testbed.sim_apiserver.objects import Kind
+from libs.testbed.sim_apiserver.certificates import SIGNING_REQUESTS
+from libs.testbed.sim_apiserver.objects import Caller, Kind
 from libs.testbed.sim_apiserver.reading import (
     Token,
     patched,
@@ -36,6 +38,7 @@ from libs.testbed.sim_apiserver.refusals import (
     too_large_version,
 )
 from libs.testbed.sim_apiserver.rights import Identity, admit, authorize, may
+from libs.testbed.sim_apiserver.signing import answer_request
 from libs.testbed.sim_apiserver.store import CompactedError, Key, Page, Store, Stored
 
 NAMESPACES: Final = ("default", "kube-node-lease", "kube-public", "kube-system")  # as in a new cluster
@@ -149,12 +152,12 @@ class Api:
             raise bad_request(
                 "the namespace of the provided object does not match the namespace sent on the request"
             )
-        stamp = self._now().strftime("%Y-%m-%dT%H:%M:%SZ")
+        caller = self._caller(identity)
         meta = replace(
-            meta, name=name, namespace=asked.namespace, uid=self._new_uid(), creation_timestamp=stamp
+            meta, name=name, namespace=asked.namespace, uid=self._new_uid(), creation_timestamp=caller.now
         )
-        new = kind.created(replace(new, metadata=meta))
-        admit(identity, kind, new, None)
+        new = kind.created(replace(new, metadata=meta), caller)
+        admit(identity, asked, new, None, self.store)
         if causes := kind.invalid(new, None):
             raise invalid(kind.qualified, kind.named(name), causes)
         key = Key(asked.namespace, name)
@@ -218,8 +221,10 @@ class Api:
             "creation_timestamp": old.metadata.creation_timestamp,
             "resource_version": old.metadata.resource_version,
         }
-        new = kind.updated(old, replace(new, metadata=replace(meta, **kept)), asked.subresource)
-        admit(identity, kind, new, old)
+        new = kind.updated(
+            old, replace(new, metadata=replace(meta, **kept)), asked.subresource, self._caller(identity)
+        )
+        admit(identity, asked, new, old, self.store)
         if causes := kind.invalid(new, old):
             raise invalid(kind.qualified, kind.named(asked.name), causes)
         raw = stored.raw if new == old else self._put(kind, stored.key, new)
@@ -247,6 +252,15 @@ class Api:
         status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
         told_of = {key: value for key, value in details.items() if value}
         return Answer(200, msgspec.json.encode(status | {"details": told_of}))
+
+    def _caller(self, identity: Identity) -> Caller:
+        return Caller(identity.user, identity.groups, self._now().strftime("%Y-%m-%dT%H:%M:%SZ"))
+
+    def sign(self, authority: Authority) -> None:
+        """What kube-controller-manager does: sign what was approved and has no certificate yet."""
+        for stored in self.store.table(SIGNING_REQUESTS.plural).of(""):
+            if answered := answer_request(stored.item, authority, self._now()):
+                self._put(SIGNING_REQUESTS, stored.key, answered)
 
     def _put(self, kind: Kind, key: Key, new: Any) -> bytes:
         version = str(self.store.version + 1)

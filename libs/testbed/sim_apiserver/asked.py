@@ -8,6 +8,7 @@ from typing import Final
 import msgspec
 
 from libs.testbed.sim_apiserver.access_reviews import ACCESS_REVIEWS
+from libs.testbed.sim_apiserver.certificates import SIGNING_REQUESTS
 from libs.testbed.sim_apiserver.config_maps import CONFIG_MAPS
 from libs.testbed.sim_apiserver.events import EVENTS
 from libs.testbed.sim_apiserver.leases import LEASES
@@ -27,6 +28,7 @@ KINDS: Final = (
     EVENTS,
     CONFIG_MAPS,
     ACCESS_REVIEWS,
+    SIGNING_REQUESTS,
     CLUSTER_ROLES,
     CLUSTER_ROLE_BINDINGS,
     ROLES,

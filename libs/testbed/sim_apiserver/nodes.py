@@ -11,6 +11,7 @@ from msgspec import UNSET, UnsetType, field
 from msgspec.structs import replace
 
 from libs.testbed.sim_apiserver.objects import (
+    Caller,
     Kind,
     Meta,
     Time,
@@ -117,7 +118,7 @@ class Node(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     status: NodeStatus = field(default_factory=NodeStatus)
 
 
-def created(new: Node) -> Node:
+def created(new: Node, caller: Caller) -> Node:
     """Admission taints every new Node as not ready (TaintNodesByCondition)."""
     taints = list(new.spec.taints)
     if not any((one.key, one.effect) == (NOT_READY.key, NOT_READY.effect) for one in taints):
@@ -125,7 +126,7 @@ def created(new: Node) -> Node:
     return _defaulted(replace(new, spec=replace(new.spec, taints=taints)))
 
 
-def updated(old: Node, new: Node, subresource: str) -> Node:
+def updated(old: Node, new: Node, subresource: str, caller: Caller) -> Node:
     """The Node's own path leaves the status alone, nodes/status the spec; both write metadata."""
     if subresource == "status":
         return _defaulted(replace(new, spec=old.spec))

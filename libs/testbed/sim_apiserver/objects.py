@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, NamedTuple
 
 import msgspec
 
@@ -36,14 +36,22 @@ class Meta(
     annotations: dict[str, str] = {}
 
 
+class Caller(NamedTuple):
+    """Who writes, and when (as metav1.Time)."""
+
+    user: str
+    groups: tuple[str, ...]
+    now: str
+
+
 BY_NAME: Final = MappingProxyType({"metadata.name": lambda item: str(item.metadata.name)})
 
 
 class Kind(msgspec.Struct, frozen=True, kw_only=True):
     """A kind of object: where it is served, of which shape it is, and its own rules.
 
-    `created` is admission and defaults of a new object, `updated(old, new, subresource)` what of a new state
-    is taken, `invalid(new, old)` what validation says (old is None for a new object).
+    `created` is admission and defaults of a new object, `updated(old, new, subresource, caller)` what of a
+    new state is taken, `invalid(new, old)` what validation says (old is None for a new object).
     """
 
     plural: str
@@ -56,8 +64,8 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     patchable_strategically: bool = False
     version_required: bool = False  # an update must name the resourceVersion; of none it creates
     selectable: Mapping[str, Callable[[Any], str]] = BY_NAME
-    created: Callable[[Any], Any] = lambda new: new
-    updated: Callable[[Any, Any, str], Any] = lambda old, new, subresource: new
+    created: Callable[[Any, Caller], Any] = lambda new, caller: new
+    updated: Callable[[Any, Any, str, Caller], Any] = lambda old, new, subresource, caller: new
     invalid: Callable[[Any, Any | None], list[Cause]] = lambda new, old: []
 
     @property

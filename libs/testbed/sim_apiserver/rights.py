@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from cryptography import x509
+from cryptography.x509.oid import NameOID
+
 from libs.testbed.sim_apiserver.access_reviews import ACCESS_REVIEWS
 from libs.testbed.sim_apiserver.asked import Asked
+from libs.testbed.sim_apiserver.certificates import SIGNING_REQUESTS, SigningRequest
 from libs.testbed.sim_apiserver.nodes import Node
 from libs.testbed.sim_apiserver.objects import Kind
 from libs.testbed.sim_apiserver.refusals import Named, Refusal, forbidden
@@ -106,6 +110,8 @@ def _node_may(node: str, asked: Asked) -> bool:
             return asked.namespace == _NODE_LEASES and own and asked.verb in {*_WRITES, "get", "delete"}
         case "events":
             return asked.verb in _WRITES
+        case "certificatesigningrequests":
+            return asked.verb in {"create", "get", "list", "watch"}
         case _:
             return False
 
@@ -131,12 +137,19 @@ def _rules(identity: Identity, bindings: Kind, namespace: str, store: Store) -> 
     return found
 
 
-def admit(identity: Identity, kind: Kind, new: Any, old: Any | None) -> None:
-    """NodeRestriction: a kubelet writes its own objects only, and not every label. Raises Refusal."""
+def admit(identity: Identity, asked: Asked, new: Any, old: Any | None, store: Store) -> None:
+    """NodeRestriction: a kubelet writes its own objects only, and not every label. Raises Refusal.
+
+    And CertificateApproval: who approves must have that right for the signer.
+    """
+    assert asked.kind is not None
+    kind = asked.kind
+    about = kind.named(new.metadata.name)
+    if isinstance(new, SigningRequest):
+        _admit_request(identity, asked, new, store)
     node = identity.node
     if not node:
         return
-    about = kind.named(new.metadata.name)
     if kind.plural == "leases" and new.metadata.name != node:
         raise forbidden(about, "can only access node lease with the same name as the requesting node")
     if not isinstance(new, Node):
@@ -151,6 +164,29 @@ def admit(identity: Identity, kind: Kind, new: Any, old: Any | None) -> None:
         raise forbidden(about, f'node "{node}" is not allowed to {what} labels: {", ".join(restricted)}')
     if isinstance(old, Node) and new.spec.taints != old.spec.taints:
         raise forbidden(about, f'node "{node}" is not allowed to modify taints')
+
+
+def _admit_request(identity: Identity, asked: Asked, new: SigningRequest, store: Store) -> None:
+    signer, about = new.spec.signer_name, SIGNING_REQUESTS.named(new.metadata.name)
+    if asked.subresource == "approval":
+        signers = Kind(plural="signers", kind="", group=SIGNING_REQUESTS.group, model=object)
+        names = (signer, f"{signer.partition('/')[0]}/*")
+        questions = [Asked(verb="approve", path="", kind=signers, name=name) for name in names]
+        if not any(may(identity, question, store) for question in questions):
+            raise forbidden(about, f'user not permitted to approve requests with signerName "{signer}"')
+    elif identity.node and asked.verb == "create":
+        own = f"{_NODE_USER}{identity.node}"
+        if _common_name(new.spec.request) not in {own, None}:
+            raise forbidden(about, f"can only create a node CSR with CN={own}")
+
+
+def _common_name(request: bytes) -> str | None:
+    """None if it is no request: validation tells that."""
+    try:
+        subject = x509.load_pem_x509_csr(request).subject
+    except ValueError:
+        return None
+    return "".join(str(name.value) for name in subject.get_attributes_for_oid(NameOID.COMMON_NAME))
 
 
 def _is_restricted(label: str) -> bool:

@@ -115,6 +115,8 @@ class SimApiServer:
         before = self.api.store.version
         answer = self.api.answer(identity, asked, body, content_type)
         if self.api.store.version != before and asked.kind is not None:
+            if asked.subresource == "approval":
+                self.api.sign(self.credentials.authority)
             self._news.tell(asked.kind.plural)
         return answer
 

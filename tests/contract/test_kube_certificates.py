@@ -1,0 +1,130 @@
+"""Certificate requests on a real and a simulated API server: who asks, who approves, what stays decided."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from libs.testbed.kubelets import Kubelet, Kubelets, Refused
+from tests.bus_actors import eventually
+
+CSRS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
+JSON_PATCH = "application/json-patch+json"
+APPROVED = {"type": "Approved", "status": "True", "reason": "Test", "message": "by a test"}
+KUBELET = Kubelet(name="asks", ips=("10.7.0.2", "fd00:7::2"))
+
+
+@pytest.fixture
+async def name(admin: Kubelets) -> AsyncIterator[str]:
+    """A request of a kubelet, which nobody has decided yet."""
+    made = await admin.ask_for_certificate(KUBELET)
+    yield made
+    await admin.request("DELETE", f"{CSRS}/{made}")
+
+
+async def approve(admin: Kubelets, name: str, *operations: dict[str, Any], as_node: str | None = None) -> Any:
+    untouched = {"op": "test", "path": "/status/conditions", "value": None}
+    first = {"op": "add", "path": "/status/conditions", "value": [APPROVED]}
+    return await admin.request(
+        "PATCH",
+        f"{CSRS}/{name}/approval",
+        as_node=as_node,
+        body=list(operations) or [untouched, first],
+        content_type=JSON_PATCH,
+    )
+
+
+async def test_a_request_says_who_asked_and_that_nothing_is_decided(admin: Kubelets, name: str):
+    found = (await admin.request("GET", f"{CSRS}/{name}")).body
+    assert found["spec"]["username"] == "system:node:asks"
+    assert found["spec"]["groups"] == ["system:nodes", "system:authenticated"]
+    assert found["spec"]["usages"] == ["digital signature", "server auth"]
+    assert (name.startswith("csr-"), found["status"]) == (True, {})
+
+
+async def test_a_node_cannot_ask_in_the_name_of_another(admin: Kubelets):
+    with pytest.raises(Refused, match="can only create a node CSR with CN=system:node:thief"):
+        await admin.ask_for_certificate(Kubelet(name="thief"), common_name="system:node:victim")
+
+
+async def test_an_approval_is_fenced_and_stamped(admin: Kubelets, name: str):
+    approved = await approve(admin, name)
+    assert approved.status == 200
+    condition = approved.body["status"]["conditions"][0]
+    assert {key: condition[key] for key in APPROVED} == APPROVED
+    assert condition["lastUpdateTime"]
+    assert condition["lastTransitionTime"]
+    again = await approve(admin, name)
+    assert (again.status, "causes" in again.body["details"]) == (422, False)
+
+
+@pytest.mark.parametrize(
+    ("operation", "fields"),
+    [
+        ({"op": "remove", "path": "/status/conditions/0"}, {"status.conditions"}),
+        (
+            {"op": "add", "path": "/status/conditions/-", "value": APPROVED | {"type": "Denied"}},
+            {"status.conditions"},
+        ),
+        (
+            {"op": "add", "path": "/status/conditions/-", "value": {"type": "Approved", "status": "False"}},
+            {"status.conditions[1].status", "status.conditions[1].type"},
+        ),
+    ],
+)
+async def test_what_was_approved_stays_approved(
+    admin: Kubelets, name: str, operation: dict[str, Any], fields: set[str]
+):
+    await approve(admin, name)
+    refused = await approve(admin, name, operation)
+    assert refused.status == 422
+    assert {cause["field"] for cause in refused.body["details"]["causes"]} == fields
+
+
+async def test_an_approval_changes_nothing_but_conditions_and_metadata(admin: Kubelets, name: str):
+    before = (await admin.request("GET", f"{CSRS}/{name}")).body
+    after = await approve(
+        admin,
+        name,
+        {"op": "add", "path": "/spec/signerName", "value": "example.com/other"},
+        {"op": "add", "path": "/metadata/labels", "value": {"a": "b"}},
+    )
+    assert after.body["spec"] == before["spec"]
+    assert after.body["metadata"]["labels"] == {"a": "b"}
+
+
+async def test_a_node_may_not_approve_its_own_request(admin: Kubelets, name: str):
+    refused = await approve(admin, name, as_node="asks")
+    assert (refused.status, refused.body["reason"]) == (403, "Forbidden")
+    assert 'cannot patch resource "certificatesigningrequests/approval"' in refused.body["message"]
+
+
+async def test_who_may_approve_must_have_the_right_for_the_signer_too(admin: Kubelets, name: str):
+    rbac = "/apis/rbac.authorization.k8s.io/v1"
+    rule = {
+        "apiGroups": ["certificates.k8s.io"],
+        "resources": ["certificatesigningrequests/approval"],
+        "verbs": ["patch"],
+    }
+    half = {"metadata": {"name": "half-approver"}, "rules": [rule]}
+    group = "rbac.authorization.k8s.io"
+    binding = {
+        "metadata": {"name": "half-approver"},
+        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "half-approver"},
+        "subjects": [{"apiGroup": group, "kind": "User", "name": "system:node:half"}],
+    }
+    await admin.request("POST", f"{rbac}/clusterroles", body=half)
+    await admin.request("POST", f"{rbac}/clusterrolebindings", body=binding)
+    try:
+
+        async def bound() -> bool:  # the real server learns of a binding a moment after it was made
+            answer = await approve(admin, name, as_node="half")
+            return "cannot patch resource" not in answer.body["message"]
+
+        await eventually(bound, "the binding is known", 10)
+        refused = await approve(admin, name, as_node="half")
+        words = 'user not permitted to approve requests with signerName "kubernetes.io/kubelet-serving"'
+        assert (refused.status, words in refused.body["message"]) == (403, True), refused
+    finally:
+        await admin.request("DELETE", f"{rbac}/clusterrolebindings/half-approver")
+        await admin.request("DELETE", f"{rbac}/clusterroles/half-approver")
