@@ -1,0 +1,87 @@
+"""The simulated API server's store: its changes replayed are the present, its pages are of one moment."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from libs.testbed.sim_apiserver.store import CompactedError, Key, Store, Stored
+
+NAMES = st.sampled_from([Key("", "a"), Key("", "b"), Key("x", "a"), Key("x", "b"), Key("y", "a")])
+WRITES = st.lists(st.tuples(st.booleans(), NAMES), max_size=40)  # put or delete
+
+
+def written(writes: list[tuple[bool, Key]], **options: int) -> Store:
+    store = Store(["things"], **options)
+    for put, key in writes:
+        raw = str(store.version + 1).encode()
+        if put:
+            store.put("things", key, None, raw)
+        elif key in store.table("things").objects:
+            store.delete("things", key, raw)
+    return store
+
+
+def replayed(state: dict[Key, bytes], store: Store, since: int) -> dict[Key, bytes]:
+    for change in store.table("things").changes(since):
+        assert (change.stored.key in state) == (change.type != "ADDED")
+        state[change.stored.key] = change.stored.raw
+        if change.type == "DELETED":
+            del state[change.stored.key]
+    return state
+
+
+def present(store: Store) -> dict[Key, bytes]:
+    return {key: stored.raw for key, stored in store.table("things").objects.items()}
+
+
+@given(WRITES, WRITES)
+def test_the_changes_since_any_version_lead_from_that_state_to_the_present(
+    before: list[tuple[bool, Key]], after: list[tuple[bool, Key]]
+):
+    then = written(before)
+    now = written([*before, *after])
+    assert replayed(present(then), now, then.version) == present(now)
+    versions = [change.stored.version for change in now.table("things").changes(1)]
+    assert versions == sorted(set(versions))
+
+
+@given(WRITES, WRITES, st.integers(1, 3), st.sampled_from(["", "x"]))
+def test_pages_show_the_moment_of_the_first_one_each_object_once(
+    before: list[tuple[bool, Key]], after: list[tuple[bool, Key]], limit: int, namespace: str
+):
+    store = written(before)
+    wanted = store.table("things").of(namespace)
+    page = store.page("things", namespace, limit)
+    found: list[Stored] = list(page.items)
+    for put, key in after:
+        if put:
+            store.put("things", key, None, b"later")
+    while page.left:
+        page = store.next_page("things", namespace, limit, page.version, page.items[-1].key)
+        found += page.items
+    assert found == list(wanted)
+    assert [stored.key for stored in found] == sorted(stored.key for stored in found)
+
+
+@given(WRITES, st.integers(2, 10))
+def test_a_short_history_tells_everything_or_says_that_it_cannot(writes: list[tuple[bool, Key]], limit: int):
+    store = written(writes, history_limit=limit)
+    whole = written(writes)
+    for since in range(1, store.version + 1):
+        try:
+            told = store.table("things").changes(since)
+        except CompactedError:
+            assert since < store.table("things").compacted
+        else:
+            assert told == whole.table("things").changes(since)
+
+
+def test_after_a_compaction_only_the_present_is_known():
+    store = written([(True, Key("", "a")), (True, Key("", "b")), (True, Key("", "c"))])
+    page = store.page("things", "", 1)
+    store.compact()
+    with pytest.raises(CompactedError):
+        store.table("things").changes(store.version - 1)
+    with pytest.raises(CompactedError):
+        store.next_page("things", "", 1, page.version, page.items[-1].key)
+    assert store.table("things").changes(store.version) == []
