@@ -196,7 +196,7 @@ class Row(NamedTuple):
             {("", "ResourceVersionTooLarge")},
         ),
     ],
-    ids=lambda row: f"{row.method} {row.path} {row.reason} {row.fields or ''}",
+    ids=lambda row: f"{row.method} {row.path} {row.reason} {sorted(row.fields) or ''}",
 )
 async def test_a_refusal_says_why_in_the_same_words(admin: Kubelets, node: Any, row: Row):
     answer = await admin.request(row.method, row.path, body=row.body, content_type=row.content_type)
