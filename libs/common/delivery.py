@@ -69,8 +69,13 @@ def verdict(error: Exception | None, attempt: int, jitter: float) -> Verdict:
 
 def backoff_seconds(attempt: int, jitter: float) -> float:
     """0.5 s doubling to 60 s, of which a random half is waited: within [half, whole] of the step."""
-    step = min(RETRY_CAP_SECONDS, RETRY_FIRST_SECONDS * 2.0 ** min(attempt - 1, 16))
+    step = doubled(attempt, first=RETRY_FIRST_SECONDS, cap=RETRY_CAP_SECONDS)
     return step * (0.5 + 0.5 * jitter)
+
+
+def doubled(attempt: int, *, first: float, cap: float) -> float:
+    """The step of a back-off: `first` for attempt 1, twice as much each time, never beyond the cap."""
+    return float(min(cap, first * 2.0 ** min(attempt - 1, 16)))  # an exponent without bound overflows
 
 
 def failure_reason(error: Exception) -> str:

@@ -5,7 +5,7 @@ from typing import Final
 
 import msgspec
 
-from libs.common.delivery import backoff_seconds
+from libs.common.delivery import backoff_seconds, doubled
 from libs.common.machine import MachineFault
 
 INCOMPLETE_FIRST_SECONDS: Final = 1.0
@@ -50,7 +50,7 @@ def after_success(pace: Pace, *, watched: bool, jitter: float) -> float:
 
 def after_incomplete(looks: int, jitter: float) -> float:
     """1 s doubling to 30 s while the cloud's metadata are awaited; `looks` counts incomplete ones from 1."""
-    step = min(INCOMPLETE_CAP_SECONDS, INCOMPLETE_FIRST_SECONDS * 2.0 ** min(looks - 1, 16))
+    step = doubled(looks, first=INCOMPLETE_FIRST_SECONDS, cap=INCOMPLETE_CAP_SECONDS)
     return step * (0.75 + 0.25 * jitter)
 
 

@@ -12,6 +12,7 @@ from libs.common.delivery import (
     PutAside,
     TemporaryError,
     backoff_seconds,
+    doubled,
     failure_reason,
     verdict,
 )
@@ -46,6 +47,12 @@ def test_a_temporary_failure_is_retried_for_ever_and_never_rarer_than_the_cap(at
 @given(st.integers(1, 30))
 def test_back_off_grows_until_the_cap(attempt):
     assert backoff_seconds(attempt, 0.5) <= backoff_seconds(attempt + 1, 0.5)
+
+
+@given(st.integers(1, 10**9), st.floats(0.01, 10), st.floats(0.01, 100))
+def test_a_step_begins_with_the_first_doubles_and_stays_at_the_cap(attempt, first, cap):
+    assert doubled(1, first=first, cap=cap) == min(first, cap)
+    assert doubled(attempt + 1, first=first, cap=cap) == min(cap, 2 * doubled(attempt, first=first, cap=cap))
 
 
 def test_failures_are_counted_by_their_reason_and_not_by_their_detail():

@@ -8,6 +8,7 @@ from typing import Final, Generic, NoReturn
 
 import msgspec
 
+from libs.common.delivery import doubled
 from libs.common.kube_api.api import PAGE_SIZE, KubeApi
 from libs.common.kube_api.errors import (
     Forbidden,
@@ -79,7 +80,7 @@ def pause_seconds(failures: int, jitter: float) -> float:
     """
     if failures == 0:
         return 0.0
-    step = min(_PAUSE_CAP_SECONDS, _PAUSE_FIRST_SECONDS * 2.0 ** min(failures - 1, 8))
+    step = doubled(failures, first=_PAUSE_FIRST_SECONDS, cap=_PAUSE_CAP_SECONDS)
     return step * (0.5 + 0.5 * jitter)
 
 

@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 
 from libs.common.bus import BusError, Hooks
+from libs.common.delivery import doubled
 from libs.common.nats_bus.access import Access, without_password
 from libs.common.nats_bus.connection import Connection
 
@@ -35,7 +36,7 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
 
     def backoff(self, attempt: int, cap: float, jitter: float) -> float:
         """Doubling from `retry_first` to the cap, of which a random half is waited; attempt counts from 1."""
-        return float(min(cap, self.retry_first * 2.0 ** min(attempt - 1, 16)) * (0.5 + 0.5 * jitter))
+        return doubled(attempt, first=self.retry_first, cap=cap) * (0.5 + 0.5 * jitter)
 
 
 class Link:

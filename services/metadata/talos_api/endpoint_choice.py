@@ -6,6 +6,7 @@ from zlib import crc32
 
 import msgspec
 
+from libs.common.delivery import doubled
 from libs.common.machine import MachineFault
 from services.metadata.talos_api.talosconfig import Endpoint
 
@@ -45,7 +46,7 @@ class EndpointChoice:
         if not self._is_free(endpoint, now):
             return  # everybody who waited for one attempt reports it
         failures = self._aside[endpoint].failures + 1 if endpoint in self._aside else 1
-        wait = min(ASIDE_CAP_SECONDS, ASIDE_FIRST_SECONDS * 2.0 ** (min(failures, 16) - 1))
+        wait = doubled(failures, first=ASIDE_FIRST_SECONDS, cap=ASIDE_CAP_SECONDS)
         self._aside[endpoint] = _Aside(until=now + wait, failures=failures, fault=fault)
 
     def works(self, endpoint: Endpoint) -> None:
