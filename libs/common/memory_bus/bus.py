@@ -13,6 +13,7 @@ from libs.common.events import Event, encode
 from libs.common.memory_bus.consume import Consumption, message_of
 from libs.common.memory_bus.stream import Backlog, Stream, Work
 from libs.common.subjects import STREAM, subject_of
+from libs.common.verdicts import Judge
 
 _AT_ONCE: Final = 64  # messages that a follower is fed before others get their turn
 
@@ -131,10 +132,8 @@ class MemoryBus:
         consumption = Consumption(
             self._server,
             durable,
-            handle,
+            Judge(handle, service=durable.service, put_aside=self.publish, clock=self._server.clock),
             in_flight=in_flight,
-            clock=self._server.clock,
-            put_aside=self.publish,
         )
         self._consumptions.append(consumption)
         try:

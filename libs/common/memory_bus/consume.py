@@ -3,17 +3,16 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable
-from datetime import datetime
+from collections.abc import Callable
 from typing import Final, Protocol
 
-from libs.common.bus import BusError, Durable, Message, Unreadable
-from libs.common.dead_letters import dead_letter
-from libs.common.delivery import RETRY_CAP_SECONDS, Nak, PutAside, Verdict
-from libs.common.events import DeadLetter, Event, EventError, decode
+from libs.common.bus import Durable, Message, Unreadable
+from libs.common.delivery import Nak
+from libs.common.events import Event, EventError, decode
 from libs.common.memory_bus.stream import Stored, Work
+from libs.common.verdicts import Judge
 
-_log = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 _FINISH_SECONDS: Final = 20.0
 _CANCEL_SECONDS: Final = 2.0
 
@@ -35,18 +34,14 @@ class Consumption:
         self,
         works: Works,
         durable: Durable,
-        handle: Callable[[Message], Awaitable[Verdict]],
+        judge: Judge,
         *,
         in_flight: int,
-        clock: Callable[[], datetime],
-        put_aside: Callable[[DeadLetter], Awaitable[object]],
     ) -> None:
         self._works = works
         self._durable = durable
-        self._handle = handle
+        self._judge = judge
         self._in_flight = in_flight
-        self._clock = clock
-        self._put_aside = put_aside
         self._wake = asyncio.Event()
         self._handling: set[asyncio.Task[None]] = set()
         self._in_hand: dict[int, Stored] = {}  # taken and not settled yet, by sequence
@@ -95,29 +90,13 @@ class Consumption:
         self._handling.discard(task)
         self._wake.set()
         if not task.cancelled() and task.exception() is not None:
-            _log.error("a message could not be settled", exc_info=task.exception())
+            log.error("a message could not be settled", exc_info=task.exception())
 
     async def _handle_one(self, stored: Stored, message: Message) -> None:
-        verdict = await self._judged(message)
+        verdict = await self._judge.verdict(message)
         known = self._in_hand.pop(stored.sequence, None)  # not if it was handed back, there was no more time
         if known is not None and isinstance(verdict, Nak):
             self._again(stored, verdict.delay_seconds)
-
-    async def _judged(self, message: Message) -> Verdict:
-        """The handler's verdict, its letter written; what could not be put aside comes back later."""
-        try:
-            verdict = await self._handle(message)
-        except Exception as error:  # noqa: BLE001 - handlers return verdicts: a defect must not cost the message
-            _log.exception("a handler raised", extra={"subject": message.subject})
-            return Nak(RETRY_CAP_SECONDS, f"{type(error).__name__}: {error}")
-        if not isinstance(verdict, PutAside):
-            return verdict
-        service, at = self._durable.service, self._clock()
-        try:
-            await self._put_aside(dead_letter(message, service=service, reason=verdict.reason, at=at))
-        except BusError as error:
-            return Nak(RETRY_CAP_SECONDS, f"could not be put aside: {error}")
-        return verdict
 
     async def _hand_back(self) -> None:
         for task in self._handling:

@@ -26,6 +26,7 @@ from libs.common.nats_bus.jetstream import StreamInfo, direct_get, publish, stre
 from libs.common.nats_bus.link import Link, Timing
 from libs.common.nats_bus.provision import provision
 from libs.common.subjects import STREAM, subject_of
+from libs.common.verdicts import Judge
 
 _OUTSTANDING: Final = 256  # publishes without an acknowledgement; more wait, within their own deadline
 _EXPECTED: Final = "Nats-Expected-Last-Subject-Sequence"
@@ -151,10 +152,8 @@ class NatsBus:
         consumption = Consumption(
             self._link,
             durable,
-            handle,
+            Judge(handle, service=durable.service, put_aside=self.publish, clock=self._clock),
             in_flight=in_flight,
-            clock=self._clock,
-            put_aside=self.publish,
             bound=self._look_now.set,
         )
         self._consumptions.append(consumption)

@@ -2,17 +2,15 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
-from datetime import datetime
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
 from nats.aio.msg import Msg
 
 from libs.common.bus import BusError, Durable, Message, NoStream
-from libs.common.dead_letters import dead_letter
-from libs.common.delivery import RETRY_CAP_SECONDS, Ack, Nak, PutAside, Verdict
-from libs.common.events import DeadLetter
+from libs.common.delivery import Ack, Nak, PutAside, Verdict
+from libs.common.nats_bus.connection import Connection
 from libs.common.nats_bus.jetstream import (
     NANOSECONDS,
     NoConsumer,
@@ -22,6 +20,7 @@ from libs.common.nats_bus.jetstream import (
 )
 from libs.common.nats_bus.link import Link
 from libs.common.nats_bus.pull import Pull
+from libs.common.verdicts import Judge
 
 log = logging.getLogger(__name__)
 _CANCEL_SECONDS: Final = 2.0
@@ -39,19 +38,15 @@ class Consumption:
         self,
         link: Link,
         durable: Durable,
-        handle: Callable[[Message], Awaitable[Verdict]],
+        judge: Judge,
         *,
         in_flight: int,
-        clock: Callable[[], datetime],
-        put_aside: Callable[[DeadLetter], Awaitable[object]],
         bound: Callable[[], None],
     ) -> None:
         self._link = link
         self._durable = durable
-        self._handle = handle
+        self._judge = judge
         self._in_flight = in_flight
-        self._clock = clock
-        self._put_aside = put_aside
         self._bound = bound
         self._handling: dict[_Key, asyncio.Task[None]] = {}
         self._replies: dict[_Key, str] = {}  # where to settle it; a redelivery brings a new one
@@ -75,30 +70,38 @@ class Consumption:
                 await asyncio.wait(rest, timeout=_CANCEL_SECONDS)
 
     async def _bind_for_ever(self) -> None:
-        attempt = 0
+        attempt, cap = 0, self._link.timing.consumer_retry_cap
         while True:
+            began = float("inf")
             try:
                 connection = await self._link.connection()
-                await consumer_info(connection, self._durable.name)
-                attempt, self.problem = 0, ""
-                self._bound()
-                self._pull = Pull(
-                    connection,
-                    self._durable.name,
-                    timing=self._link.timing,
-                    room=lambda: self._in_flight - len(self._handling),
-                    deliver=self._deliver,
-                )
-                reason = await self._pull.run()
-                await self._pull.stop()
+                began = self._now()
+                reason = await self._pull_from(connection)
             except (NoConsumer, NoStream):
                 reason = "does not exist yet, the watcher provisions it"
             except BusError as error:
                 reason = str(error)
             self.problem = f"consumer {self._durable.name}: {reason}"
-            attempt += 1
+            held = self._now() - began > cap  # to have been bound is no success, if it ends at once each time
+            attempt = 1 if held else attempt + 1
             log.warning("not consuming", extra={"durable": self._durable.name, "reason": reason})
-            await asyncio.sleep(self._link.backoff(attempt, self._link.timing.consumer_retry_cap))
+            await asyncio.sleep(self._link.backoff(attempt, cap))
+
+    async def _pull_from(self, connection: Connection) -> str:
+        """Consume until this binding is over; return why it is."""
+        await consumer_info(connection, self._durable.name)
+        self.problem = ""
+        self._bound()
+        self._pull = Pull(
+            connection,
+            self._durable.name,
+            timing=self._link.timing,
+            room=lambda: self._in_flight - len(self._handling),
+            deliver=self._deliver,
+        )
+        reason = await self._pull.run()
+        await self._pull.stop()
+        return reason
 
     def _deliver(self, raw: Msg) -> None:
         delivery = delivery_of(raw)
@@ -114,29 +117,13 @@ class Consumption:
 
     async def _handle_one(self, key: _Key, message: Message) -> None:
         try:
-            verdict = await self._judged(message)
+            verdict = await self._judge.verdict(message)
             await self._settle(key, _settlement(verdict))
         except asyncio.CancelledError:
             await self._settle(key, _NAK)
             raise
         finally:
             self._done(key)
-
-    async def _judged(self, message: Message) -> Verdict:
-        """The handler's verdict, its letter written; what could not be put aside comes back later."""
-        try:
-            verdict = await self._handle(message)
-        except Exception as error:
-            log.exception("a handler raised", extra={"subject": message.subject})
-            return Nak(RETRY_CAP_SECONDS, f"{type(error).__name__}: {error}")
-        if not isinstance(verdict, PutAside):
-            return verdict
-        service, at = self._durable.service, self._clock()
-        try:
-            await self._put_aside(dead_letter(message, service=service, reason=verdict.reason, at=at))
-        except BusError as error:
-            return Nak(RETRY_CAP_SECONDS, f"could not be put aside: {error}")
-        return verdict
 
     async def _hand_back(self, key: _Key, reply: str) -> None:
         self._replies[key] = reply
@@ -167,6 +154,10 @@ class Consumption:
             await self._pull.drain()
         if self._handling:
             await asyncio.wait(self._handling.values(), timeout=self._link.timing.finish_handlers)
+
+    @staticmethod
+    def _now() -> float:
+        return asyncio.get_running_loop().time()
 
 
 def _settlement(verdict: Verdict) -> bytes:
