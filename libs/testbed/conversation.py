@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
@@ -33,13 +33,17 @@ class Reply(msgspec.Struct):
     calls: list[Counted] = []
 
 
-class Conversation:
+R = TypeVar("R", bound=Reply)
+
+
+class Conversation(Generic[R]):
     """With one process. When it ends, everybody who waits gets ChildDied with the last lines of its log."""
 
-    def __init__(self, child: Child) -> None:
+    def __init__(self, child: Child, reply: type[R]) -> None:
         self._child = child
+        self._type = reply
         self._ids = itertools.count(_READY + 1)
-        self._waiting: dict[int, asyncio.Future[Reply]] = {}
+        self._waiting: dict[int, asyncio.Future[R]] = {}
         self._writer: asyncio.WriteTransport
         self._reading: asyncio.Task[None]
 
@@ -57,14 +61,14 @@ class Conversation:
         async with asyncio.timeout(_ANSWER_SECONDS):
             await ready
 
-    async def ask(self, command: str, **arguments: Any) -> Reply:
+    async def ask(self, command: str, *, answer_seconds: float = _ANSWER_SECONDS, **arguments: Any) -> R:
         """Send a command, wait for its answer. Raises ValueError with the process's words if it refuses."""
         if self._reading.done():
             raise self._death()
         number = next(self._ids)
         answered = self._expect(number)
         self._writer.write(msgspec.json.encode({"id": number, "do": command, **arguments}) + b"\n")
-        async with asyncio.timeout(_ANSWER_SECONDS):
+        async with asyncio.timeout(answer_seconds):
             reply = await answered
         if reply.error:
             raise ValueError(f"{self._child.name} refused to {command}: {reply.error}")
@@ -81,13 +85,13 @@ class Conversation:
         await self._reading
         await self._child.wait()
 
-    def _expect(self, number: int) -> asyncio.Future[Reply]:
+    def _expect(self, number: int) -> asyncio.Future[R]:
         self._waiting[number] = asyncio.get_running_loop().create_future()
         return self._waiting[number]
 
     async def _read(self, reader: asyncio.StreamReader) -> None:
         while line := await reader.readline():
-            reply = msgspec.json.decode(line, type=Reply)
+            reply = msgspec.json.decode(line, type=self._type)
             waiting = self._waiting.pop(reply.id)
             if not waiting.done():
                 waiting.set_result(reply)

@@ -13,7 +13,7 @@ import msgspec
 
 from libs.testbed.children import Child, free_port
 from libs.testbed.control_plane.build import MACHINES, built
-from libs.testbed.conversation import Conversation
+from libs.testbed.conversation import Conversation, Reply
 from libs.testbed.machine_facts import Address, Machine, Platform, SystemInformation, a_machine
 from libs.testbed.talos_pki import TalosPki, write_private
 
@@ -37,7 +37,7 @@ class Machines:
         self.endpoints = tuple(f"127.0.0.1:{port}" for port in ports)
         self._run_dir = run_dir
         self._put: dict[str, Machine] = {}
-        self._conversation = Conversation(child)
+        self._conversation = Conversation(child, Reply)
 
     @classmethod
     @contextlib.asynccontextmanager

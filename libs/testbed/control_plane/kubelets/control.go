@@ -1,0 +1,139 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+)
+
+// Command is one line of stdin. The answer bears its id; commands run beside one another.
+type Command struct {
+	ID           int               `json:"id"`
+	Do           string            `json:"do"`
+	Kubelets     []Kubelet         `json:"kubelets"`
+	Names        []string          `json:"names"`
+	Addresses    map[string]string `json:"addresses"`
+	Concurrency  int               `json:"concurrency"`   // at most so many under way; 0: no limit
+	PerSecond    float64           `json:"per_second"`    // at most so many begun; 0: no limit
+	OneAtATime   bool              `json:"one_at_a_time"` // the next joins when the last one is untainted
+	Untainted    bool              `json:"untainted"`     // answer only when all are
+	Seconds      float64           `json:"seconds"`       // how long to wait, or to beat
+	EverySeconds float64           `json:"every_seconds"` // between two heartbeats of one node
+}
+
+// Answer is one line of stdout.
+type Answer struct {
+	ID     int    `json:"id"`
+	Error  string `json:"error,omitempty"`
+	Result any    `json:"result,omitempty"`
+}
+
+// Control carries out commands.
+type Control struct {
+	api   *API
+	nodes *Nodes
+
+	mu    sync.Mutex
+	known map[string]Kubelet
+}
+
+// Serve says that it is ready, and ends without an error when stdin closes, whatever is under way.
+func (c *Control) Serve(ctx context.Context, in io.Reader, out io.Writer) error {
+	var writing sync.Mutex
+	encoder := json.NewEncoder(out)
+	say := func(answer Answer) error {
+		writing.Lock()
+		defer writing.Unlock()
+		return encoder.Encode(answer)
+	}
+	if err := say(Answer{}); err != nil {
+		return err
+	}
+	failed := make(chan error, 1)
+	decoder := json.NewDecoder(bufio.NewReaderSize(in, 1<<20))
+	for {
+		var command Command
+		if err := decoder.Decode(&command); err == io.EOF {
+			return nil
+		} else if err != nil {
+			return fmt.Errorf("unreadable command: %w", err)
+		}
+		go func() {
+			answer := Answer{ID: command.ID}
+			var err error
+			if answer.Result, err = c.carryOut(ctx, command); err != nil {
+				answer.Error = err.Error()
+			}
+			if err := say(answer); err != nil {
+				select {
+				case failed <- err:
+				default:
+				}
+			}
+		}()
+		select {
+		case err := <-failed:
+			return err
+		default:
+		}
+	}
+}
+
+func (c *Control) carryOut(ctx context.Context, command Command) (any, error) {
+	switch command.Do {
+	case "load":
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		for _, kubelet := range command.Kubelets {
+			c.known[kubelet.Name] = kubelet
+		}
+		return nil, nil
+	case "join":
+		return c.withKubelets(command.Names, func(kubelets []Kubelet) (any, error) {
+			return c.join(ctx, command, kubelets)
+		})
+	case "beat":
+		return c.withKubelets(command.Names, func(kubelets []Kubelet) (any, error) {
+			return c.beat(ctx, command, kubelets)
+		})
+	case "delete":
+		return c.withKubelets(command.Names, func(kubelets []Kubelet) (any, error) {
+			return nil, c.delete(ctx, command, kubelets)
+		})
+	case "expect":
+		c.nodes.Expect(command.Addresses)
+		return nil, nil
+	case "await":
+		deadline, cancel := within(ctx, command.Seconds)
+		defer cancel()
+		c.nodes.WaitUntil(deadline, func() bool {
+			return len(c.nodes.Shown()) >= len(command.Addresses)
+		})
+		return c.nodes.Shown(), nil
+	default:
+		return nil, fmt.Errorf("there is no command %q", command.Do)
+	}
+}
+
+func (c *Control) withKubelets(names []string, do func([]Kubelet) (any, error)) (any, error) {
+	c.mu.Lock()
+	kubelets := make([]Kubelet, 0, len(names))
+	for _, name := range names {
+		kubelet, known := c.known[name]
+		if !known {
+			c.mu.Unlock()
+			return nil, fmt.Errorf("no kubelet %q was loaded", name)
+		}
+		kubelets = append(kubelets, kubelet)
+	}
+	c.mu.Unlock()
+	return do(kubelets)
+}
+
+func within(ctx context.Context, seconds float64) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, time.Duration(seconds*float64(time.Second)))
+}

@@ -1,0 +1,3 @@
+module talos-ccm/testbed/kubelets
+
+go 1.26.2

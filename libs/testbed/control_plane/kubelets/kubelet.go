@@ -1,0 +1,62 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"time"
+)
+
+const (
+	nodesPath  = "/api/v1/nodes"
+	leasesPath = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
+)
+
+// Kubelet is one node's name and what its kubelet writes; "@now@" and "@now-micro@" stand for the time of writing.
+type Kubelet struct {
+	Name      string          `json:"name"`
+	Node      json.RawMessage `json:"node"`      // POSTed first: not ready, tainted
+	Ready     json.RawMessage `json:"ready"`     // the status patch that follows at once
+	Heartbeat json.RawMessage `json:"heartbeat"` // the status patch when nothing has changed
+	Lease     json.RawMessage `json:"lease"`
+}
+
+// Join registers the node and reports it ready, as the kubelet does once its runtime is up.
+func (k Kubelet) Join(ctx context.Context, api *API) error {
+	if err := api.must(ctx, http.StatusCreated, http.MethodPost, nodesPath, k.Name, jsonType, at(k.Node)); err != nil {
+		return err
+	}
+	return k.report(ctx, api, k.Ready)
+}
+
+// Beat reports the conditions with a new time and renews the node's Lease.
+func (k Kubelet) Beat(ctx context.Context, api *API) error {
+	if err := k.report(ctx, api, k.Heartbeat); err != nil {
+		return err
+	}
+	lease := at(k.Lease)
+	err := api.must(ctx, http.StatusOK, http.MethodPatch, leasesPath+"/"+k.Name, k.Name, mergeType, lease)
+	var refused *Refused
+	if errors.As(err, &refused) && refused.status == http.StatusNotFound {
+		return api.must(ctx, http.StatusCreated, http.MethodPost, leasesPath, k.Name, jsonType, lease)
+	}
+	return err
+}
+
+// Delete removes the node, and its Lease with it, as an admin.
+func (k Kubelet) Delete(ctx context.Context, api *API) error {
+	return api.must(ctx, http.StatusOK, http.MethodDelete, nodesPath+"/"+k.Name, "", jsonType, nil)
+}
+
+func (k Kubelet) report(ctx context.Context, api *API, status []byte) error {
+	path := nodesPath + "/" + k.Name + "/status"
+	return api.must(ctx, http.StatusOK, http.MethodPatch, path, k.Name, strategicType, at(status))
+}
+
+func at(body []byte) []byte {
+	now := time.Now().UTC()
+	body = bytes.ReplaceAll(body, []byte("@now@"), []byte(now.Format("2006-01-02T15:04:05Z")))
+	return bytes.ReplaceAll(body, []byte("@now-micro@"), []byte(now.Format("2006-01-02T15:04:05.000000Z")))
+}

@@ -1,0 +1,117 @@
+package main
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// Nodes is what the watch has shown of each node, and when. Times are this machine's clock, in Unix seconds.
+type Nodes struct {
+	mu       sync.Mutex
+	nodes    map[string]*seen
+	changed  chan struct{} // closed and replaced whenever somebody may have waited for what came
+	restarts int
+	events   int
+}
+
+type seen struct {
+	untainted float64            // when it was first without the uninitialized taint; 0: not yet
+	expected  map[string]float64 // an address that somebody waits for, and when it was first shown
+}
+
+func newNodes() *Nodes {
+	return &Nodes{nodes: map[string]*seen{}, changed: make(chan struct{})}
+}
+
+// Untainted is when each of these nodes was first seen without the taint; 0 for one that was not.
+func (n *Nodes) Untainted(names []string) []float64 {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	times := make([]float64, len(names))
+	for i, name := range names {
+		if s, known := n.nodes[name]; known {
+			times[i] = s.untainted
+		}
+	}
+	return times
+}
+
+// Initialized is how many of these nodes, from the first on and without a gap, have lost the taint.
+func (n *Nodes) Initialized(names []string) int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for i, name := range names {
+		if s, known := n.nodes[name]; !known || s.untainted == 0 {
+			return i
+		}
+	}
+	return len(names)
+}
+
+// Expect forgets what was expected before, and notes from now on when the node shows that address.
+func (n *Nodes) Expect(addresses map[string]string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for name, address := range addresses {
+		s, known := n.nodes[name]
+		if !known {
+			s = &seen{}
+			n.nodes[name] = s
+		}
+		s.expected = map[string]float64{address: 0}
+	}
+}
+
+// Shown is when each node showed the address that was expected; only those that did.
+func (n *Nodes) Shown() map[string]float64 {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	shown := map[string]float64{}
+	for name, s := range n.nodes {
+		for _, when := range s.expected {
+			if when != 0 {
+				shown[name] = when
+			}
+		}
+	}
+	return shown
+}
+
+// WaitUntil returns whether the condition came true before the context ended. It is asked after each change.
+func (n *Nodes) WaitUntil(ctx context.Context, holds func() bool) bool {
+	for {
+		n.mu.Lock()
+		changed := n.changed
+		n.mu.Unlock()
+		if holds() {
+			return true
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
+// Gone is whether the watch shows none of these nodes.
+func (n *Nodes) Gone(names []string) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, name := range names {
+		if _, known := n.nodes[name]; known {
+			return false
+		}
+	}
+	return true
+}
+
+func (n *Nodes) tell() {
+	close(n.changed)
+	n.changed = make(chan struct{})
+}
+
+func unix(moment time.Time) float64 {
+	return float64(moment.UnixNano()) / 1e9
+}

@@ -1,0 +1,150 @@
+package main
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// Joined is how far one node came and when, in Unix seconds.
+type Joined struct {
+	Name      string  `json:"name"`
+	Begun     float64 `json:"begun"`     // before the first request of its kubelet
+	Joined    float64 `json:"joined"`    // its kubelet has reported it ready
+	Untainted float64 `json:"untainted"` // the watch showed it without the taint; 0: it did not
+}
+
+// JoinResult is the answer to "join".
+type JoinResult struct {
+	Nodes    []Joined `json:"nodes"`
+	Retries  int64    `json:"retries"`  // requests of kubelets that were sent again
+	Restarts int      `json:"restarts"` // of the watch; times of what it missed are late
+}
+
+func (c *Control) join(ctx context.Context, command Command, kubelets []Kubelet) (any, error) {
+	ctx, cancel := within(ctx, command.Seconds)
+	defer cancel()
+	retried := c.api.retries.Load()
+	result := JoinResult{Nodes: make([]Joined, len(kubelets))}
+	names := make([]string, len(kubelets))
+	err := paced(ctx, command, len(kubelets), func(i int) error {
+		names[i] = kubelets[i].Name
+		joined := &result.Nodes[i]
+		joined.Name, joined.Begun = kubelets[i].Name, unix(time.Now())
+		if err := kubelets[i].Join(ctx, c.api); err != nil {
+			return err
+		}
+		joined.Joined = unix(time.Now())
+		if command.OneAtATime && command.Untainted {
+			c.awaitUntainted(ctx, names[i:i+1])
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	if command.Untainted {
+		c.awaitUntainted(ctx, names)
+	}
+	for i, when := range c.nodes.Untainted(names) {
+		result.Nodes[i].Untainted = when
+	}
+	result.Retries = c.api.retries.Load() - retried
+	c.nodes.mu.Lock()
+	result.Restarts = c.nodes.restarts
+	c.nodes.mu.Unlock()
+	return result, nil
+}
+
+func (c *Control) awaitUntainted(ctx context.Context, names []string) {
+	done := 0 // what has lost its taint is not looked at again
+	c.nodes.WaitUntil(ctx, func() bool {
+		done += c.nodes.Initialized(names[done:])
+		return done == len(names)
+	})
+}
+
+// BeatResult is the answer to "beat".
+type BeatResult struct {
+	Beats   int     `json:"beats"`
+	Events  int     `json:"events"` // that the watch showed meanwhile
+	Retries int64   `json:"retries"`
+	Seconds float64 `json:"seconds"`
+}
+
+// beat lets every node send heartbeats for some time, the nodes evenly spread over the period.
+func (c *Control) beat(ctx context.Context, command Command, kubelets []Kubelet) (any, error) {
+	retried, events, begun := c.api.retries.Load(), c.nodes.eventCount(), time.Now()
+	count := max(1, int(float64(len(kubelets))*command.Seconds/command.EverySeconds))
+	pace := Command{PerSecond: float64(len(kubelets)) / command.EverySeconds, Concurrency: command.Concurrency}
+	err := paced(ctx, pace, count, func(i int) error {
+		return kubelets[i%len(kubelets)].Beat(ctx, c.api)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return BeatResult{
+		count, c.nodes.eventCount() - events, c.api.retries.Load() - retried, time.Since(begun).Seconds(),
+	}, nil
+}
+
+// delete returns when the watch has shown that all are gone.
+func (c *Control) delete(ctx context.Context, command Command, kubelets []Kubelet) error {
+	ctx, cancel := within(ctx, command.Seconds)
+	defer cancel()
+	if err := paced(ctx, command, len(kubelets), func(i int) error { return kubelets[i].Delete(ctx, c.api) }); err != nil {
+		return err
+	}
+	if !c.nodes.WaitUntil(ctx, func() bool { return c.nodes.Gone(command.Names) }) {
+		return ctx.Err()
+	}
+	return nil
+}
+
+// paced does something `count` times at the pace of a command, and returns the first failure.
+func paced(ctx context.Context, command Command, count int, do func(int) error) error {
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	limit := command.Concurrency
+	if limit <= 0 || limit > count {
+		limit = count
+	}
+	if command.OneAtATime {
+		limit = 1
+	}
+	next := make(chan int)
+	var working sync.WaitGroup
+	for range limit {
+		working.Go(func() {
+			for i := range next {
+				if err := do(i); err != nil {
+					stop(err)
+					return
+				}
+			}
+		})
+	}
+	begun := time.Now()
+	for i := 0; i < count && ctx.Err() == nil; i++ {
+		if command.PerSecond > 0 {
+			due := begun.Add(time.Duration(float64(i) / command.PerSecond * float64(time.Second)))
+			select {
+			case <-time.After(time.Until(due)):
+			case <-ctx.Done():
+			}
+		}
+		select {
+		case next <- i:
+		case <-ctx.Done():
+		}
+	}
+	close(next)
+	working.Wait()
+	return context.Cause(ctx)
+}
+
+func (n *Nodes) eventCount() int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.events
+}

@@ -1,0 +1,172 @@
+"""The client of `control_plane/kubelets`: kubelets in Go, and when each of their nodes was untainted."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgspec
+
+from libs.testbed.children import Child
+from libs.testbed.control_plane.build import KUBELETS, built
+from libs.testbed.conversation import Conversation, Reply
+from libs.testbed.kubelet_node import Kubelet, first_node, heartbeat_status, lease, ready_status
+
+_GRACE_SECONDS = 30  # beyond the time that a command was given
+
+
+class ApiServer(Protocol):
+    """What ControlPlane is here."""
+
+    server: str
+    ca_file: Path
+
+    def client(self) -> tuple[Path, Path]:
+        """Files with an admin's certificate and key; it must be allowed to impersonate nodes."""
+        ...
+
+
+class Joined(msgspec.Struct, frozen=True, kw_only=True):
+    """How far one node came and when, in Unix seconds of one clock."""
+
+    name: str
+    begun: float  # before the first request of its kubelet
+    joined: float  # its kubelet has reported it ready
+    untainted: float  # the watch showed it without the taint; 0: it did not
+
+
+class Joins(msgspec.Struct, frozen=True, kw_only=True):
+    """Nodes that joined together."""
+
+    nodes: tuple[Joined, ...]
+    retries: int  # requests of kubelets that were sent again
+    restarts: int  # of the watch since its process began; what it missed bears too late a time
+
+
+class Beats(msgspec.Struct, frozen=True, kw_only=True):
+    """Heartbeats that were sent."""
+
+    beats: int
+    events: int  # that the watch of Nodes showed meanwhile
+    retries: int
+    seconds: float
+
+
+class _Answer(Reply):
+    result: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class KubeletsInGo:
+    """A process of kubelets. Names must have been loaded."""
+
+    def __init__(self, child: Child) -> None:
+        self.child = child
+        self._conversation = Conversation(child, _Answer)
+
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def start(cls, run_dir: Path, api: ApiServer) -> AsyncIterator[KubeletsInGo]:
+        """Start the process; it lists and watches the Nodes from now on, and ends with the context."""
+        _make(run_dir)
+        certificate, key = api.client()
+        access = ("-server", api.server, "-ca", api.ca_file, "-cert", certificate, "-key", key)
+        argv: list[str | Path] = [await built(KUBELETS), *access]
+        child = Child.start("kubelets", argv, run_dir, pipes=True)
+        kubelets = cls(child)
+        try:
+            await kubelets._conversation.begin()
+            yield kubelets
+        finally:
+            await kubelets._conversation.end()
+
+    async def load(self, kubelets: Iterable[Kubelet]) -> None:
+        """Hand over everything that these kubelets will write, so that joining is nothing but sending it."""
+        await self._conversation.ask("load", kubelets=[_written(kubelet) for kubelet in kubelets])
+
+    async def join(
+        self,
+        names: Sequence[str],
+        *,
+        concurrency: int = 0,
+        per_second: float = 0,
+        one_at_a_time: bool = False,
+        until_untainted: bool = True,
+        seconds: float = 300,
+    ) -> Joins:
+        """Let kubelets join, all at once unless told otherwise (0 = no limit).
+
+        Returns when all have joined and, if wanted, were seen without the taint; after `seconds` with
+        those that have not. Raises ValueError if the API server refuses one.
+        """
+        answer = await self._conversation.ask(
+            "join",
+            answer_seconds=seconds + _GRACE_SECONDS,
+            names=names,
+            concurrency=concurrency,
+            per_second=per_second,
+            one_at_a_time=one_at_a_time,
+            untainted=until_untainted,
+            seconds=seconds,
+        )
+        return msgspec.json.decode(answer.result, type=Joins)
+
+    async def beat(self, names: Sequence[str], *, seconds: float, every_seconds: float) -> Beats:
+        """Let each node report its conditions and renew its Lease every so often, for a time."""
+        answer = await self._conversation.ask(
+            "beat",
+            answer_seconds=seconds + 2 * _GRACE_SECONDS,
+            names=names,
+            seconds=seconds,
+            every_seconds=every_seconds,
+        )
+        return msgspec.json.decode(answer.result, type=Beats)
+
+    async def expect(self, addresses: Mapping[str, str]) -> None:
+        """From now on note when a node's status shows that address; at most one address a node."""
+        await self._conversation.ask("expect", addresses=addresses)
+
+    async def shown(self, addresses: Mapping[str, str], *, seconds: float = 60) -> dict[str, float]:
+        """When each node showed what was expected, in Unix seconds; after `seconds` those that did."""
+        answer = await self._conversation.ask(
+            "await", answer_seconds=seconds + _GRACE_SECONDS, addresses=addresses, seconds=seconds
+        )
+        return msgspec.json.decode(answer.result, type=dict[str, float])
+
+    async def delete(self, names: Sequence[str], *, concurrency: int = 64, seconds: float = 120) -> None:
+        """Delete nodes as an admin; returns when the watch has shown that they are gone."""
+        await self._conversation.ask(
+            "delete",
+            answer_seconds=seconds + _GRACE_SECONDS,
+            names=names,
+            concurrency=concurrency,
+            seconds=seconds,
+        )
+
+
+def _make(run_dir: Path) -> None:
+    run_dir.mkdir(parents=True, exist_ok=True)
+
+
+# What stands for the time of writing, and is replaced by the Go process.
+_MOMENT = datetime(1999, 12, 31, 23, 59, 58, 987654, tzinfo=UTC)
+_PLACES = ((b"1999-12-31T23:59:58.987654Z", b"@now-micro@"), (b"1999-12-31T23:59:58Z", b"@now@"))
+
+
+def _written(kubelet: Kubelet) -> dict[str, Any]:
+    return {
+        "name": kubelet.name,
+        "node": _template(first_node(kubelet, _MOMENT)),
+        "ready": _template({"status": ready_status(_MOMENT)}),
+        "heartbeat": _template({"status": heartbeat_status(_MOMENT)}),
+        "lease": _template(lease(kubelet.name, _MOMENT)),
+    }
+
+
+def _template(body: Mapping[str, Any]) -> msgspec.Raw:
+    text = msgspec.json.encode(body)
+    for moment, place in _PLACES:
+        text = text.replace(moment, place)
+    return msgspec.Raw(text)
