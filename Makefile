@@ -42,7 +42,7 @@ demo: $(if $(findstring --real,$(ARGS)),testbed,env) ## simulated Talos nodes jo
 
 test: testbed lint types walls ## what CI runs: lint, types, walls, all tests
 	@$(BIN)/python -m libs.testbed.control_plane.build
-	@$(BIN)/pytest $(ARGS)
+	@$(BIN)/pytest --numprocesses=auto --dist=loadfile --no-loadscope-reorder $(ARGS)
 
 lint: env ## ruff: rules and layout
 	@$(BIN)/ruff check .

@@ -1,7 +1,11 @@
-"""Real servers for whoever asks for them. Fixtures and tests share one event loop for the whole session."""
+"""Real servers for whoever asks for them. Fixtures and tests share one event loop for the whole session.
+
+`make test` runs the files on several workers: each is a session, with servers of its own on free ports.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -17,6 +21,14 @@ from tests.flow_actors import Flow
 # What a slow machine does to the time of one example says nothing about the code.
 hypothesis.settings.register_profile("unhurried", deadline=None)
 hypothesis.settings.load_profile("unhurried")
+
+
+_MOST_WORKERS = 6  # each may come to have two control planes, of half a gigabyte each
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """Three for two cores: a worker waits for its servers a third of the time, and more."""
+    return min((os.cpu_count() or 1) * 3 // 2, _MOST_WORKERS)
 
 
 @pytest.fixture(scope="session")

@@ -13,18 +13,25 @@ from libs.testbed.sim_apiserver.server import SimApiServer
 ApiServer = ControlPlane | SimApiServer
 
 
-@pytest.fixture(scope="session", params=["real", "simulated"])
-async def api_server(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[ApiServer]:
+@pytest.fixture(scope="session")
+async def real_api_server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ControlPlane]:
     """No controller manager runs here, so that nobody else writes; use names of your own, and clean up."""
-    run_dir = tmp_path_factory.mktemp(f"{request.param}-api-server")
-    if request.param == "real":
-        async with ControlPlane.start(run_dir, controller_manager=False) as control_plane:
-            yield control_plane
-    else:
-        async with SimApiServer.start(run_dir) as simulated:
-            yield simulated
+    run_dir = tmp_path_factory.mktemp("real-api-server")
+    async with ControlPlane.start(run_dir, controller_manager=False) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+async def simulated_api_server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[SimApiServer]:
+    async with SimApiServer.start(tmp_path_factory.mktemp("simulated-api-server")) as running:
+        yield running
+
+
+@pytest.fixture(scope="session", params=["real", "simulated"])
+def api_server(request: pytest.FixtureRequest) -> ApiServer:
+    """Both stay until the end of the session: the parameter changes with every file."""
+    server: ApiServer = request.getfixturevalue(f"{request.param}_api_server")
+    return server
 
 
 @pytest.fixture(scope="session")
