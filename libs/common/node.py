@@ -12,7 +12,14 @@ CONDITION_BLOCKED = "TalosInitializationBlocked"  # ours, negative polarity: abs
 _ANNOTATION_VALUE_LIMIT = 1024  # characters; longer ones are other people's state and no rule reads them
 # Lists of keys, as long as the machine config is; whoever writes must know them.
 _OWNED_BY_TALOS = "talos.dev/owned-"
-_IGNORED_ANNOTATIONS = frozenset({"kubectl.kubernetes.io/last-applied-configuration"})
+_IGNORED_ANNOTATIONS = frozenset(
+    {
+        "kubectl.kubernetes.io/last-applied-configuration",
+        # How long a kubelet may cache secrets: the ttl controller writes it when a node joins, and on every
+        # node whenever the cluster outgrows 100, 500, 1000 or 2000 of them.
+        "node.alpha.kubernetes.io/ttl",
+    }
+)
 _CONDITIONS_READ = frozenset({"Ready", CONDITION_BLOCKED})
 
 

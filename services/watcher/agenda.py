@@ -1,4 +1,4 @@
-"""Which nodes are still to be looked at and said: one flight per name, the latest wish wins."""
+"""Which nodes are still to be looked at and said: one flight per name, then a rest; the latest wish wins."""
 
 from collections.abc import Collection
 
@@ -15,9 +15,9 @@ class Errand(msgspec.Struct, frozen=True):
 class Agenda:
     """A queue of names, never of versions: whoever takes a name looks at how the node is by then.
 
-    A name is in flight at most once; wished for meanwhile it gets exactly one more turn afterwards. So the
-    messages of one subject leave in order, and a node that changes quickly is said as often as we can, not
-    as often as it changes.
+    A name is in flight at most once, and rests after it was said; wished for meanwhile it gets exactly one
+    more turn afterwards. So the messages of one subject leave in order, and what changes a node again and
+    again (as it joins, four writers do within a second) is said once.
     """
 
     def __init__(self, *, in_flight: int) -> None:
@@ -26,6 +26,7 @@ class Agenda:
         self._flying: dict[str, bool] = {}
         self._again: dict[str, bool] = {}  # wished for while in flight
         self._parked: dict[str, bool] = {}  # failed; their turn comes with `retry`, or with news
+        self._resting: dict[str, bool] = {}  # just said; whether there is news of them since
         self._failures: dict[str, int] = {}
         self._outstanding: set[str] = set()
 
@@ -36,8 +37,8 @@ class Agenda:
 
     @property
     def waiting(self) -> int:
-        """How many names wait for their turn, those that failed included."""
-        return len(self._wanted) + len(self._again) + len(self._parked)
+        """How many names wait for their turn, those that failed or rest included."""
+        return len(self._wanted) + len(self._again) + len(self._parked) + sum(self._resting.values())
 
     def begin_round(self, names: Collection[str]) -> None:
         """All of these are to be said anyway. Earlier failures are forgotten: the world is another one."""
@@ -49,7 +50,12 @@ class Agenda:
             self.want(name)
 
     def want(self, name: str, *, anyway: bool = False) -> None:
-        """There is news of this name, or it is to be said anyway."""
+        """There is news of this name, or it is to be said anyway, rest or no rest."""
+        if name in self._resting:
+            if not anyway:
+                self._resting[name] = True
+                return
+            del self._resting[name]
         anyway = self._parked.pop(name, False) or anyway
         queue = self._again if name in self._flying else self._wanted
         queue[name] = anyway or queue.get(name, False)
@@ -63,15 +69,22 @@ class Agenda:
         self._flying[name] = anyway
         return Errand(name, anyway)
 
-    def done(self, name: str) -> None:
-        """The errand is settled: said, needless or impossible."""
+    def done(self, name: str, *, rests: bool = False) -> None:
+        """The errand is settled: said, needless or impossible. With `rests` news of it wait for `rested`."""
         del self._flying[name]
         self._failures.pop(name, None)
         again = self._again.pop(name, None)
-        if again is not None:
+        if rests and not again:
+            self._resting[name] = again is False
+        elif again is not None:
             self._wanted[name] = again
         if not again:  # else it was wanted anyway after this flight began: by the round, perhaps
             self._outstanding.discard(name)
+
+    def rested(self, name: str) -> None:
+        """The rest is over, or what has happened to the name cannot wait for its end."""
+        if self._resting.pop(name, False):
+            self.want(name)
 
     def failed(self, name: str) -> int:
         """The errand has to be run again; returns how often in a row it failed, from 1."""

@@ -4,11 +4,12 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection
 from datetime import datetime
+from typing import Final
 
 from libs.common import metrics, telemetry
 from libs.common.bus import BusError, NoStream
 from libs.common.delivery import TemporaryError, backoff_seconds
-from libs.common.events import EventError, ObservedNode
+from libs.common.events import EventError, NodeObserved, ObservedNode
 from libs.common.publisher import OrderedPublisher, Outcome
 from libs.common.subjects import subject_of
 from services.watcher.agenda import Agenda, Errand
@@ -17,6 +18,11 @@ from services.watcher.held import HeldFlow
 from services.watcher.observe import Observation, Publish, Skipped, Stamp, observe, observe_absence
 
 log = logging.getLogger(__name__)
+
+# A joining node is changed half a dozen times within a second: by its kubelet, by controllers, by us. Its
+# first word leaves at once, and so does its end; what comes in between is said together. Every word costs
+# each service about half a millisecond, and nobody waits for these.
+REST_SECONDS: Final = 1.0
 
 
 class NodePublisher:
@@ -72,6 +78,8 @@ class NodePublisher:
         """There is news of these."""
         for name in names:
             self._agenda.want(name)
+            if self._cannot_wait(name):
+                self._agenda.rested(name)
         self._start()
 
     def say_again(self, names: Collection[str]) -> None:
@@ -99,24 +107,27 @@ class NodePublisher:
             self._tasks.create_task(self._run(errand, self._stamp))
 
     async def _run(self, errand: Errand, stamp: Stamp) -> None:
+        said = False
         try:
-            await self._look_and_say(errand, stamp)
+            said = await self._look_and_say(errand, stamp)
         except (BusError, TemporaryError) as error:
             self._try_later(errand.name, error)
         except EventError as error:
             self._skip(errand.name, str(error))
-            self._settle(errand.name)
+            self._settle(errand.name, said)
         else:
-            self._settle(errand.name)
+            self._settle(errand.name, said)
         self._on_settled()
         self._start()
 
-    async def _look_and_say(self, errand: Errand, stamp: Stamp) -> None:
+    async def _look_and_say(self, errand: Errand, stamp: Stamp) -> bool:
+        """Whether it was said."""
         match self._look(errand, stamp):
             case Publish(event=event, reason=reason):
-                await self._publish(errand.name, event, reason)
+                return await self._publish(errand.name, event, reason)
             case Skipped(reason=reason):
                 self._skip(errand.name, reason)
+        return False
 
     def _look(self, errand: Errand, stamp: Stamp) -> Observation | None:
         name = errand.name
@@ -128,7 +139,7 @@ class NodePublisher:
             return None  # it exists, and how it is we cannot say
         return observe_absence(held, stamp, seen_version=self._cluster.seen_version, now=self._now())
 
-    async def _publish(self, name: str, event: ObservedNode, reason: str) -> None:
+    async def _publish(self, name: str, event: ObservedNode, reason: str) -> bool:
         kind = type(event).__name__
         with telemetry.span("watch event", kind="producer", attributes={"k8s.node.name": name}) as span:
             outcome = await self._publisher.publish(event, headers=telemetry.outgoing_headers())
@@ -139,6 +150,7 @@ class NodePublisher:
         log.debug(
             "node observed", extra={"node": name, "event": kind, "reason": reason, "outcome": outcome.value}
         )
+        return outcome is Outcome.PUBLISHED
 
     def _try_later(self, name: str, error: Exception) -> None:
         attempt = self._agenda.failed(name)
@@ -154,11 +166,24 @@ class NodePublisher:
         self._agenda.retry(name)
         self._start()
 
-    def _settle(self, name: str) -> None:
-        self._agenda.done(name)
+    def _settle(self, name: str, said: bool) -> None:
+        self._agenda.done(name, rests=said)
+        if said and self._cannot_wait(name):
+            self._agenda.rested(name)
+        elif said:
+            asyncio.get_running_loop().call_later(REST_SECONDS, self._rested, name)
         if self._trouble and self._agenda.waiting == 0:
             self._trouble = ""
             log.info("observations are published again")
+
+    def _cannot_wait(self, name: str) -> bool:
+        """Whether that Node is gone, or another one than was last said."""
+        node, held = self._cluster.node(name), self._held.of_node(name)
+        return node is None or not isinstance(held, NodeObserved) or held.node.uid != node.uid
+
+    def _rested(self, name: str) -> None:
+        self._agenda.rested(name)
+        self._start()
 
     def _skip(self, name: str, reason: str) -> None:
         if self._skipped.get(name) != reason:

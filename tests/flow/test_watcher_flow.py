@@ -15,6 +15,7 @@ from libs.common.node import NodeCondition
 from libs.common.subjects import LEADING, OBSERVED_NODE, SNAPSHOT, STREAM
 from libs.common.wiring import DURABLES
 from libs.testbed.nats_server import NatsServer
+from services.watcher.publish_nodes import REST_SECONDS
 from tests.builders import a_node, leading
 from tests.bus_actors import MAX_BYTES, doing, eventually
 from tests.watcher_actors import Flow, ScriptedNodes, a_watcher
@@ -317,3 +318,24 @@ async def test_news_leave_at_once(connect: Connect):
                 assert loop.time() - began < 5
             delays.append(loop.time() - began)
         assert sorted(delays)[25] < 0.05, f"p50 {sorted(delays)[25] * 1000:.1f} ms"
+
+
+async def test_what_changes_a_joining_node_again_and_again_is_said_together_and_its_end_at_once(
+    connect: Connect,
+):
+    script = ScriptedNodes(*nodes(1))
+    flow = Flow()
+    async with doing(a_watcher(await connect(), script.source).run()), flow.following(await connect("flow")):
+        await flow.hears(lambda f: f.snapshots())
+        script.put(a_node("joins", uid="uid-j"))
+        await flow.hears(lambda f: f.last("joins") is not None, "its first word")
+        for change in range(20):
+            latest = script.put(a_node("joins", uid="uid-j", labels={"change": str(change)}))
+        await flow.hears(lambda f: f.observed("joins").node == latest, "what it is like in the end")
+        assert len(flow.of("joins")) == 2
+        script.put(a_node("joins", uid="uid-j", labels={"change": "last"}))
+        began = asyncio.get_running_loop().time()
+        script.delete("joins")
+        await flow.hears(lambda f: isinstance(f.last("joins"), NodeGone), "its end")
+        assert asyncio.get_running_loop().time() - began < REST_SECONDS
+        assert len(flow.of("joins")) == 3

@@ -57,7 +57,12 @@ def test_what_we_act_on_is_news(before, after):
 
 def test_other_peoples_large_state_is_not_carried_along():
     node = a_node(
-        annotations={"big": "x" * 5000, "kubectl.kubernetes.io/last-applied-configuration": "{}", "ok": "1"}
+        annotations={
+            "big": "x" * 5000,
+            "kubectl.kubernetes.io/last-applied-configuration": "{}",
+            "node.alpha.kubernetes.io/ttl": "15",
+            "ok": "1",
+        }
     )
     assert set(what_we_read(node).annotations) == {"alpha.kubernetes.io/provided-node-ip", "ok"}
 

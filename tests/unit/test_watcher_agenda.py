@@ -1,4 +1,4 @@
-"""One flight per name, the latest wish wins, and a round ends when each of its names was said in it."""
+"""One flight per name, then a rest; the latest wish wins, and a round ends when all of it was said in it."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -70,6 +70,34 @@ def test_a_new_round_does_not_wait_for_the_back_off_of_the_last_one():
     assert agenda.failed("a") == 1
 
 
+def test_a_name_that_was_said_rests_and_its_news_go_once_afterwards():
+    agenda = Agenda(in_flight=8)
+    agenda.want("a")
+    agenda.take()
+    agenda.want("a")  # while it is in flight
+    agenda.done("a", rests=True)
+    agenda.want("a")  # and while it rests
+    assert agenda.take() is None
+    assert agenda.waiting == 1
+    agenda.rested("a")
+    assert agenda.take() == Errand("a", False)
+    agenda.done("a", rests=True)
+    agenda.rested("a")
+    assert agenda.take() is None
+
+
+def test_who_is_to_be_said_anyway_does_not_rest():
+    agenda = Agenda(in_flight=8)
+    agenda.want("a")
+    agenda.take()
+    agenda.done("a", rests=True)
+    agenda.begin_round({"a"})
+    assert agenda.take() == Errand("a", True)
+    agenda.want("a", anyway=True)
+    agenda.done("a", rests=True)
+    assert agenda.take() == Errand("a", True)
+
+
 @given(st.sets(st.sampled_from(NAMES)))
 def test_an_empty_agenda_has_nothing_outstanding(names):
     agenda = Agenda(in_flight=2)
@@ -85,6 +113,7 @@ class AgendaMachine(RuleBasedStateMachine):
         self.agenda = Agenda(in_flight=2)
         self.flying: dict[str, bool] = {}
         self.parked: set[str] = set()
+        self.resting: set[str] = set()
         self.owed: dict[str, bool] = {}  # wishes that no flight has begun for
         self.round: set[str] = set()
 
@@ -95,13 +124,17 @@ class AgendaMachine(RuleBasedStateMachine):
     def want(self, name, anyway):
         self.agenda.want(name, anyway=anyway)
         self._owe(name, anyway)
-        self.parked.discard(name)
+        if anyway:
+            self.resting.discard(name)
+        if name not in self.resting:
+            self.parked.discard(name)
 
     @rule(names=st.sets(st.sampled_from(NAMES)))
     def begin_round(self, names):
         self.agenda.begin_round(names)
         self.round = set(names)
         self.parked.clear()
+        self.resting -= names
         for name in names:
             self._owe(name, True)
 
@@ -109,10 +142,12 @@ class AgendaMachine(RuleBasedStateMachine):
     def take(self):
         errand = self.agenda.take()
         if errand is None:
-            assert len(self.flying) == 2 or not (self.owed.keys() - self.flying.keys() - self.parked)
+            waits = self.flying.keys() | self.parked | self.resting
+            assert len(self.flying) == 2 or not (self.owed.keys() - waits)
             return
         assert errand.name not in self.flying
         assert errand.name not in self.parked
+        assert errand.name not in self.resting
         assert self.owed.pop(errand.name) == errand.anyway
         self.flying[errand.name] = errand.anyway
 
@@ -123,13 +158,20 @@ class AgendaMachine(RuleBasedStateMachine):
         name = data.draw(st.sampled_from(sorted(self.flying)))
         was_anyway = self.flying.pop(name)
         if data.draw(st.booleans()):
-            self.agenda.done(name)
+            rests = data.draw(st.booleans())
+            self.agenda.done(name, rests=rests)
             if not self.owed.get(name, False):
                 self.round.discard(name)
+                self.resting |= {name} if rests else set()
         else:
             self.agenda.failed(name)
             self.parked.add(name)
             self._owe(name, was_anyway)
+
+    @rule(name=st.sampled_from(NAMES))
+    def rested(self, name):
+        self.agenda.rested(name)
+        self.resting.discard(name)
 
     @rule(name=st.sampled_from(NAMES))
     def retry(self, name):
