@@ -1,15 +1,14 @@
 """Where a delivered message says that it comes from: read as written by anybody who knows our inbox."""
 
 import pytest
-from nats.aio.client import Client
-from nats.aio.msg import Msg
 
 from libs.common.bus import BusError
+from libs.common.nats_bus.client import Received
 from libs.common.nats_bus.jetstream import delivery_of
 
 
-def a_delivery(reply: str) -> Msg:
-    return Msg(Client(), subject="talosccm.v1.flow.snapshot", reply=reply)
+def a_delivery(reply: str) -> Received:
+    return Received("talosccm.v1.flow.snapshot", reply, b"")
 
 
 def test_both_forms_of_a_reply_subject_are_read():

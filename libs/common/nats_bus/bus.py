@@ -108,16 +108,10 @@ class NatsBus:
         return sequence
 
     async def _publish(self, subject: str, payload: bytes, headers: Mapping[str, str]) -> int:
-        deadline = self._link.timing.publish_deadline
-        until = self._now() + deadline
+        until = self._now() + self._link.timing.publish_deadline
+        await self._room_for_one_more(subject, until)
         try:
-            async with asyncio.timeout_at(until):
-                await self._outstanding.acquire()
-        except TimeoutError as error:
-            waiting = f"{_OUTSTANDING} publishes are waiting for their acknowledgement"
-            raise BusError(f"{self._link.access}: {subject}: {waiting}") from error
-        try:
-            connection = await self._link.connection(until - self._now())
+            connection = self._link.present or await self._link.connection(until - self._now())
             sequence = await publish(connection, subject, payload, headers, seconds=until - self._now())
         except StreamFull:
             self._refused_bytes = len(subject) + len(payload)
@@ -131,6 +125,17 @@ class NatsBus:
         if not self._incarnation:
             self._look_now.set()
         return sequence
+
+    async def _room_for_one_more(self, subject: str, until: float) -> None:
+        if not self._outstanding.locked():
+            await self._outstanding.acquire()  # at once: a timeout around it would cost more than it
+            return
+        try:
+            async with asyncio.timeout_at(until):
+                await self._outstanding.acquire()
+        except TimeoutError as error:
+            waiting = f"{_OUTSTANDING} publishes are waiting for their acknowledgement"
+            raise BusError(f"{self._link.access}: {subject}: {waiting}") from error
 
     async def last(self, subject: str) -> Message | None:
         """The last message of a subject, None if there is none. Raises NoStream or BusError."""
@@ -189,9 +194,9 @@ class NatsBus:
 
     async def close(self) -> None:
         """Send what is queued and disconnect, within a few seconds. Cancel consumers and followers before."""
-        if self._link.connected:
+        if connection := self._link.present:
             with contextlib.suppress(BusError):  # the server does not answer: it cannot be sent
-                await (await self._link.connection(0.0)).round_trip(self._link.timing.probe_deadline)
+                await connection.round_trip(self._link.timing.probe_deadline)
         self._link.close()
         for task in self._tasks:
             task.cancel()

@@ -1,20 +1,19 @@
 """One connection to NATS: requests, inboxes, a certain end. It never reconnects, `link` makes anew."""
 
 import asyncio
+import contextlib
 import os
 import ssl
 from collections.abc import Callable, Mapping
 from itertools import count
 from secrets import token_hex
-from typing import Any, Final, Self
+from typing import Final, Self
 
 import nats.errors
-from nats.aio.client import Client
-from nats.aio.msg import Msg
-from nats.aio.subscription import Subscription
 
 from libs.common.bus import BusError
 from libs.common.nats_bus.access import Access, without_password
+from libs.common.nats_bus.client import Client, Heard, Received
 
 NO_RESPONDERS: Final = "503"
 _PING_SECONDS: Final = 15
@@ -25,62 +24,29 @@ class NoResponders(BusError):
     """Nobody listens on that subject: the stream, the consumer or JetStream itself is not there."""
 
 
-class _Client(Client):
-    """nats-py's client without its reconnection, which can hang behind a publish backlog (nats.py#671)."""
-
-    def __init__(self, *, encrypted: bool) -> None:
-        super().__init__()
-        self._encrypted = encrypted
-
-    async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
-        # The greeting comes before TLS, so anybody on the way can have written it. nats-py would answer one
-        # without TLS in the clear, with the nonce signed: whoever relayed that nonce would then be us.
-        if self._encrypted and initial_connection:
-            if not (info.get("tls_required") or info.get("tls_available")):
-                raise nats.errors.Error("the server does not offer TLS, but a CA file or tls:// demands it")
-            info["tls_required"] = True  # nats-py takes up no TLS that is merely available
-        await super()._process_info(info, initial_connection)
-
-    def reading(self) -> "asyncio.Task[None]":
-        assert self._reading_task is not None
-        return self._reading_task
-
-    async def end(self) -> None:
-        """Abort the transport and end every task: `close()` would wait for a peer that reads no more."""
-        self._status = Client.CLOSED
-        subscribed = [subscription._wait_for_msgs_task for subscription in self._subs.values()]  # noqa: SLF001 - nats-py has no other way to await them
-        background = [self._reading_task, self._ping_interval_task, self._flusher_task, *subscribed]
-        tasks = [task for task in background if task is not None]
-        for task in tasks:
-            task.cancel()
-        writer = getattr(self._transport, "_io_writer", None)
-        if writer is not None:
-            writer.transport.abort()
-        if tasks:
-            await asyncio.wait(tasks, timeout=_CLOSE_SECONDS)
-
-
 class Inbox:
     """A subscription of ours, to which somebody replies."""
 
-    def __init__(self, subject: str, subscription: Subscription) -> None:
+    def __init__(self, client: Client, subject: str, heard: Heard) -> None:
+        """Raises nats.errors.Error."""
         self.subject = subject
-        self._subscription = subscription
+        self._client = client
+        self._sid = client.hear(subject, heard)
 
-    async def stop(self) -> None:
+    def stop(self) -> None:
         """Hear no more; what is under way is dropped."""
-        try:
-            await self._subscription.unsubscribe()
-        except nats.errors.Error:
-            return  # the connection is gone, and the subscription with it
+        with contextlib.suppress(nats.errors.Error):  # the connection is gone, and the subscription with it
+            self._client.unsubscribe(self._sid)
+        self._client.forget(self._sid)
 
     async def drain(self) -> None:
         """Tell the server to send no more, and hear what it had already sent."""
-        try:
+        # If the connection is gone or stuck, nothing more will come.
+        with contextlib.suppress(nats.errors.Error, TimeoutError):
             async with asyncio.timeout(_CLOSE_SECONDS):
-                await self._subscription.drain()  # type: ignore[no-untyped-call]
-        except (nats.errors.Error, TimeoutError):
-            return  # the connection is gone or stuck: nothing more will come
+                self._client.unsubscribe(self._sid)
+                await self._client.ping(_PING_SECONDS)
+        self._client.forget(self._sid)
 
 
 class Connection:
@@ -90,8 +56,8 @@ class Connection:
         self._where = f"NATS at {without_password(server)}"
         self._server = server
         self._on_violation = on_violation
-        self._client = _Client(encrypted=access.demands_tls(server))
-        self._waiting: dict[str, tuple[asyncio.Future[Msg], str]] = {}
+        self._client = Client(encrypted=access.demands_tls(server))
+        self._waiting: dict[str, tuple[asyncio.Future[Received], str]] = {}
         self._tokens = count()
         self._inboxes = f"_INBOX_{access.service}.{token_hex(8)}"
         self._last_error = ""
@@ -135,45 +101,41 @@ class Connection:
             tls=tls,
         )
         self._client.reading().add_done_callback(self._on_reading_ended)
-        await self._client.subscribe(f"{self._inboxes}.r.*", cb=self._on_reply)
+        self._client.hear(f"{self._inboxes}.r.*", self._on_reply)
 
-    async def send(
+    def send(
         self, subject: str, payload: bytes = b"", *, reply: str = "", headers: Mapping[str, str] | None = None
     ) -> None:
         """Queue for the socket without waiting for it; nobody confirms."""
         try:
-            await self._client.publish(subject, payload, reply, dict(headers) if headers else None)
+            self._client.send(subject, payload, reply, headers)
         except nats.errors.Error as error:
             raise BusError(f"{self._where}: {subject}: {reason_of(error)}") from error
 
     async def request(
         self, subject: str, payload: bytes = b"", *, seconds: float, headers: Mapping[str, str] | None = None
-    ) -> Msg:
+    ) -> Received:
         """Ask and wait for the one answer. Raises NoResponders or BusError."""
+        loop = asyncio.get_running_loop()
         token = str(next(self._tokens))
-        future: asyncio.Future[Msg] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[Received] = loop.create_future()
         self._waiting[token] = (future, subject)
+        timer = loop.call_later(seconds, self._give_up, future, f"{subject}: no answer within {seconds:g} s")
         try:
-            await self.send(subject, payload, reply=f"{self._inboxes}.r.{token}", headers=headers)
-            async with asyncio.timeout(seconds):
-                answer = await future
-        except TimeoutError as error:
-            raise BusError(f"{self._where}: {subject}: no answer within {seconds:g} s") from error
+            self.send(subject, payload, reply=f"{self._inboxes}.r.{token}", headers=headers)
+            answer = await future
         finally:
+            timer.cancel()
             del self._waiting[token]
-        if answer.headers and answer.headers.get("Status") == NO_RESPONDERS:
+        if answer.status == NO_RESPONDERS:
             raise NoResponders(f"{self._where}: {subject}: nobody answers there")
         return answer
 
-    async def listen(self, heard: Callable[[Msg], None]) -> Inbox:
-        """A new inbox; `heard` gets each message as it arrives."""
-
-        async def callback(message: Msg) -> None:
-            heard(message)
-
+    def listen(self, heard: Heard) -> Inbox:
+        """A new inbox; `heard` gets each message as it arrives, and must not raise."""
         subject = f"{self._inboxes}.s.{next(self._tokens)}"
         try:
-            return Inbox(subject, await self._client.subscribe(subject, cb=callback))
+            return Inbox(self._client, subject, heard)
         except nats.errors.Error as error:
             raise BusError(f"{self._where}: {subject}: {reason_of(error)}") from error
 
@@ -181,7 +143,7 @@ class Connection:
         """Everything sent so far has reached the server. Raises BusError if it does not answer in time."""
         try:
             async with asyncio.timeout(seconds):
-                await self._client.rtt(timeout=_PING_SECONDS)
+                await self._client.ping(_PING_SECONDS)
         except (nats.errors.Error, TimeoutError, OSError) as error:
             raise BusError(f"{self._where}: no answer to a ping within {seconds:g} s") from error
 
@@ -195,7 +157,11 @@ class Connection:
         self._lose(reason)
         await self._client.end()
 
-    async def _on_reply(self, message: Msg) -> None:
+    def _give_up(self, future: "asyncio.Future[Received]", why: str) -> None:
+        if not future.done():
+            future.set_exception(BusError(f"{self._where}: {why}"))
+
+    def _on_reply(self, message: Received) -> None:
         future, _ = self._waiting.get(message.subject.rpartition(".")[2], (None, ""))
         if future is not None and not future.done():
             future.set_result(message)

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Final
 
 import msgspec
-from nats.aio.msg import Msg
 
 from libs.common.bus import BusError, Durable, Message, NoStream
 from libs.common.delivery import Ack, Nak, PutAside, Verdict
+from libs.common.nats_bus.client import Received
 from libs.common.nats_bus.connection import Connection
 from libs.common.nats_bus.jetstream import (
     NANOSECONDS,
@@ -100,16 +100,16 @@ class Consumption:
             deliver=self._deliver,
         )
         reason = await self._pull.run()
-        await self._pull.stop()
+        self._pull.stop()
         return reason
 
-    def _deliver(self, raw: Msg) -> None:
+    def _deliver(self, raw: Received) -> None:
         delivery = delivery_of(raw)
         key = (delivery.sequence, delivery.at_nanoseconds)
         if key in self._handling:
             self._replies[key] = raw.reply  # our marks did not get through for a while; it is still in hand
         elif self._closing:
-            self._handling[key] = asyncio.create_task(self._hand_back(key, raw.reply))
+            self._send(raw.reply, _NAK)
         else:
             message = message_of(raw, delivery)
             self._replies[key] = raw.reply
@@ -118,21 +118,16 @@ class Consumption:
     async def _handle_one(self, key: _Key, message: Message) -> None:
         try:
             verdict = await self._judge.verdict(message)
-            await self._settle(key, _settlement(verdict))
+            self._send(self._replies[key], _settlement(verdict))
         except asyncio.CancelledError:
-            await self._settle(key, _NAK)
+            self._send(self._replies[key], _NAK)
             raise
         finally:
             self._done(key)
 
-    async def _hand_back(self, key: _Key, reply: str) -> None:
-        self._replies[key] = reply
-        await self._settle(key, _NAK)
-        self._done(key)
-
-    async def _settle(self, key: _Key, payload: bytes) -> None:
+    def _send(self, reply: str, settlement: bytes) -> None:
         try:
-            await self._link.send(self._replies[key], payload)
+            self._link.send(reply, settlement)
         except BusError as error:
             # Not lost: without it the server delivers the message again after ack_wait.
             log.info("a message could not be settled", extra={"reason": str(error)})
@@ -146,8 +141,8 @@ class Consumption:
     async def _mark_progress(self) -> None:
         while True:
             await asyncio.sleep(self._durable.ack_wait_seconds / 3)
-            for key in list(self._replies):
-                await self._settle(key, _IN_PROGRESS)
+            for reply in self._replies.values():
+                self._send(reply, _IN_PROGRESS)
 
     async def _finish(self) -> None:
         if self._pull is not None:

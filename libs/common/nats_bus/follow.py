@@ -6,9 +6,8 @@ from collections.abc import Callable
 from secrets import token_hex
 from typing import Final
 
-from nats.aio.msg import Msg
-
 from libs.common.bus import BusError, Follower, Opened
+from libs.common.nats_bus.client import Received
 from libs.common.nats_bus.connection import Connection
 from libs.common.nats_bus.jetstream import (
     NANOSECONDS,
@@ -94,7 +93,7 @@ class Following:
         try:
             return await pull.run()
         finally:
-            await pull.stop()
+            pull.stop()
 
     def _config(self, name: str) -> dict[str, object]:
         return {
@@ -108,7 +107,7 @@ class Following:
             "inactive_threshold": int(self._link.timing.follower_kept * NANOSECONDS),
         }
 
-    def _deliver(self, raw: Msg) -> None:
+    def _deliver(self, raw: Received) -> None:
         delivery = delivery_of(raw)
         if delivery.consumer_sequence != self._expected:
             raise BusError(f"delivery {self._expected} got lost, {delivery.consumer_sequence} came instead")

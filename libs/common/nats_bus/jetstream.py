@@ -5,10 +5,10 @@ from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
 
 import msgspec
-from nats.aio.msg import Msg
 
 from libs.common.bus import BusError, Message, NoStream, StreamFull, Unreadable, WrongLastSequence
 from libs.common.events import Event, EventError, decode
+from libs.common.nats_bus.client import Received
 from libs.common.nats_bus.connection import Connection, NoResponders
 from libs.common.subjects import STREAM
 
@@ -157,12 +157,11 @@ async def direct_get(connection: Connection, subject: str, *, seconds: float) ->
         answer = await connection.request(f"{API}.DIRECT.GET.{STREAM}.{subject}", seconds=seconds)
     except NoResponders as error:
         raise NoStream(f"{subject}: no stream {STREAM}") from error
-    headers = answer.headers or {}
-    status = headers.get("Status", "")
-    if status == "404":
+    headers = answer.headers
+    if answer.status == "404":
         return None
-    if status or "Nats-Sequence" not in headers:
-        raise BusError(f"{subject}: DIRECT.GET answered {status} {headers.get('Description', '')}")
+    if answer.status or "Nats-Sequence" not in headers:
+        raise BusError(f"{subject}: DIRECT.GET answered {answer.status} {answer.description}")
     return Message(
         subject=headers["Nats-Subject"],
         event=_event(answer.data),
@@ -172,7 +171,7 @@ async def direct_get(connection: Connection, subject: str, *, seconds: float) ->
     )
 
 
-def delivery_of(raw: Msg) -> Delivery:
+def delivery_of(raw: Received) -> Delivery:
     """Read a delivered message's reply subject, of either form (ADR-15). Raises BusError if it has none."""
     tokens = raw.reply.split(".")
     if tokens[:2] != ["$JS", "ACK"] or (len(tokens) != 9 and len(tokens) < 11):
@@ -190,14 +189,14 @@ def delivery_of(raw: Msg) -> Delivery:
     )
 
 
-def message_of(raw: Msg, delivery: Delivery) -> Message:
+def message_of(raw: Received, delivery: Delivery) -> Message:
     """The delivered message."""
     return Message(
         subject=raw.subject,
         event=_event(raw.data),
         sequence=delivery.sequence,
         published_at=datetime.fromtimestamp(delivery.at_nanoseconds / NANOSECONDS, UTC),
-        headers=_own(raw.headers or {}),
+        headers=_own(raw.headers),
         redelivered=delivery.attempt > 1,
     )
 

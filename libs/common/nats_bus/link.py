@@ -108,15 +108,15 @@ class Link:
         return self._connection
 
     @property
-    def connected(self) -> bool:
-        """Whether there is a connection right now."""
-        return self._connection is not None
+    def present(self) -> Connection | None:
+        """The connection that there is right now."""
+        return self._connection
 
-    async def send(self, subject: str, payload: bytes) -> None:
+    def send(self, subject: str, payload: bytes) -> None:
         """Over the present connection, if there is one. Raises BusError if there is none."""
         if self._connection is None:
             raise BusError(self._reason)
-        await self._connection.send(subject, payload)
+        self._connection.send(subject, payload)
 
     def close(self) -> None:
         """Nobody waits for a connection any more; `run` is to be cancelled."""

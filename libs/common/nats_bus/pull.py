@@ -5,9 +5,9 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
-from nats.aio.msg import Msg
 
 from libs.common.bus import BusError
+from libs.common.nats_bus.client import Received
 from libs.common.nats_bus.connection import NO_RESPONDERS, Connection, Inbox
 from libs.common.nats_bus.jetstream import API, NANOSECONDS
 from libs.common.nats_bus.link import Timing
@@ -32,7 +32,7 @@ class Pull:
         *,
         timing: Timing,
         room: Callable[[], int],
-        deliver: Callable[[Msg], None],
+        deliver: Callable[[Received], None],
         idle: Callable[[], None] = lambda: None,
     ) -> None:
         self._connection = connection
@@ -49,7 +49,7 @@ class Pull:
 
     async def run(self) -> str:
         """Ask until consumer, stream or connection is gone; return why. Stop or drain afterwards."""
-        self._inbox = await self._connection.listen(self._on_message)
+        self._inbox = self._connection.listen(self._on_message)
         requests = asyncio.create_task(self._keep_asking(self._inbox.subject))
         watch = asyncio.create_task(self._watch_silence())
         try:
@@ -75,10 +75,10 @@ class Pull:
         if self._inbox is not None:
             await self._inbox.drain()
 
-    async def stop(self) -> None:
+    def stop(self) -> None:
         """Ask no more, and drop what the server had already sent."""
         if self._inbox is not None:
-            await self._inbox.stop()
+            self._inbox.stop()
 
     async def _keep_asking(self, inbox: str) -> None:
         subject = f"{API}.CONSUMER.MSG.NEXT.{STREAM}.{self._consumer}"
@@ -95,7 +95,7 @@ class Pull:
                     self._heard_at = self._now()  # nobody owed us a heartbeat until now
                 self._outstanding += wanted
                 payload = msgspec.json.encode({"batch": wanted, **limits})
-                await self._connection.send(subject, payload, reply=inbox)
+                self._connection.send(subject, payload, reply=inbox)
             await self._refill.wait()
             self._refill.clear()
 
@@ -105,15 +105,13 @@ class Pull:
             if self._outstanding and self._now() - self._heard_at > self._timing.pull_silence:
                 self._end(f"not even a heartbeat for {self._timing.pull_silence:g} s")
 
-    def _on_message(self, raw: Msg) -> None:
+    def _on_message(self, raw: Received) -> None:
         if self._ended.done():
             return
         self._heard_at = self._now()
-        headers = raw.headers or {}
-        status = "" if raw.data or not headers else headers.get("Status", "")
         try:
-            if status:
-                self._on_status(status, headers.get("Description", ""), headers)
+            if raw.status and not raw.data:
+                self._on_status(raw)
             else:
                 self._outstanding = max(0, self._outstanding - 1)
                 self._deliver(raw)
@@ -123,15 +121,16 @@ class Pull:
         if self._outstanding <= self._room() // 2:
             self._refill.set()
 
-    def _on_status(self, status: str, description: str, headers: dict[str, str]) -> None:
-        if status == _HEARTBEAT:
+    def _on_status(self, raw: Received) -> None:
+        if raw.status == _HEARTBEAT:
             self._idle()
-        elif status in _EXPIRED or description == _DONE:
-            self._outstanding = max(0, self._outstanding - int(headers.get("Nats-Pending-Messages", "0")))
-        elif status == NO_RESPONDERS:
+        elif raw.status in _EXPIRED or raw.description == _DONE:
+            unserved = int(raw.headers.get("Nats-Pending-Messages", "0"))
+            self._outstanding = max(0, self._outstanding - unserved)
+        elif raw.status == NO_RESPONDERS:
             self._end("nobody answers to a pull: the stream or the consumer is gone")
         else:
-            self._end(f"the server ended the pull: {description or status}")
+            self._end(f"the server ended the pull: {raw.description or raw.status}")
 
     def _end(self, reason: str) -> None:
         if not self._ended.done():
