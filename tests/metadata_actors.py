@@ -16,11 +16,12 @@ from libs.common.process.service import Parts
 from services.metadata.ask_machine import Talos
 from services.metadata.service import MetadataService
 from services.metadata.settings import MetadataSettings
-from services.metadata.talos_api.api import MachineUnavailable
+from services.metadata.talos_api.api import Contents, MachineUnavailable
 from tests.bus_actors import doing
 from tests.flow_actors import QUICK
 
-CALM = MetadataSettings(watches_opened_per_second=1000.0)  # nothing happens by itself within a test
+# Nothing happens by itself within a test, but that watches open at once.
+CALM = MetadataSettings(watches_opened_after_seconds=0.0, watches_opened_per_second=1000.0)
 
 
 class ScriptedTalos:
@@ -74,18 +75,21 @@ class ScriptedTalos:
             raise MachineUnavailable(self.faults.get(node_ip, unknown))
         return msgspec.structs.replace(self.machines[node_ip], looked_at=looked_at)
 
-    async def watch(self, node_ip: str, *, read_deadline_seconds: float) -> AsyncGenerator[str, None]:
+    async def watch(
+        self, node_ip: str, *, read_deadline_seconds: float
+    ) -> AsyncGenerator[Contents | None, None]:
         changed = self._changes[node_ip] = asyncio.Event()
         self.watching[node_ip] += 1
+        now = self.machines[node_ip]
         try:
-            yield "open"
+            yield Contents(platform=now.platform, addresses=now.addresses, node_name=now.node_name)
             while True:
                 await changed.wait()
                 changed.clear()
                 if node_ip in self._cut:
                     self._cut.discard(node_ip)
                     return
-                yield "changed"
+                yield None
         finally:
             self.watching[node_ip] -= 1
 

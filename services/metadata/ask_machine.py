@@ -15,7 +15,7 @@ from libs.common import metrics, telemetry
 from libs.common.machine import MachineFacts, MachineFault
 from libs.common.process.service import Parts
 from services.metadata.settings import MetadataSettings
-from services.metadata.talos_api.api import MachineUnavailable, TalosApi
+from services.metadata.talos_api.api import Contents, MachineUnavailable, TalosApi
 from services.metadata.talos_api.credentials import CredentialStore
 from services.metadata.talos_api.talosconfig import file_candidates
 
@@ -31,8 +31,11 @@ class Talos(Protocol):
     async def look(self, node_ip: str, *, deadline_seconds: float) -> MachineFacts:
         """All facts of the machine at that address. Raises MachineUnavailable."""
 
-    def watch(self, node_ip: str, *, read_deadline_seconds: float) -> AsyncGenerator[object, None]:
-        """Yields when the machine is being watched, and then on each change. Raises MachineUnavailable."""
+    def watch(self, node_ip: str, *, read_deadline_seconds: float) -> AsyncGenerator[Contents | None, None]:
+        """What the machine looks like once it is being watched, then None on each change.
+
+        Raises MachineUnavailable.
+        """
 
     def problem(self) -> str:
         """Why no machine can be asked, or soon not any more; "" if all is well."""

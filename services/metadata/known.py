@@ -38,7 +38,8 @@ class Known(msgspec.Struct, frozen=True, kw_only=True):
     looked: float = LONG_AGO  # when the last look began, good or bad
     due: float = 0.0  # when the next look is due
     watched: bool = False  # a live watch tells of changes
-    changed_at: float = LONG_AGO  # when it last did
+    opened_at: float = LONG_AGO  # when the last one opened: a look under way then may have seen older things
+    changed_at: float = LONG_AGO  # when one last told of a change
 
     said: EnrichedNode | None = None  # what we, or our predecessor, said last
     repeat_due: float = NEVER  # when it is said again, unchanged

@@ -11,6 +11,7 @@ from services.metadata import schedule
 from services.metadata.known import NEVER, Known
 from services.metadata.resolve import recognize
 from services.metadata.schedule import Pace
+from services.metadata.talos_api.machine_events import Contents
 
 
 def looked_well(
@@ -49,7 +50,7 @@ def looked_well(
         incomplete_looks=incomplete,
         last_known=facts,
         looked=began,
-        due=min(now + wait, _due_after_change(known, pace) if known.changed_at >= began else NEVER),
+        due=min(now + wait, _due_after_change(known, pace) if _stirred_at(known) >= began else NEVER),
         look_first=False,
         said=heard if heard is not None else known.said,
     )
@@ -74,6 +75,29 @@ def looked_badly(known: Known, fault: MachineFault, *, began: float, now: float,
 def hurried(known: Known, *, now: float, within: float) -> Known:
     """Look within that many seconds, if not sooner (a cause of many failures has gone away)."""
     return msgspec.structs.replace(known, due=min(known.due, now + within)) if known.addresses else known
+
+
+def contradicted(known: Known, *, now: float, pace: Pace) -> Known:
+    """The stream says that there are no facts. Have we some, a look is due: if it is good, facts win."""
+    if known.facts is None:
+        return known
+    return msgspec.structs.replace(known, due=min(known.due, max(now, known.looked + pace.apart)))
+
+
+def watch_opened(known: Known, contents: Contents, *, now: float, pace: Pace) -> Known:
+    """A watch is live. If it began with what the facts say, they hold; else a look is due.
+
+    The look that was due anyway stays due: it reads what is not watched.
+    """
+    known = msgspec.structs.replace(known, watched=True, opened_at=now)
+    if known.facts is not None and contents.agree_with(known.facts):
+        return known
+    return changed(known, now=now, pace=pace)
+
+
+def unwatched(known: Known) -> Known:
+    """The watch there was is none on the machine that bears the Node now."""
+    return msgspec.structs.replace(known, watched=False)
 
 
 def changed(known: Known, *, now: float, pace: Pace) -> Known:
@@ -102,4 +126,8 @@ def _lost_metadata(last_known: MachineFacts | None, facts: MachineFacts) -> Mach
 
 
 def _due_after_change(known: Known, pace: Pace) -> float:
-    return max(known.changed_at + pace.debounce, known.looked + pace.apart)
+    return max(_stirred_at(known) + pace.debounce, known.looked + pace.apart)
+
+
+def _stirred_at(known: Known) -> float:
+    return max(known.changed_at, known.opened_at)

@@ -22,6 +22,7 @@ from services.metadata.known import NEVER, Known
 from services.metadata.next_step import Done, Look, Say, Wait, next_step
 from services.metadata.resolve import recognize
 from services.metadata.schedule import Pace
+from services.metadata.talos_api.api import Contents
 
 log = logging.getLogger(__name__)
 
@@ -82,6 +83,16 @@ class NodeReconciler:
         """Look within that time."""
         self._know(looked.hurried(self.known, now=self._with.monotonic(), within=within_seconds))
 
+    def told_unreachable(self) -> None:
+        """The stream says by now that the machine gives no facts."""
+        self._know(looked.contradicted(self.known, now=self._with.monotonic(), pace=self._with.pace))
+
+    def watch_opened(self, contents: Contents) -> None:
+        """A watch is live, and began with that."""
+        self._know(
+            looked.watch_opened(self.known, contents, now=self._with.monotonic(), pace=self._with.pace)
+        )
+
     def machine_changed(self) -> None:
         """A live watch says so."""
         self._know(looked.changed(self.known, now=self._with.monotonic(), pace=self._with.pace))
@@ -111,6 +122,7 @@ class NodeReconciler:
             return
         if known.watchable != self.known.watchable:
             self._with.watch(self._name, known.watchable)
+            known = looked.unwatched(known)
         self.known = known
         self._news.set()
 

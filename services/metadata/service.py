@@ -29,6 +29,7 @@ from services.metadata.on_node_observed import NodeReconciler, Surroundings
 from services.metadata.outage import Outage
 from services.metadata.schedule import Pace
 from services.metadata.settings import MetadataSettings
+from services.metadata.talos_api.api import Contents
 from services.metadata.watch_machines import MachineWatches, Told
 
 log = logging.getLogger(__name__)
@@ -61,8 +62,9 @@ class MetadataService:
         )
         self._watches = MachineWatches(
             self._talos,
-            Told(changed=self._machine_changed, ended=self._watch_ended),
+            Told(opened=self._watch_opened, changed=self._machine_changed, ended=self._watch_ended),
             limit=settings.watched_machines,
+            opened_after_seconds=settings.watches_opened_after_seconds,
             opened_per_second=settings.watches_opened_per_second,
             read_deadline_seconds=settings.watched_look_seconds,
             slots=self._slots,
@@ -114,8 +116,14 @@ class MetadataService:
                 self._observe(message)
             case NodeEnriched() | NodeUnreachable() | EnrichedNodeGone():
                 self._publisher.learned(message.subject, message.sequence)
+                if isinstance(message.event, NodeUnreachable) and not self._table.replaying:
+                    self._told_unreachable(name_in(message.subject, ENRICHED_NODE))
             case SnapshotComplete() if not self._table.replaying:
                 self._forget_unnamed()
+
+    def _told_unreachable(self, name: str) -> None:
+        if name in self._nodes:
+            self._nodes[name].told_unreachable()
 
     def _caught_up(self) -> None:
         for message in self._table.under(OBSERVED_NODE):
@@ -203,6 +211,10 @@ class MetadataService:
                 self._nodes[other].hurry(self._parts.random.random())
 
     # ---- what watches and probes tell
+
+    def _watch_opened(self, name: str, contents: Contents) -> None:
+        if name in self._nodes:
+            self._nodes[name].watch_opened(contents)
 
     def _machine_changed(self, name: str) -> None:
         if name in self._nodes:

@@ -45,11 +45,21 @@ class MetadataSettings(msgspec.Struct, frozen=True, kw_only=True):
             at_least=0,
         ),
     ] = 1000
+    watches_opened_after_seconds: Annotated[
+        float,
+        Flag(
+            "talos-watches-opened-after",
+            "Watches of new machines are opened once none has come for that long, or for 30 s: joining nodes "
+            "come first.",
+            TALOS,
+            at_least=0.0,
+        ),
+    ] = 1.0
     watches_opened_per_second: Annotated[
         float,
         Flag(
             "talos-watches-opened-per-second",
-            "Pace at which watches are opened: joining nodes come first.",
+            "Pace at which watches are opened.",
             TALOS,
             at_least=0.1,
         ),

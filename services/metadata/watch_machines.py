@@ -2,33 +2,43 @@
 
 import asyncio
 import logging
+import math
 import random
 from collections import deque
 from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from libs.common import metrics
 from libs.common.delivery import backoff_seconds
 from services.metadata.ask_machine import Slots, Talos
-from services.metadata.talos_api.api import MachineUnavailable
+from services.metadata.talos_api.api import Contents, MachineUnavailable
 
 log = logging.getLogger(__name__)
 
 _LOOK_AFTER_END_SECONDS: Final = 5.0  # spread: a restarted endpoint ends hundreds of watches at once
+_PATIENCE_SECONDS: Final = 30.0  # that a watch waits for a lull at most, before it takes its turn
 
 
 @dataclass(frozen=True, kw_only=True)
 class Told:
     """Whom a watch tells, by the Node's name."""
 
-    changed: Callable[[str], None]  # also once when the watch opens: what happened just before went unseen
+    opened: Callable[[str, Contents], None]  # with what the machine looks like by now
+    changed: Callable[[str], None]
     ended: Callable[[str, float], None]  # look within so many seconds
 
 
+class _Turn(NamedTuple):
+    since: float
+    given: asyncio.Future[None]
+
+
 class MachineWatches:
-    """At most `limit` machines, in the order in which they were wanted; opening yields to looks that wait."""
+    """At most `limit` machines, in the order in which they were wanted. Opening yields to nodes that join:
+    it begins when no other machine was wanted for a while, and pauses while looks wait for a place.
+    """
 
     def __init__(
         self,
@@ -36,6 +46,7 @@ class MachineWatches:
         told: Told,
         *,
         limit: int,
+        opened_after_seconds: float,
         opened_per_second: float,
         read_deadline_seconds: float,
         slots: Slots,
@@ -44,6 +55,7 @@ class MachineWatches:
         self._talos = talos
         self._told = told
         self._limit = limit
+        self._lull = opened_after_seconds
         self._pause = 1.0 / opened_per_second
         self._read_deadline = read_deadline_seconds
         self._slots = slots
@@ -51,8 +63,9 @@ class MachineWatches:
         self._wanted: dict[str, str] = {}  # node name -> address
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._ending: set[asyncio.Task[None]] = set()
-        self._queue: deque[asyncio.Future[None]] = deque()
+        self._queue: deque[_Turn] = deque()
         self._queued = asyncio.Event()
+        self._wanted_at = -math.inf  # when a machine was last wanted, on the event loop's clock
 
     def want(self, name: str, node_ip: str) -> None:
         """Watch the machine at that address for that Node from now on; "" = no more."""
@@ -61,24 +74,38 @@ class MachineWatches:
         if not node_ip:
             return
         self._wanted[name] = node_ip
+        self._wanted_at = _now()
         if len(self._tasks) < self._limit:
             self._start(name, node_ip)
 
     async def open_in_turn(self) -> None:
-        """Let watches open one by one, at their pace, while no look is waiting. Ends by cancellation."""
+        """Let watches open one by one, at their pace, in a lull. Ends by cancellation."""
         try:
             while True:
                 await self._queued.wait()
-                while self._queue and (self._queue[0].done() or not self._slots.all_taken):
-                    turn = self._queue.popleft()
-                    if not turn.done():
-                        turn.set_result(None)
-                        break
+                await asyncio.sleep(self._until_lull())
+                self._give_turn()
                 if not self._queue:
                     self._queued.clear()
                 await asyncio.sleep(self._pause)
         finally:
             await self._close()
+
+    def _until_lull(self) -> float:
+        """Seconds: until no machine was wanted for long enough, or the first in turn has waited enough."""
+        given_up = (
+            next((turn.since for turn in self._queue if not turn.given.done()), 0.0) + _PATIENCE_SECONDS
+        )
+        return max(0.0, min(self._wanted_at + self._lull, given_up) - _now())
+
+    def _give_turn(self) -> None:
+        if self._until_lull() > 0:
+            return  # another machine was wanted meanwhile
+        while self._queue and (self._queue[0].given.done() or not self._slots.all_taken):
+            turn = self._queue.popleft()
+            if not turn.given.done():
+                turn.given.set_result(None)
+                return
 
     def _start(self, name: str, node_ip: str) -> None:
         self._tasks[name] = asyncio.create_task(self._watch(name, node_ip), name=f"watch {name}")
@@ -104,9 +131,12 @@ class MachineWatches:
             try:
                 watch = self._talos.watch(node_ip, read_deadline_seconds=self._read_deadline)
                 async with aclosing(watch):
-                    async for _ in watch:
+                    async for contents in watch:
                         opened = True
-                        self._told.changed(name)
+                        if contents is None:
+                            self._told.changed(name)
+                        else:
+                            self._told.opened(name, contents)
                 reason = "it ended"
             except MachineUnavailable as unavailable:
                 reason = unavailable.fault.message
@@ -123,10 +153,10 @@ class MachineWatches:
             await asyncio.sleep(backoff_seconds(failures, self._random.random()))
 
     async def _turn(self) -> None:
-        turn = asyncio.get_running_loop().create_future()
+        turn = _Turn(since=_now(), given=asyncio.get_running_loop().create_future())
         self._queue.append(turn)
         self._queued.set()
-        await turn
+        await turn.given
 
     async def _close(self) -> None:
         tasks = [*self._tasks.values(), *self._ending]
@@ -136,3 +166,7 @@ class MachineWatches:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         metrics.TALOS_MACHINE_WATCHES.set(0)
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

@@ -18,7 +18,7 @@ from services.metadata.settings import MetadataSettings
 from tests.builders import a_node, enriched, some_facts
 from tests.bus_actors import eventually
 from tests.flow_actors import Flow
-from tests.metadata_actors import ScriptedTalos, metadata_running
+from tests.metadata_actors import CALM, ScriptedTalos, metadata_running
 
 UUID = "4c4c4544-0037-4b10-8057-b2c04f4d4e31"
 
@@ -104,11 +104,37 @@ async def test_labels_that_change_are_answered_at_once_with_the_facts_at_hand(na
         await stream.observe(a_node())
         await stream.once("web-1", NodeEnriched)
         await eventually(lambda: talos.watching["10.0.0.5"] == 1)
-        await eventually(lambda: len(talos.looks) == 2, "what happened before the watch opened is looked for")
         sequence = await stream.observe(a_node(labels={"team": "a"}))
         event = await stream.once("web-1", NodeEnriched, lambda event: event.node.labels == {"team": "a"})
         assert event.observed_sequence == sequence
-        assert len(talos.looks) == 2
+        assert len(talos.looks) == 1
+
+
+async def test_what_happened_before_the_watch_opened_is_looked_for(nats_server, stream, talos):
+    late = msgspec.structs.replace(CALM, watches_opened_after_seconds=0.5)
+    async with metadata_running(nats_server.url, talos, late):
+        await stream.observe(a_node())
+        await stream.once("web-1", NodeEnriched)
+        assert talos.watching["10.0.0.5"] == 0
+        talos.put(some_facts(zone="b"))  # nobody hears it
+        await stream.once("web-1", NodeEnriched, lambda event: event.facts.platform.zone == "b")
+        assert (talos.watching["10.0.0.5"], len(talos.looks)) == (1, 2)
+
+
+async def test_watches_wait_until_no_more_nodes_join(nats_server, stream, talos):
+    late = msgspec.structs.replace(CALM, watches_opened_after_seconds=1.0)
+    async with metadata_running(nats_server.url, talos, late):
+        began = time.monotonic()
+        for i in range(8):
+            talos.put(some_facts(node_name=f"n-{i}", node_ip=f"10.0.5.{i + 1}"))
+            await stream.observe(a_node(f"n-{i}", uid=f"n-{i}", ip=f"10.0.5.{i + 1}"))
+            await stream.once(f"n-{i}", NodeEnriched)
+            last_came = time.monotonic()
+        if last_came - began < 1.0:  # on a machine that is not overloaded
+            assert not talos.watching.total()
+        await eventually(lambda: talos.watching.total() == 8)
+        assert time.monotonic() - last_came > 0.9
+        assert len(talos.looks) == 8, "what a watch begins with is what the look saw"
 
 
 async def test_a_newer_observation_during_a_look_gets_that_look(nats_server, stream, talos):
@@ -155,14 +181,13 @@ async def test_a_machine_that_changes_under_a_watch_reaches_its_node(nats_server
         await stream.observe(a_node())
         first = await stream.once("web-1", NodeEnriched)
         await eventually(lambda: talos.watching["10.0.0.5"] == 1)
-        await eventually(lambda: len(talos.looks) == 2)
         for i in range(5):
             talos.put(some_facts(addresses=(AddressStatus(address=f"10.0.0.{i + 10}/24", link="eth0"),)))
         event = await stream.once(
             "web-1", NodeEnriched, lambda event: event.facts.addresses[0].address == "10.0.0.14/24", 3.0
         )
         assert event.observed_sequence == first.observed_sequence
-        assert len(talos.looks) == 3, "a flock of changes is one look"
+        assert len(talos.looks) == 2, "a flock of changes is one look"
 
 
 async def test_a_change_that_we_do_not_read_is_looked_at_and_not_said(nats_server, stream, talos):
@@ -170,10 +195,9 @@ async def test_a_change_that_we_do_not_read_is_looked_at_and_not_said(nats_serve
         await stream.observe(a_node())
         await stream.once("web-1", NodeEnriched)
         await eventually(lambda: talos.watching["10.0.0.5"] == 1)
-        await eventually(lambda: len(talos.looks) == 2)
         told_at = await stream.sequence("web-1")
         talos.put(some_facts())
-        await eventually(lambda: len(talos.looks) == 3)
+        await eventually(lambda: len(talos.looks) == 2)
         await stream.observe(a_node("web-2", uid="uid-2"))
         talos.break_down("10.0.0.5")  # web-2 is another machine's name: a fault, once all before it is done
         await stream.once("web-2", NodeUnreachable)

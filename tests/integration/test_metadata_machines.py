@@ -15,7 +15,7 @@ from services.metadata.service import MetadataService
 from services.metadata.settings import MetadataSettings
 from tests.builders import a_node
 from tests.bus_actors import eventually
-from tests.metadata_actors import metadata_running
+from tests.metadata_actors import CALM, metadata_running
 
 UUID = "4c4c4544-0037-4b10-8057-b2c04f4d4e31"
 
@@ -29,11 +29,11 @@ async def talos(tmp_path: Path) -> AsyncIterator[Machines]:
 
 @pytest.fixture
 def settings(talos: Machines) -> MetadataSettings:
-    return MetadataSettings(talosconfig=talos.talosconfig(), watches_opened_per_second=1000.0)
+    return msgspec.structs.replace(CALM, talosconfig=talos.talosconfig())
 
 
 def looked_since_watched(service: MetadataService, name: str) -> bool:
-    """Whether the watch is open, and the look that its opening asks for is over."""
+    """Whether the watch is open, and the look that it asked for, if it did, is over."""
     known = service._nodes[name].known
     return known.watched and known.looked > known.changed_at
 
@@ -167,9 +167,7 @@ async def test_a_half_open_watch_is_found_out_by_the_look_that_comes_all_the_sam
     nats_server, stream, talos, settings
 ):
     await talos.put(a_machine("web-1", "10.0.0.5", platform="hcloud"))
-    often = MetadataSettings(
-        talosconfig=settings.talosconfig, watched_look_seconds=2.0, watches_opened_per_second=1000.0
-    )
+    often = msgspec.structs.replace(settings, watched_look_seconds=2.0)
     async with metadata_running(nats_server.url, None, often) as service:
         await stream.observe(a_node())
         await stream.once("web-1", NodeEnriched)
@@ -193,4 +191,4 @@ async def test_a_joining_node_costs_a_known_number_of_calls(nats_server, stream,
         for call, count in (await talos.calls()).items():
             calls[call.method] += count
     assert calls["Watch"] == 3 * len(names)
-    assert calls["Get"] + calls["List"] <= 8 * len(names) + 2, "two looks of four questions; the cluster once"
+    assert calls["Get"] + calls["List"] <= 4 * len(names) + 2, "one look of four questions; the cluster once"

@@ -16,6 +16,7 @@ from services.metadata import looked, said
 from services.metadata.known import Known
 from services.metadata.next_step import Done, Look, Say, Step, Wait, next_step, same_facts
 from services.metadata.schedule import Pace
+from services.metadata.talos_api.machine_events import Contents
 from tests.builders import NOW, a_message, a_node, gone, observed, some_facts
 
 PACE = Pace()
@@ -213,6 +214,40 @@ def test_a_watch_that_ends_makes_a_look_and_facts_are_no_longer_live():
     assert ended.due == T + 12
 
 
+def contents(facts: MachineFacts) -> Contents:
+    return Contents(platform=facts.platform, addresses=facts.addresses, node_name=facts.node_name)
+
+
+def test_a_watch_that_begins_with_what_the_look_saw_asks_for_no_other():
+    before = enriched_node()
+    known = looked.watch_opened(before, contents(some_facts()), now=T + 1, pace=PACE)
+    assert known.watched
+    assert known.due == before.due
+    assert isinstance(step(known, T + 2), Wait)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        contents(some_facts(zone="elsewhere")),
+        contents(some_facts(node_name="web-2")),
+        contents(some_facts(addresses=())),
+        msgspec.structs.replace(contents(some_facts()), platform=None),
+    ],
+    ids=["zone", "node name", "addresses", "no metadata"],
+)
+def test_a_watch_that_begins_with_something_else_asks_for_a_look(other):
+    known = looked.watch_opened(enriched_node(), other, now=T + 1, pace=PACE)
+    assert known.watched
+    assert step(known, T + 2) == Look(("10.0.0.5",))
+
+
+def test_a_look_that_was_under_way_when_the_watch_opened_is_made_again():
+    known = looked.watch_opened(enriched_node(), contents(some_facts()), now=T + 5.1, pace=PACE)
+    assert then_looked(known, began=T + 5.0, now=T + 5.3).due <= T + 5.6
+    assert then_looked(known, began=T + 5.2, now=T + 5.3).due > T + 60
+
+
 def test_a_booting_machine_takes_nothing_away():
     whole = some_facts(platform="hcloud", provider_id="hcloud://1", region="fsn1")
     known = then_said(then_looked(joined(), whole))
@@ -301,6 +336,7 @@ HAPPENINGS = st.lists(
         st.tuples(st.just("gone"), st.none()),
         st.tuples(st.just("void"), st.none()),
         st.tuples(st.just("changed"), st.none()),
+        st.tuples(st.just("watch opened"), FACTS),
         st.tuples(st.just("watch ended"), st.none()),
         st.tuples(st.just("hurried"), st.none()),
         st.tuples(st.just("later"), st.sampled_from([0.01, 0.6, 31.0, 400.0, 2000.0])),
@@ -320,6 +356,8 @@ def after(known: Known, what: str, value: Any, *, sequence: int, now: float) -> 
             return knowledge.made_void(known)
         case "changed":
             return looked.changed(known, now=now, pace=PACE)
+        case "watch opened":
+            return looked.watch_opened(known, contents(value), now=now, pace=PACE)
         case "watch ended":
             return looked.watch_ended(known, now=now, within=1.0)
         case "hurried":

@@ -4,12 +4,13 @@ import asyncio
 import ipaddress
 from collections.abc import AsyncGenerator, Callable
 from datetime import datetime
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Final, TypeVar
 
 from libs.common.machine import MachineFacts, MachineFault
 from services.metadata.talos_api.calls import Observe, TalosCalls, TraceHeaders
 from services.metadata.talos_api.cluster import ClusterName
 from services.metadata.talos_api.credentials import CredentialStore
+from services.metadata.talos_api.machine_events import Contents
 from services.metadata.talos_api.machine_reading import (
     ClusterNetworks,
     Unreadable,
@@ -31,12 +32,9 @@ from services.metadata.talos_api.resources import (
 from services.metadata.talos_api.session import MachineUnavailable, TalosSession
 from services.metadata.talos_api.watch import MachineWatch
 
-__all__ = ["ClusterNetworks", "MachineUnavailable", "TalosApi", "WatchSignal"]
+__all__ = ["ClusterNetworks", "Contents", "MachineUnavailable", "TalosApi"]
 
 T = TypeVar("T")
-
-# "open": from now on every change is told, so a look begun now misses none; "changed": look again.
-WatchSignal = Literal["open", "changed"]
 
 CONCURRENT_LOOKS: Final = 32
 CONNECT_SECONDS: Final = 3.0
@@ -100,8 +98,9 @@ class TalosApi:
 
     async def watch(
         self, node_ip: str, *, read_deadline_seconds: float, open_seconds: float = OPEN_SECONDS
-    ) -> AsyncGenerator[WatchSignal, None]:
-        """Say "open" once the watches are open, then "changed" whenever facts changed (changes coalesce).
+    ) -> AsyncGenerator[Contents | None, None]:
+        """What the machine looks like once the watches are open: from then on every change is told. Then None
+        whenever something has changed (changes coalesce).
 
         Ends when a watch has ended or nothing was heard for that long: look, then watch again. Leaving the
         loop early, close the generator (contextlib.aclosing). Raises MachineUnavailable.
@@ -110,13 +109,13 @@ class TalosApi:
         async with MachineWatch(node_ip) as machine:
             async with self._slots:
                 try:
-                    await self._open(machine, node_ip, _now() + open_seconds)
+                    contents = await self._open(machine, node_ip, _now() + open_seconds)
                 except MachineUnavailable as error:
                     self._note(node_ip, error.fault)
                     raise
-            yield "open"
+            yield contents
             while await machine.changed(read_deadline_seconds):
-                yield "changed"
+                yield None
 
     async def cluster_networks(self, *, deadline_seconds: float) -> ClusterNetworks:
         """The pod and service networks, from the control plane that is asked. Raises MachineUnavailable."""
@@ -142,9 +141,9 @@ class TalosApi:
         await self._cluster_name.close()
         await self._session.close()
 
-    async def _open(self, machine: MachineWatch, node_ip: str, deadline: float) -> None:
+    async def _open(self, machine: MachineWatch, node_ip: str, deadline: float) -> Contents:
         channel = await self._session.channel(node_ip, "watches", deadline=deadline)
-        await machine.open(channel, self._calls.headers(node_ip), deadline=deadline)
+        return await machine.open(channel, self._calls.headers(node_ip), deadline=deadline)
 
     async def _name_of_cluster(self, deadline: float) -> str:
         credentials = self._session.credentials()

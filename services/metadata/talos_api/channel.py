@@ -80,13 +80,14 @@ class TalosChannel:
         return answers
 
     async def follow(
-        self, path: str, request: bytes, headers: Mapping[str, str], on_message: Callable[[bytes], None]
+        self, path: str, request: bytes, headers: Mapping[str, str], on_message: Callable[[bytes], bool]
     ) -> None:
-        """Hand over each message until the server ends it. Raises CallEnded, StreamLost, Unreadable."""
+        """Hand over each message until the server ends it; the next one waits a little if `on_message` says
+        so. Raises CallEnded, StreamLost, Unreadable.
+        """
         async with aclosing(self._messages(path, request, headers, None)) as messages:
             async for message in messages:
-                on_message(message)
-                if message:  # the first is empty
+                if on_message(message):
                     await asyncio.sleep(WATCH_PACE_SECONDS)
 
     async def _messages(

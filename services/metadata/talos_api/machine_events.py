@@ -1,8 +1,18 @@
-"""Messages of a COSI watch -> whether something that we read has changed."""
+"""Messages of COSI watches -> what a machine looks like when they open, and whether it has changed since."""
 
 from typing import Final
 
-from services.metadata.talos_api.machine_reading import LONGEST_TEXT, Unreadable
+import msgspec
+
+from libs.common.machine import AddressStatus, MachineFacts, PlatformMetadata
+from services.metadata.talos_api.machine_reading import (
+    LONGEST_TEXT,
+    MOST_ADDRESSES,
+    Unreadable,
+    addresses_in,
+    node_name_in,
+    platform_in,
+)
 from services.metadata.talos_api.proto.generated.cosi.resource import (
     Event,
     EventType,
@@ -10,6 +20,7 @@ from services.metadata.talos_api.proto.generated.cosi.resource import (
     WatchResponse,
 )
 from services.metadata.talos_api.proto.strict import Malformed, parse
+from services.metadata.talos_api.resources import NODENAME, PLATFORM_METADATA, Asked
 
 MOST_EVENTS: Final = 1024
 _STATE: Final = frozenset({EventType.CREATED, EventType.UPDATED, EventType.DESTROYED})
@@ -20,25 +31,98 @@ class WatchErrored(Exception):
 
 
 def count_changes(answer: bytes) -> int:
-    """How many events of one WatchResponse tell of another spec; the first message of a watch is empty.
+    """How many events of one WatchResponse tell of another spec.
 
     An event that changed only metadata (a version, a finalizer) is none. Raises WatchErrored, Unreadable.
     """
+    return sum(map(_is_change, _events(answer)))
+
+
+class Contents(msgspec.Struct, frozen=True, kw_only=True):
+    """What is watched, as the watches found it: a look whose facts agree has missed nothing."""
+
+    platform: PlatformMetadata | None  # None while Talos has none
+    addresses: tuple[AddressStatus, ...]
+    node_name: str
+
+    def agree_with(self, facts: MachineFacts) -> bool:
+        """Whether a look saw the same, as far as it is watched."""
+        seen = (facts.platform, facts.addresses, facts.node_name)
+        return seen == (self.platform, self.addresses, self.node_name)
+
+
+class Opening:
+    """How one watch opens: an empty message, the state of now, then changes."""
+
+    def __init__(self, asked: Asked) -> None:
+        self._asked = asked
+        self._is_open = False
+        self._found: list[Resource] = []
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the state of now has been told in full."""
+        return self._is_open
+
+    @property
+    def resources(self) -> list[Resource]:
+        """The state of now, once it has been told."""
+        return self._found
+
+    def hear(self, answer: bytes) -> bool:
+        """Whether one WatchResponse tells of a change; the state that the watch begins with is none.
+
+        Raises WatchErrored, Unreadable.
+        """
+        changes = 0
+        for event in _events(answer):
+            if self._is_open:
+                changes += _is_change(event)
+            else:
+                self._begin(event)
+        return changes > 0
+
+    def _begin(self, event: Event) -> None:
+        if event.event_type not in _STATE:
+            self._is_open = event.event_type == EventType.BOOTSTRAPPED and not self._asked.id
+            return
+        if event.event_type != EventType.DESTROYED and event.resource is not None:
+            self._found.append(event.resource)
+        if self._asked.id:
+            self._is_open = True
+        elif len(self._found) > MOST_ADDRESSES:
+            raise Unreadable(f"more than {MOST_ADDRESSES} of {self._asked.step}")
+
+
+def contents_of(openings: dict[Asked, Opening]) -> Contents:
+    """What the watches found, by what they watch. Raises Unreadable."""
+    found = {asked: opening.resources for asked, opening in openings.items()}
+    platform, name = found.pop(PLATFORM_METADATA), found.pop(NODENAME)
+    (addresses,) = found.values()
+    return Contents(
+        platform=platform_in(platform[0]) if platform else None,
+        addresses=addresses_in(addresses),
+        node_name=node_name_in(name[0]) if name else "",
+    )
+
+
+def _events(answer: bytes) -> list[Event]:
     try:
         events = parse(WatchResponse, answer).event
     except Malformed as error:
         raise Unreadable(str(error)) from error
     if len(events) > MOST_EVENTS:
         raise Unreadable(f"more than {MOST_EVENTS} events in one message")
-    return sum(_is_change(event) for event in events)
+    for event in events:
+        # A packed list of numbers is taken for an enum, too.
+        if not isinstance(event.event_type, int):
+            raise Unreadable("an event type that is not a number")
+        if event.event_type == EventType.ERRORED:
+            raise WatchErrored(str(event.error or "no reason given")[:LONGEST_TEXT])
+    return events
 
 
 def _is_change(event: Event) -> bool:
-    # A packed list of numbers is taken for an enum, too.
-    if not isinstance(event.event_type, int):
-        raise Unreadable("an event type that is not a number")
-    if event.event_type == EventType.ERRORED:
-        raise WatchErrored(str(event.error or "no reason given")[:LONGEST_TEXT])
     if event.event_type not in _STATE:
         return False
     return event.event_type != EventType.UPDATED or _spec_of(event.resource) != _spec_of(event.old)

@@ -63,7 +63,12 @@ class ClusterNetworks(msgspec.Struct, frozen=True, kw_only=True):
 
 def read_platform(answer: bytes) -> PlatformMetadata:
     """PlatformMetadata from a GetResponse."""
-    spec = _get(answer, PLATFORM_METADATA, PlatformMetadataSpec)
+    return platform_in(_parse(GetResponse, answer).resource)
+
+
+def platform_in(resource: object) -> PlatformMetadata:
+    """PlatformMetadata from its resource."""
+    spec = _spec_of(resource, PLATFORM_METADATA, PlatformMetadataSpec)
     if len(spec.tags) > MOST_TAGS:
         raise Unreadable(f"more than {MOST_TAGS} tags")
     return PlatformMetadata(
@@ -99,9 +104,16 @@ def read_addresses(answers: Sequence[bytes]) -> tuple[AddressStatus, ...]:
     """AddressStatus from ListResponses, by id; an entry whose address is not set is none."""
     if len(answers) > MOST_ADDRESSES:
         raise Unreadable(f"more than {MOST_ADDRESSES} addresses")
+    return addresses_in([_parse(ListResponse, answer).resource for answer in answers])
+
+
+def addresses_in(resources: Sequence[object]) -> tuple[AddressStatus, ...]:
+    """AddressStatus from their resources, by id."""
+    if len(resources) > MOST_ADDRESSES:
+        raise Unreadable(f"more than {MOST_ADDRESSES} addresses")
     statuses: dict[str, AddressStatus | None] = {}
-    for answer in answers:
-        resource = _resource(_parse(ListResponse, answer).resource)
+    for each in resources:
+        resource = _resource(each)
         identifier = _checked_id(resource, ADDRESSES)
         if identifier in statuses:
             raise Unreadable(f"two resources with the id {identifier!r}")
@@ -111,7 +123,12 @@ def read_addresses(answers: Sequence[bytes]) -> tuple[AddressStatus, ...]:
 
 def read_node_name(answer: bytes) -> str:
     """The name that the kubelet registers with; "" when it is not known yet."""
-    name = _text(_get(answer, NODENAME, NodenameSpec).nodename, "nodename")
+    return node_name_in(_parse(GetResponse, answer).resource)
+
+
+def node_name_in(resource: object) -> str:
+    """The name that the kubelet registers with, from its resource."""
+    name = _text(_spec_of(resource, NODENAME, NodenameSpec).nodename, "nodename")
     if name and not _NODE_NAME.match(name):
         raise Unreadable(f"{name[:80]!r} is not a node name")
     return name
@@ -134,9 +151,13 @@ def read_cluster_networks(answer: bytes) -> ClusterNetworks:
 
 
 def _get(answer: bytes, asked: Asked, spec: type[M]) -> M:
-    resource = _resource(_parse(GetResponse, answer).resource)
-    _checked_id(resource, asked)
-    return _spec(resource, spec)
+    return _spec_of(_parse(GetResponse, answer).resource, asked, spec)
+
+
+def _spec_of(resource: object, asked: Asked, spec: type[M]) -> M:
+    found = _resource(resource)
+    _checked_id(found, asked)
+    return _spec(found, spec)
 
 
 def _parse(message: type[M], data: bytes) -> M:

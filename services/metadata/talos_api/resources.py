@@ -46,7 +46,8 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
 
     def watch(self) -> bytes:
         """WatchRequest. Options are never absent (Talos 1.12 and older panic without them) and the version
-        is 1 (with 0 the server keeps BOOTSTRAPPED and ERRORED events to itself).
+        is 1 (with 0 the server keeps BOOTSTRAPPED and ERRORED events to itself). A watch on one resource
+        begins with its present state by itself; one on all of a type does so only when it is asked to.
         """
         query = IdQuery(regexp=self.id_regexp) if self.id_regexp else None
         return bytes(
@@ -54,7 +55,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
                 namespace=self.namespace,
                 type=self.type,
                 id=self.id or None,
-                options=WatchOptions(id_query=query),
+                options=WatchOptions(bootstrap_contents=not self.id, id_query=query),
                 api_version=1,
             )
         )

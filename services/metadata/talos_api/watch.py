@@ -1,4 +1,4 @@
-"""Three COSI watches on one machine that together say: look again."""
+"""Three COSI watches on one machine: what it looks like when they open, then that it has changed."""
 
 import asyncio
 from types import TracebackType
@@ -7,7 +7,7 @@ from typing import Self
 from services.metadata.talos_api.calls import unavailable
 from services.metadata.talos_api.channel import CallEnded, StreamLost, TalosChannel
 from services.metadata.talos_api.faults import fault_of_status
-from services.metadata.talos_api.machine_events import WatchErrored, count_changes
+from services.metadata.talos_api.machine_events import Contents, Opening, WatchErrored, contents_of
 from services.metadata.talos_api.machine_reading import Unreadable
 from services.metadata.talos_api.resources import WATCH, WATCHED, Asked
 from services.metadata.talos_api.session import MachineUnavailable
@@ -18,7 +18,7 @@ class MachineWatch:
 
     def __init__(self, machine: str) -> None:
         self._machine = machine
-        self._unopened = set(WATCHED)
+        self._openings = {asked: Opening(asked) for asked in WATCHED}
         self._has_changed = False
         self._woken = asyncio.Event()
         self._streams: list[asyncio.Task[None]] = []
@@ -33,8 +33,11 @@ class MachineWatch:
             stream.cancel()
         await asyncio.gather(*self._streams, return_exceptions=True)
 
-    async def open(self, channel: TalosChannel, headers: dict[str, str], *, deadline: float) -> None:
-        """Return once every change from now on will be told. Raises MachineUnavailable."""
+    async def open(self, channel: TalosChannel, headers: dict[str, str], *, deadline: float) -> Contents:
+        """What the watches found when they opened: every later change will be told.
+
+        Raises MachineUnavailable.
+        """
         for asked in WATCHED:
             stream = asyncio.create_task(
                 self._follow(channel, headers, asked), name=f"watch {asked.step} of {self._machine}"
@@ -43,12 +46,18 @@ class MachineWatch:
             self._streams.append(stream)
         try:
             async with asyncio.timeout_at(deadline):
-                while self._unopened and not await self._has_ended():
+                while self._unopened() and not await self._has_ended():
                     await self._sleep()
         except TimeoutError as error:
-            unavailable("timeout", self._slowest(), channel, self._machine, "no watch in time", error)
-        if self._unopened:
-            unavailable("internal", self._slowest(), channel, self._machine, "the watch ended at once", None)
+            unavailable("timeout", self._unopened()[0], channel, self._machine, "no watch in time", error)
+        if unopened := self._unopened():
+            unavailable("internal", unopened[0], channel, self._machine, "the watch ended at once", None)
+        try:
+            return contents_of(self._openings)
+        except Unreadable as error:
+            unavailable("invalid", WATCHED[0], channel, self._machine, str(error), error)
+        finally:
+            self._openings.clear()
 
     async def changed(self, read_deadline_seconds: float) -> bool:
         """True if something has changed since the last call, False if a stream has ended or all are silent.
@@ -66,8 +75,8 @@ class MachineWatch:
         self._has_changed = False
         return True
 
-    def _slowest(self) -> Asked:
-        return min(self._unopened, key=WATCHED.index)
+    def _unopened(self) -> list[Asked]:
+        return [asked for asked, opening in self._openings.items() if not opening.is_open]
 
     async def _has_ended(self) -> bool:
         ended = [stream for stream in self._streams if stream.done()]
@@ -83,17 +92,15 @@ class MachineWatch:
         self._woken.set()
 
     async def _follow(self, channel: TalosChannel, headers: dict[str, str], asked: Asked) -> None:
-        def on_message(message: bytes) -> None:
-            changes = count_changes(message)
-            if asked in self._unopened:
-                # The first message is empty; a watch on one resource then begins with its present state.
-                if asked.id and not changes:
-                    return
-                self._unopened.discard(asked)
-                changes -= bool(asked.id)
-            if changes > 0:
+        opening = self._openings[asked]
+
+        def on_message(message: bytes) -> bool:
+            was_open = opening.is_open
+            if opening.hear(message):
                 self._has_changed = True
-            self._wake()
+            if opening.is_open:
+                self._wake()
+            return was_open
 
         try:
             await channel.follow(WATCH, asked.watch(), headers, on_message)
