@@ -7,7 +7,7 @@ from libs.testbed.machines import Machine, a_machine
 
 # What an ordinary mixed fleet looks like; every platform gives its node another kind of providerID.
 PLATFORMS: Final = ("aws", "metal", "hcloud", "nocloud", "gcp", "azure", "openstack", "vultr")
-MOST: Final = 5000  # addresses 10.64.0.0/16 and 2001:db8:64::/64 hold more, this machine does not
+_OUR_TAINTS: Final = "node.cloudprovider.kubernetes.io/"
 
 
 def cast(count: int) -> list[Machine]:
@@ -27,11 +27,24 @@ def _machine(number: int) -> Machine:
     )
 
 
-def readable(node: Mapping[str, Any]) -> dict[str, Any]:
-    """The parts of a Node, as the API server encodes it, that a cloud controller manager is about."""
+def readable(node: Mapping[str, Any]) -> list[str]:
+    """What a cloud controller manager writes of a Node, as the API server encodes it: one line each."""
     metadata, spec, status = node["metadata"], node["spec"], node["status"]
-    return {
-        "labels": dict(sorted(metadata.get("labels", {}).items())),
-        "spec": {key: spec[key] for key in ("providerID", "taints") if key in spec},
-        "addresses": [f"{address['type']} {address['address']}" for address in status.get("addresses", [])],
-    }
+    taints = [taint for taint in spec.get("taints", []) if taint["key"].startswith(_OUR_TAINTS)]
+    return [
+        *(f"providerID {spec[key]}" for key in ("providerID",) if key in spec),
+        *(f"address    {each['type']} {each['address']}" for each in status.get("addresses", [])),
+        *(f"label      {key}={value}" for key, value in sorted(metadata.get("labels", {}).items())),
+        *(f"taint      {taint['key']}:{taint['effect']}" for taint in taints),
+    ]
+
+
+def compared(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What has become of a Node: "+", "-" or " " (kept), and the line; labels that were kept are left out."""
+    old, new = readable(before), readable(after)
+    gone = [("-", line) for line in old if line not in new]
+    return [("+" if line not in old else " ", line) for line in new if not _kept_label(line, old)] + gone
+
+
+def _kept_label(line: str, old: list[str]) -> bool:
+    return line.startswith("label ") and line in old

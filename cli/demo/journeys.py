@@ -8,11 +8,10 @@ from typing import Final
 
 import msgspec
 
-from libs.common.bus import Message
-from libs.common.events import Decided, NodeEnriched, NodeObserved, NodeUnreachable
+from cli.demo.log_line import LogLine
 from libs.common.node import Node
 
-HOPS: Final = ("observed", "enriched", "ready")  # in the order in which a node passes them
+HOPS: Final = ("observed", "answered", "ready")  # in the order in which a node passes them
 
 
 class Journey(msgspec.Struct, frozen=True, kw_only=True):
@@ -21,8 +20,9 @@ class Journey(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     platform: str
     joined_at: datetime  # the kubelet began to register
-    observed_at: datetime | None = None  # the stream holds the watcher's word
-    enriched_at: datetime | None = None  # the stream holds metadata's word
+    registered: bool = False  # Kubernetes shows the node
+    observed_at: datetime | None = None  # the watcher has published it
+    answered_at: datetime | None = None  # its machine has told metadata what it is
     ready_at: datetime | None = None  # Kubernetes shows the node without the uninitialized taint
     trouble: str = ""  # the last reason why it does not move on
 
@@ -33,7 +33,14 @@ class Journey(msgspec.Struct, frozen=True, kw_only=True):
             return "ready"
         if self.trouble:
             return "blocked"
-        return "enriched" if self.enriched_at else "observed" if self.observed_at else "joining"
+        return "answered" if self.answered_at else "observed" if self.observed_at else "joining"
+
+    @property
+    def why_not_ready(self) -> str:
+        """In words, for a node that is not ready when patience is over."""
+        if self.trouble:
+            return self.trouble
+        return "patience was over on its way" if self.registered else "patience was over before it had joined"
 
     def seconds(self, hop: str) -> float | None:
         """Time from joining until that hop, None while it has not been passed."""
@@ -57,21 +64,16 @@ class Journeys:
         """A kubelet begins to register that node."""
         self._journeys[name] = Journey(name=name, platform=platform, joined_at=at)
 
-    def heard(self, message: Message) -> None:
-        """The stream holds a message: the first of its kind for a node marks the hop."""
-        match message.event:
-            case NodeObserved(node=node):
-                self._mark(node.name, observed_at=message.published_at)
-            case NodeEnriched(node=node):
-                self._mark(node.name, enriched_at=message.published_at)
-                self._change(node.name, trouble="")
-            case NodeUnreachable(node=node, fault=fault):
-                self._change(node.name, trouble=f"{fault.step}: {fault.message}")
-            case Decided(name=name, outcome="blocked", reason=reason):
-                self._change(name, trouble=reason)
+    def told(self, line: LogLine) -> None:
+        """A service has logged that: the first line of its kind for a node marks the hop."""
+        if line.hop:
+            self._mark(line.node, **{f"{line.hop}_at": line.time})
+        if line.trouble is not None:
+            self._change(line.node, trouble=line.trouble)
 
     def seen(self, node: Node, at: datetime) -> None:
         """Kubernetes holds the node like this."""
+        self._change(node.name, registered=True)
         if node.initialized:
             self._mark(node.name, ready_at=at)
 
@@ -89,7 +91,7 @@ class Journeys:
         if journey is not None:
             self._change(name, **{k: v for k, v in first.items() if getattr(journey, k) is None})
 
-    def _change(self, name: str, **fields: datetime | str) -> None:
+    def _change(self, name: str, **fields: datetime | str | bool) -> None:
         if name in self._journeys and fields:
             self._journeys[name] = msgspec.structs.replace(self._journeys[name], **fields)
 

@@ -5,27 +5,20 @@ import contextlib
 import shutil
 import tempfile
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
-import msgspec
 from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
 from cli.demo import view
-from cli.demo.cast import cast, readable
+from cli.demo.cast import cast, compared
 from cli.demo.journeys import Journeys
 from cli.demo.parts import Parts, running
-from libs.common.bus import Message, Opened
-from libs.common.kube_api.api import NODES, KubeApi
-from libs.common.kube_api.config import load_kube_config
-from libs.common.kube_api.objects import UnreadableObject
-from libs.common.kube_api.reflector import Changed, Happening, Listed, Reflector
-from libs.common.nats_bus.bus import NatsBus
-from libs.common.node import Node
-from libs.common.subjects import ROOT
+from cli.demo.wanted import Wanted, other_runs
+from cli.demo.watching import Logs, following, seeing_nodes
 from libs.testbed.kubelet_node import first_node
 from libs.testbed.kubelets import Kubelet
 from libs.testbed.machines import Machine
@@ -34,143 +27,76 @@ _TICK_SECONDS = 0.1
 _SECONDS_BETWEEN_LINES = 1.0
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """What the user asked for."""
-
-    nodes: int
-    real: bool
-    all_in_one: bool
-    exit_when_ready: bool
-    patience_seconds: float
-    keep_logs: Path | None
-
-
-class HeardByDemo:
-    """A bus follower that passes everything on to the journeys."""
-
-    def __init__(self, journeys: Journeys) -> None:
-        self._journeys = journeys
-
-    def begin(self, opened: Opened) -> None: ...
-
-    def apply(self, message: Message) -> None:
-        self._journeys.heard(message)
-
-    def caught_up(self) -> None: ...
-
-    def lost(self, reason: str) -> None: ...
-
-
 async def demo(wanted: Wanted, console: Console) -> bool:
     """Run it; whether every node became ready. Cancelled (Ctrl-C), it ends everything it started."""
     with _run_dir(wanted.keep_logs) as run_dir:
         console.print(Text("Starting a cluster on this machine", style="bold"))
-        async with running(
-            run_dir,
-            real=wanted.real,
-            all_in_one=wanted.all_in_one,
-            told=lambda what, took: view.step(console, what, took),
-        ) as parts:
-            return await _let_nodes_join(wanted, parts, console)
+
+        def told(what: str, took: float) -> None:
+            view.step(console, what, took)
+
+        async with running(run_dir, wanted, told) as parts, asyncio.TaskGroup() as group:
+            deaths = group.create_task(parts.services.first_death())
+            all_ready = await _let_nodes_join(wanted, parts, console)
+            if wanted.exit_when_ready:
+                console.print()
+                console.print(view.commands("Try next", other_runs(wanted)), soft_wrap=True)
+            else:
+                await _stay(wanted, parts, console, run_dir)
+            deaths.cancel()
+    return all_ready
 
 
 async def _let_nodes_join(wanted: Wanted, parts: Parts, console: Console) -> bool:
-    journeys = Journeys()
     machines = cast(wanted.nodes)
+    journeys = Journeys()
+    logs = [child.log for child in parts.services.children.values()]
     await parts.machines.put(*machines)
-    async with _watching(parts, journeys):
-        begun = time.monotonic()
-        console.print(Text(f"\n{wanted.nodes} nodes join", style="bold"))
-        async with asyncio.TaskGroup() as group:
-            group.create_task(_join(machines, parts, journeys))
-            group.create_task(_show(wanted, journeys, console, begun))
-        await _tell(parts, journeys, console, machines, time.monotonic() - begun)
-    if not wanted.exit_when_ready:
-        await _stay(parts, console)
+    with following(logs, journeys) as told:
+        async with seeing_nodes(parts.api_server.kubeconfig(), journeys), asyncio.TaskGroup() as group:
+            console.print(Text(f"\n{_counted(wanted.nodes)}", style="bold"))
+            begun = time.monotonic()
+            for machine in machines:
+                journeys.joined(machine.name, _platform(machine), datetime.now(UTC))
+            joining = group.create_task(parts.kubelets.join_all(map(Kubelet.on, machines)))
+            await _show(wanted, journeys, told, console, begun)
+            joining.cancel()  # patience bounds the joins too; when all nodes are ready they are over
+            took = time.monotonic() - begun
+        told.catch_up()
+    await _tell(parts, journeys, console, machines, took)
     return journeys.all_ready
 
 
-@contextlib.asynccontextmanager
-async def _watching(parts: Parts, journeys: Journeys) -> AsyncIterator[None]:
-    """Hear the flow, and see the Nodes as Kubernetes holds them: ready is what Kubernetes says."""
-    config = load_kube_config(parts.api_server.kubeconfig(), {})
-    api = KubeApi(config, user_agent="talos-ccm-demo")
-    bus = await NatsBus.connect((parts.nats.url,), service="demo")
-
-    async def see(happening: Happening[Node]) -> None:
-        now = datetime.now(UTC)
-        match happening:
-            case Listed(items=nodes):
-                for node in nodes:
-                    journeys.seen(node, now)
-            case Changed(item=node):
-                journeys.seen(node, now)
-
-    reflector = Reflector(api, NODES, on_unreadable=_unreadable)
-    tasks = [
-        asyncio.create_task(bus.follow("demo", f"{ROOT}.>", HeardByDemo(journeys))),
-        asyncio.create_task(reflector.run(see)),
-    ]
-    try:
-        yield
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        await bus.close()
-        await api.close()
+def _platform(machine: Machine) -> str:
+    return machine.platform.platform if machine.platform else ""
 
 
-def _unreadable(unreadable: UnreadableObject) -> None:
-    raise RuntimeError(f"the API server sent a Node that cannot be read: {unreadable}")
+def _counted(nodes: int) -> str:
+    return "1 node joins" if nodes == 1 else f"{nodes} nodes join"
 
 
-async def _join(machines: list[Machine], parts: Parts, journeys: Journeys) -> None:
-    """All kubelets register at once."""
-
-    async def one(machine: Machine) -> None:
-        platform = machine.platform.platform if machine.platform else ""
-        journeys.joined(machine.name, platform, datetime.now(UTC))
-        await parts.kubelets.join(Kubelet.on(machine))
-
-    async with asyncio.TaskGroup() as group:
-        for machine in machines:
-            group.create_task(one(machine))
-
-
-async def _show(wanted: Wanted, journeys: Journeys, console: Console, begun: float) -> None:
+async def _show(wanted: Wanted, journeys: Journeys, logs: Logs, console: Console, begun: float) -> None:
     """Draw until every node is ready or patience ends: a picture on a terminal, lines in a pipe."""
-
-    def seconds() -> float:
-        return time.monotonic() - begun
-
-    def going_on() -> bool:
-        all_ready = len(journeys) == wanted.nodes and journeys.all_ready
-        return not all_ready and seconds() < wanted.patience_seconds
-
-    if not console.is_terminal or console.is_dumb_terminal:
-        next_line = 0.0
-        while going_on():
-            if seconds() >= next_line:
+    on_terminal = console.is_terminal and not console.is_dumb_terminal
+    screen = Live(console=console, auto_refresh=False, transient=True) if on_terminal else None
+    next_line = _SECONDS_BETWEEN_LINES
+    with screen or contextlib.nullcontext():
+        while not journeys.all_ready and (seconds := time.monotonic() - begun) < wanted.patience_seconds:
+            await asyncio.sleep(min(_TICK_SECONDS, wanted.patience_seconds - seconds))
+            logs.catch_up()
+            if screen:
+                picture = view.live(journeys, seconds=seconds, width=console.width, height=console.height)
+                screen.update(picture, refresh=True)
+            elif seconds >= next_line:
                 next_line += _SECONDS_BETWEEN_LINES
-                console.print(view.line(journeys, wanted=wanted.nodes, seconds=seconds()), highlight=False)
-            await asyncio.sleep(_TICK_SECONDS)
-        return
-    with Live(console=console, auto_refresh=False, transient=True) as screen:
-        while going_on():
-            size = console.size
-            picture = view.live(
-                journeys, wanted=wanted.nodes, seconds=seconds(), width=size.width, height=size.height
-            )
-            screen.update(picture, refresh=True)
-            await asyncio.sleep(_TICK_SECONDS)
+                console.print(view.line(journeys, seconds=seconds), highlight=False)
 
 
 async def _tell(
     parts: Parts, journeys: Journeys, console: Console, machines: list[Machine], took: float
 ) -> None:
-    """What it took, and one node before and after; or which nodes are stuck, and why."""
-    console.print(view.line(journeys, wanted=len(journeys), seconds=took), highlight=False)
+    """What it took, and what became of one node; or which nodes are stuck, and why."""
+    console.print(view.line(journeys, seconds=took), highlight=False)
     console.print()
     console.print(view.summary(journeys))
     ready = {journey.name for journey in journeys if journey.ready_at}
@@ -178,19 +104,28 @@ async def _tell(
         kubelet = Kubelet.on(shown)
         before = first_node(kubelet, datetime.now(UTC))  # what its kubelet registered
         after = await parts.kubelets.request("GET", f"/api/v1/nodes/{kubelet.name}")
-        console.print(Text(f"\nNode {kubelet.name}", style="bold"))
-        console.print(view.before_and_after(readable(before), readable(after.body), console.width))
+        console.print()
+        console.print(view.changes(kubelet.name, compared(before, after.body)))
     stuck = [journey for journey in journeys if not journey.ready_at]
     if stuck:
         console.print()
         console.print(view.troubles(stuck))
 
 
-async def _stay(parts: Parts, console: Console) -> None:
+async def _stay(wanted: Wanted, parts: Parts, console: Console, run_dir: Path) -> None:
     """Keep the cluster for whoever wants to look around, until Ctrl-C."""
-    console.print(Text("\nThe cluster stays up until Ctrl-C:", style="bold"))
-    console.print(f"  kubectl --kubeconfig {parts.api_server.kubeconfig()} get nodes", soft_wrap=True)
-    console.print(f"  nats --server {parts.nats.url} sub 'talosccm.v1.>'", soft_wrap=True, highlight=False)
+    # The simulated API server has no discovery, without which kubectl knows no short names.
+    nodes = "get nodes" if wanted.real else "get --raw /api/v1/nodes"
+    name, port = next(iter(parts.services.ports.items()))
+    rows = [
+        (f"kubectl --kubeconfig {parts.api_server.kubeconfig()} {nodes}", ""),
+        (f"tail -f {run_dir / 'services'}/*.log", ""),
+        (f"curl http://127.0.0.1:{port}/metrics", name),
+    ]
+    if parts.nats:
+        rows.append((f"nats --server {parts.nats.url} sub 'talosccm.v1.>'", ""))
+    console.print()
+    console.print(view.commands("The cluster stays up until Ctrl-C. Look around with", rows), soft_wrap=True)
     await asyncio.Event().wait()
 
 

@@ -7,13 +7,13 @@ import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from http import HTTPStatus
 from pathlib import Path
-from typing import Final, Literal, Protocol, Self
+from typing import Final, Literal, NoReturn, Protocol, Self
 
 import aiohttp
 import msgspec
 
 from libs.common.wiring import SERVICES
-from libs.testbed.children import Child, free_port, until
+from libs.testbed.children import Child, ChildDied, free_port, until
 from libs.testbed.kubelets import Kubelets, Refused
 from libs.testbed.service_rights import ALL_IN_ONE, path_of, role_objects, user_of
 
@@ -93,6 +93,17 @@ class RunningServices:
                     return (await _get(session, port, "/readyz"))[0] == HTTPStatus.OK
 
                 await until(says_ready, child, what="ready", seconds=seconds)
+
+    async def first_death(self) -> NoReturn:
+        """Wait until any of the processes ends, which none does by itself. Raises ChildDied."""
+        waiting = {asyncio.create_task(child.wait()): child for child in self.children.values()}
+        try:
+            ended, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in waiting:
+                task.cancel()
+        child = waiting[ended.pop()]
+        raise ChildDied(f"{child.name} ended with status {child.process.returncode}:\n{child.tail()}")
 
     async def page(self, name: str, path: str) -> str:
         """What a process serves, such as "/metrics" or "/readyz?verbose"; "" when it does not answer."""

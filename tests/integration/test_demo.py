@@ -1,18 +1,25 @@
 """`talos-ccm demo` as its user runs it: what it says, its exit status, and that nothing stays behind."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
+import sysconfig
 import time
-from collections.abc import Iterator
+import venv
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
+
+from cli.__main__ import main
 
 _SECONDS = 90
-_READY = "The cluster stays up"
+_ROOT = Path(__file__).parents[2]
+_STAYS = "The cluster stays up"
 
 
 # A shell starts its background jobs with SIGINT ignored, and what they start inherits that: a user's terminal
@@ -24,93 +31,173 @@ os.execv(sys.argv[1], sys.argv[1:])
 """
 
 
-def _demo(*flags: str) -> list[str]:
-    return [sys.executable, "-c", _ON_A_TERMINAL, sys.executable, "-m", "cli", "demo", *flags]
+class Demo:
+    """A demo that runs, whose temporary files are all below a directory of its own."""
+
+    def __init__(self, process: subprocess.Popen[str], said: Path, files: Path) -> None:
+        self.process = process
+        self.files = files
+        self._said = said
+
+    def said(self) -> str:
+        return self._said.read_text()
+
+    def says(self, words: str) -> None:
+        deadline = time.monotonic() + _SECONDS
+        while words not in self.said():
+            assert self.process.poll() is None, self.said()
+            assert time.monotonic() < deadline, self.said()
+            time.sleep(0.02)
+
+    def ends(self, status: int) -> str:
+        """Wait for its end, see that nothing stays behind, return what it said."""
+        assert self.process.wait(_SECONDS) == status, self.said()
+        assert "Traceback" not in self.said()
+        assert list(self.files.iterdir()) == []
+        assert self.processes() == {}
+        return self.said()
+
+    def processes(self) -> dict[str, int]:
+        """Command line and process id of all that work below its directory (Linux)."""
+        found = {}
+        for entry in Path("/proc").iterdir():
+            try:
+                if entry.name.isdigit() and str(self.files) in str((entry / "cwd").readlink()):
+                    found[(entry / "cmdline").read_text().replace("\0", " ")] = int(entry.name)
+            except OSError:  # it ended meanwhile, or is not ours
+                continue
+        return found
 
 
 @contextmanager
-def _running(directory: Path, *flags: str) -> Iterator[tuple[subprocess.Popen[str], Path]]:
-    """A demo whose temporary files are all below `directory`, and what it prints."""
-    said = directory / "said"
-    (directory / "tmp").mkdir()
-    with said.open("w") as output:
+def a_demo(directory: Path, *flags: str, python: Path = Path(sys.executable)) -> Iterator[Demo]:
+    files = directory / "tmp"
+    files.mkdir()
+    path = os.pathsep.join([str(_ROOT), sysconfig.get_path("purelib")])
+    with (directory / "said").open("w") as output:
         process = subprocess.Popen(
-            _demo(*flags),
+            [sys.executable, "-c", _ON_A_TERMINAL, python, "-m", "cli", "demo", *flags],
             stdout=output,
             stderr=subprocess.STDOUT,
             text=True,
-            cwd=Path(__file__).parents[2],
-            env={**os.environ, "TMPDIR": str(directory / "tmp")},
+            cwd=_ROOT,
+            env={**os.environ, "TMPDIR": str(files), "PYTHONPATH": path},
         )
         try:
-            yield process, said
+            yield Demo(process, directory / "said", files)
         finally:
             process.kill()
             process.wait()
 
 
-def _until_said(words: str, said: Path, process: subprocess.Popen[str]) -> None:
-    deadline = time.monotonic() + _SECONDS
-    while words not in said.read_text():
-        assert process.poll() is None, said.read_text()
-        assert time.monotonic() < deadline, said.read_text()
-        time.sleep(0.05)
+def tells_all(said: str, nodes: int) -> None:
+    assert f"{nodes}/{nodes} ready\n" in said
+    for hop in ("observed  by the watcher", "answered  by its machine", "ready     taint removed"):
+        assert re.search(rf"{hop}( +[\d,]+ ms){{4}}", said), f"{hop} has no times: {said}"
+    assert "+ providerID aws:///" in said
+    assert "- taint      node.cloudprovider.kubernetes.io/uninitialized:NoSchedule" in said
+    assert "\x1b" not in said
+    assert max(map(len, said.splitlines())) <= 80
 
 
-def _processes_below(directory: Path) -> list[str]:
-    """Command lines of the processes that work in a directory (Linux)."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        try:
-            if entry.name.isdigit() and str(directory) in str((entry / "cwd").readlink()):
-                found.append((entry / "cmdline").read_text())
-        except OSError:  # it ended meanwhile, or is not ours
-            continue
-    return found
+@pytest.mark.parametrize("how", [(), ("--real", "--all-in-one")], ids=["default", "real-all-in-one"])
+def test_over_nats_all_nodes_become_ready_and_nothing_stays_behind(tmp_path: Path, how: tuple[str, ...]):
+    with a_demo(tmp_path, "--nodes=9", "--exit-when-ready", *how) as demo:
+        said = demo.ends(0)
+
+    tells_all(said, 9)
+    assert "Try next" in said
 
 
-@pytest.mark.parametrize("parts", [(), ("--real",)], ids=["simulated", "real"])
-@pytest.mark.parametrize("how", ["--separate", "--all-in-one"])
-def test_all_nodes_become_ready_and_nothing_stays_behind(
-    tmp_path: Path, how: str, parts: tuple[str, ...]
-) -> None:
-    with _running(tmp_path, "--nodes=9", "--exit-when-ready", how, *parts) as (process, said):
-        assert process.wait(_SECONDS) == 0, said.read_text()
-
-    assert "9/9 ready" in said.read_text()
-    assert "providerID: aws:///" in said.read_text()
-    assert list((tmp_path / "tmp").iterdir()) == []
-    assert _processes_below(tmp_path / "tmp") == []
+def test_on_the_memory_bus_there_is_no_nats_and_what_it_says_to_look_at_exists(tmp_path: Path):
+    with a_demo(tmp_path, "--nodes=9", "--bus=memory") as demo:
+        demo.says(_STAYS)
+        demo.says("/metrics")
+        tells_all(demo.said().partition(_STAYS)[0], 9)
+        assert not [command for command in demo.processes() if "nats" in command]
+        for path in re.findall(r"--kubeconfig (\S+)|tail -f (\S+)/\*", demo.said()):
+            assert Path("".join(path)).exists()
+        demo.process.send_signal(signal.SIGHUP)
+        assert "nats" not in demo.ends(128 + signal.SIGHUP).partition(_STAYS)[2]
 
 
-@pytest.mark.parametrize("when", ["nats-server", _READY])
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_leaves_no_process_and_no_file(tmp_path: Path, number: signal.Signals, when: str) -> None:
-    with _running(tmp_path, "--nodes=2") as (process, said):
-        _until_said(when, said, process)
-        process.send_signal(number)
-        assert process.wait(_SECONDS) == 128 + number, said.read_text()
-
-    assert "Traceback" not in said.read_text()
-    assert list((tmp_path / "tmp").iterdir()) == []
-    assert _processes_below(tmp_path / "tmp") == []
-
-
-def test_nodes_that_are_not_ready_in_time_are_named_and_make_the_status_1(tmp_path: Path) -> None:
-    with _running(tmp_path, "--nodes=1000", "--patience=1", "--exit-when-ready") as (process, said):
-        assert process.wait(_SECONDS) == 1, said.read_text()
-
-    assert "NOT READY" in said.read_text()
-    assert "patience was over" in said.read_text()
-    assert "more" in said.read_text()  # only the first of them are listed
+@pytest.mark.parametrize(
+    ("number", "when", "flags"),
+    [
+        (signal.SIGINT, "Starting a cluster", ("--bus=memory",)),
+        (signal.SIGINT, "Talos API", ()),
+        (signal.SIGTERM, "500 nodes join", ("--nodes=500", "--bus=memory")),
+    ],
+    ids=["while-starting", "while-the-services-start", "while-nodes-join"],
+)
+def test_a_signal_ends_it_in_order_whenever_it_comes(
+    tmp_path: Path, number: signal.Signals, when: str, flags: tuple[str, ...]
+):
+    with a_demo(tmp_path, *flags) as demo:
+        demo.says(when)
+        demo.process.send_signal(number)
+        assert "every file removed" in demo.ends(128 + number)
 
 
-def test_a_directory_that_holds_an_earlier_run_is_refused(tmp_path: Path) -> None:
-    kept = tmp_path / "kept"
-    kept.mkdir()
-    (kept / "kubernetes").mkdir()
+def test_patience_bounds_the_joins_and_nodes_that_are_not_ready_are_named(tmp_path: Path):
+    with a_demo(tmp_path, "--nodes=2000", "--patience=1", "--exit-when-ready", "--bus=memory") as demo:
+        said = demo.ends(1)
 
-    with _running(tmp_path, "--nodes=1", "--exit-when-ready", f"--keep-logs={kept}") as (process, said):
-        assert process.wait(_SECONDS) == 2
+    assert float(re.findall(r"([\d.]+) s +\d+/2000 ready", said)[-1]) < 5
+    assert "NOT READY" in said
+    assert "patience was over" in said
+    assert "more" in said  # only the first of them are listed
 
-    assert f"--keep-logs {kept}: not empty" in said.read_text()
+
+def test_a_service_that_dies_ends_the_demo_and_its_last_words_are_told(tmp_path: Path):
+    with a_demo(tmp_path, "--nodes=1", "--bus=memory") as demo:
+        demo.says(_STAYS)
+        (pid,) = [pid for command, pid in demo.processes().items() if " -m services " in command]
+        os.kill(pid, signal.SIGKILL)
+        said = demo.ends(1)
+
+    assert "Error: all-in-one ended with status -9" in said
+    assert "handled" in said
+
+
+def test_without_the_nats_server_of_the_lock_file_it_says_so_and_what_goes_without(tmp_path: Path):
+    bare = tmp_path / "bare"
+    venv.create(bare, symlinks=True)
+    with a_demo(tmp_path, python=bare / "bin" / "python") as demo:
+        said = demo.ends(1)
+
+    assert "nats-server is missing" in said
+    assert "--bus memory" in said
+
+
+def _an_earlier_run(directory: Path) -> str:
+    (directory / "kubernetes").mkdir()
+    return f"--keep-logs={directory}"
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (lambda _: ["--nodes=0"], "0 is not in the range 1<=x<=5000"),
+        (lambda _: ["--nodes=abc"], "'abc' is not a valid integer"),
+        (lambda _: ["--nodes=100000"], "100000 is not in the range"),
+        (lambda _: ["--patience=0"], "0.0 is not in the range"),
+        (lambda _: ["--bus=kafka"], "'kafka' is not one of 'nats', 'memory'"),
+        (lambda _: ["--bus=memory", "--separate"], "--bus memory with --separate"),
+        (lambda directory: [_an_earlier_run(directory)], "not empty; name a new directory"),
+    ],
+    ids=lambda case: case if isinstance(case, str) else "",
+)
+def test_what_cannot_be_had_is_refused_in_words(
+    tmp_path: Path, flags: Callable[[Path], list[str]], words: str
+):
+    refused = CliRunner().invoke(main, ["demo", *flags(tmp_path)])
+    assert refused.exit_code == 2
+    assert words in " ".join(refused.output.split())
+
+
+def test_help_names_every_option_within_80_columns():
+    shown = CliRunner().invoke(main, ["demo", "--help"], terminal_width=80).output
+    assert max(map(len, shown.splitlines())) <= 80
+    for option in ("--nodes", "--bus [nats|memory]", "--all-in-one / --separate", "--real", "--patience"):
+        assert f"  {option} " in shown

@@ -1,21 +1,36 @@
-"""The demo's arithmetic: states, hops and percentiles."""
+"""The demo's arithmetic: what log lines say, states, hops and percentiles."""
 
 import io
+import json
 import math
 from datetime import timedelta
 
 import pytest
-from rich.console import Console
 
-from cli.demo import view
+from cli.demo.cast import compared
 from cli.demo.journeys import Journeys, hop_percentiles, percentile
-from libs.common.events import NodeUnreachable
-from libs.common.machine import MachineFault
-from tests.builders import INCARNATION, NOW, a_message, a_node, enriched, observed, some_facts
+from cli.demo.log_line import read_line
+from cli.demo.watching import Logs
+from tests.builders import NOW, a_node
+
+OBSERVED = {"message": "node observed", "service": "watcher", "event": "NodeObserved", "outcome": "published"}
+ANSWERED = {"message": "the machine says what it is", "service": "metadata"}
+NO_FACTS = {
+    "message": "the machine gives no facts",
+    "service": "metadata",
+    "step": "connect",
+    "reason": "nobody",
+}
+BLOCKED = {"message": "handled", "service": "labeler", "outcome": "blocked", "reason": "another's providerID"}
+AGAIN = {"message": "not handled, will be tried again", "service": "labeler", "error": "the API is down"}
 
 
 def after(seconds: float):
     return NOW + timedelta(seconds=seconds)
+
+
+def a_line(fields: dict[str, str], seconds: float, node: str = "one") -> bytes:
+    return json.dumps({"time": after(seconds).isoformat(), "level": "info", "node": node, **fields}).encode()
 
 
 def a_run() -> Journeys:
@@ -25,44 +40,87 @@ def a_run() -> Journeys:
     return journeys
 
 
-def heard(journeys: Journeys, event, seconds: float) -> None:
-    message = a_message(event)
-    journeys.heard(
-        type(message)(subject=message.subject, event=event, sequence=1, published_at=after(seconds))
-    )
+def told(journeys: Journeys, fields: dict[str, str], seconds: float, node: str = "one") -> None:
+    line = read_line(a_line(fields, seconds, node))
+    assert line
+    journeys.told(line)
+
+
+def first(journeys: Journeys):
+    return next(iter(journeys))
 
 
 def test_a_node_passes_its_hops_once_and_the_first_time_counts():
     journeys = a_run()
-    node = a_node("one")
-    heard(journeys, observed(node), 0.01)
-    heard(journeys, enriched(node, some_facts()), 0.02)
+    told(journeys, OBSERVED, 0.01)
+    told(journeys, ANSWERED, 0.02)
     journeys.seen(a_node("one", taints=()), after(0.05))
-    heard(journeys, observed(a_node("one", taints=())), 9.0)
+    told(journeys, OBSERVED, 9.0)
+    told(journeys, ANSWERED, 9.0)
     journeys.seen(a_node("one", taints=()), after(9.0))
-    (one,) = [journey for journey in journeys if journey.name == "one"]
-    assert [one.seconds(hop) for hop in ("observed", "enriched", "ready")] == [0.01, 0.02, 0.05]
+    assert [first(journeys).seconds(hop) for hop in ("observed", "answered", "ready")] == [0.01, 0.02, 0.05]
     assert journeys.counts() == {"ready": 1, "joining": 2}
     assert not journeys.all_ready
 
 
-def test_a_blocked_node_says_why_and_moves_on_when_facts_come():
+@pytest.mark.parametrize(
+    "dropped", [{"outcome": "superseded"}, {"event": "NodeGone"}], ids=["superseded", "gone"]
+)
+def test_what_the_watcher_did_not_publish_of_a_node_is_no_hop(dropped: dict[str, str]):
     journeys = a_run()
-    fault = MachineFault(kind="refused", step="connect", message="nobody listens")
-    unreachable = NodeUnreachable(
-        incarnation=INCARNATION, observed_sequence=1, node=a_node("one"), fault=fault,
-        attempt=1, retry_at=NOW, observed_at=NOW, enriched_at=NOW,
-    )  # fmt: skip
-    heard(journeys, unreachable, 0.1)
-    assert next(iter(journeys)).trouble == "connect: nobody listens"
-    heard(journeys, enriched(a_node("one"), some_facts()), 0.2)
-    assert next(iter(journeys)).state == "enriched"
+    told(journeys, OBSERVED | dropped, 0.01)
+    assert first(journeys).state == "joining"
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        (NO_FACTS, "connect: nobody"),
+        (BLOCKED, "another's providerID"),
+        (AGAIN, "labeler: the API is down"),
+    ],
+    ids=["no-facts", "blocked", "again"],
+)
+def test_a_blocked_node_says_why_and_moves_on_when_its_machine_answers(fields: dict[str, str], why: str):
+    journeys = a_run()
+    told(journeys, fields, 0.1)
+    assert (first(journeys).state, first(journeys).why_not_ready) == ("blocked", why)
+    told(journeys, ANSWERED, 0.2)
+    assert first(journeys).state == "answered"
+
+
+def test_a_node_that_ran_out_of_patience_says_whether_it_had_joined():
+    journeys = a_run()
+    assert first(journeys).why_not_ready == "patience was over before it had joined"
+    journeys.seen(a_node("one"), after(0.1))
+    assert first(journeys).why_not_ready == "patience was over on its way"
 
 
 def test_a_node_that_is_not_of_this_run_is_nobodys_journey():
     journeys = a_run()
-    heard(journeys, observed(a_node("stranger")), 0.1)
+    told(journeys, OBSERVED, 0.1, node="stranger")
+    journeys.seen(a_node("stranger"), after(0.1))
     assert len(journeys) == 3
+
+
+@pytest.mark.parametrize(
+    "line", [b"Traceback (most recent call last):", b'{"time":', b'{"message": "ready"}', b""]
+)
+def test_a_line_about_no_node_tells_nothing(line: bytes):
+    assert read_line(line) is None
+
+
+def test_a_log_is_read_line_by_line_however_it_grows():
+    file, journeys = io.BytesIO(), a_run()
+    logs = Logs([file], journeys)
+    whole = a_line(OBSERVED, 0.25) + b"\n"
+    for part in (whole[:10], whole[10:]):
+        assert first(journeys).state == "joining"
+        at = file.tell()
+        file.write(part)
+        file.seek(at)
+        logs.catch_up()
+    assert first(journeys).seconds("observed") == 0.25
 
 
 @pytest.mark.parametrize(("percent", "expected"), [(50, 2.0), (90, 4.0), (99, 4.0), (100, 4.0), (1, 1.0)])
@@ -74,19 +132,21 @@ def test_percentiles_of_nothing_are_not_a_number():
     assert math.isnan(hop_percentiles([])["ready"]["p50"])
 
 
-@pytest.mark.parametrize("width", [80, 200])
-def test_the_picture_fits_its_terminal(width):
-    journeys = a_run()
-    heard(journeys, observed(a_node("one")), 0.01)
-    console = Console(width=width, height=24, file=io.StringIO(), record=True)
-    console.print(view.live(journeys, wanted=3, seconds=1.0, width=width, height=24))
-    console.print(view.summary(journeys))
-    console.print(view.before_and_after({"a": 1}, {"a": 1, "b": 2}, width))
-    console.print(view.troubles(list(journeys)))
-    lines = console.export_text().splitlines()
-    assert max(map(len, lines)) <= width
-    assert "0/3 ready" in lines[0]
-
-
-def test_in_a_pipe_one_line_says_it_all():
-    assert view.line(a_run(), wanted=3, seconds=1.25) == "   1.2 s  0/3 ready  (3 joining)"
+def test_what_became_of_a_node_is_what_was_added_and_removed_around_its_addresses():
+    taint = {"key": "node.cloudprovider.kubernetes.io/uninitialized", "effect": "NoSchedule"}
+    of_others = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
+    address = {"type": "InternalIP", "address": "10.0.0.5"}
+    before = {
+        "metadata": {"labels": {"kept": "1"}}, "spec": {"taints": [taint]}, "status": {"addresses": [address]}
+    }  # fmt: skip
+    now = {
+        "metadata": {"labels": {"kept": "1", "zone": "a"}},
+        "spec": {"providerID": "metal://1", "taints": [of_others]},
+        "status": {"addresses": [address]},
+    }
+    assert compared(before, now) == [
+        ("+", "providerID metal://1"),
+        (" ", "address    InternalIP 10.0.0.5"),
+        ("+", "label      zone=a"),
+        ("-", "taint      node.cloudprovider.kubernetes.io/uninitialized:NoSchedule"),
+    ]

@@ -1,0 +1,83 @@
+"""How a demo ends: with a status, told to by a signal, or with an error that needs no traceback."""
+
+import asyncio
+import signal
+from collections.abc import Coroutine
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from cli.demo.wanted import Wanted
+
+_ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class Signalled(Exception):
+    """Told to end by that signal."""
+
+    def __init__(self, number: signal.Signals) -> None:
+        super().__init__(number.name)
+        self.number = number
+
+
+def status_of(wanted: Wanted) -> int:
+    """Run the demo; its exit status. Raises ClickException for an error that words explain."""
+    try:
+        import cli.demo.run as running  # noqa: PLC0415 - `--help` need not load all of it
+
+        return 0 if asyncio.run(_until_told_to_end(running.demo(wanted, Console()))) else 1
+    except (ExceptionGroup, RuntimeError, OSError) as error:
+        if not (words := _foreseen(error)):
+            raise
+        raise click.ClickException("\n".join(words)) from None
+    except KeyboardInterrupt:  # before anything was started
+        return 128 + signal.SIGINT
+    except Signalled as told:
+        kept = f"the files are in {wanted.keep_logs}" if wanted.keep_logs else "every file removed"
+        click.echo(f"\nEnded: every process stopped, {kept}.", err=True)
+        return 128 + told.number
+
+
+async def _until_told_to_end(running: Coroutine[None, None, bool]) -> bool:
+    """`kill` and a closed terminal end the demo as orderly as Ctrl-C does."""
+    loop = asyncio.get_running_loop()
+    told: list[signal.Signals] = []
+    task = asyncio.ensure_future(running)
+
+    def end(number: signal.Signals) -> None:
+        if not told:  # a second one must not cut the clean-up short
+            task.cancel()
+        told.append(number)
+
+    for number in _ENDING_SIGNALS:
+        loop.add_signal_handler(number, end, number)
+    try:
+        return await task
+    except asyncio.CancelledError:
+        if told:
+            raise Signalled(told[0]) from None
+        raise
+
+
+def take(directory: Path) -> None:
+    """Make the directory for --keep-logs; what an earlier run left there would be taken for this one's."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        taken = any(directory.iterdir())
+    except OSError as error:
+        raise click.UsageError(f"--keep-logs {directory}: {error.strerror}") from None
+    if taken:
+        raise click.UsageError(f"--keep-logs {directory}: not empty; name a new directory")
+
+
+def _foreseen(error: Exception) -> list[str]:
+    """What to say of an error that needs no traceback; empty if one of them does."""
+    from libs.testbed.children import ChildDied  # noqa: PLC0415 - as above
+    from libs.testbed.control_plane.build import BuildError  # noqa: PLC0415
+    from libs.testbed.kubelets import Refused  # noqa: PLC0415
+
+    if isinstance(error, ExceptionGroup):
+        parts = [_foreseen(part) for part in error.exceptions]
+        return [words for part in parts for words in part] if all(parts) else []
+    return [str(error)] if isinstance(error, ChildDied | BuildError | Refused | OSError) else []

@@ -1,0 +1,68 @@
+"""Sees how far the nodes have come: in Kubernetes, and in what the services log. The same on both buses."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Iterable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import BinaryIO
+
+from cli.demo.journeys import Journeys
+from cli.demo.log_line import read_line
+from libs.common.kube_api.api import NODES, KubeApi
+from libs.common.kube_api.config import load_kube_config
+from libs.common.kube_api.objects import UnreadableObject
+from libs.common.kube_api.reflector import Changed, Happening, Listed, Reflector
+from libs.common.node import Node
+
+# What makes the services log every hop, in lines that `log_line` reads.
+LOG_FLAGS = ("--v=3", "--logging-format=json")
+
+
+class Logs:
+    """Log files that grow; each line is read once, when it is complete."""
+
+    def __init__(self, files: Iterable[BinaryIO], journeys: Journeys) -> None:
+        self._rests = dict.fromkeys(files, b"")
+        self._journeys = journeys
+
+    def catch_up(self) -> None:
+        """Tell the journeys what has been logged since the last time."""
+        for file, rest in self._rests.items():
+            *lines, self._rests[file] = (rest + file.read()).split(b"\n")
+            for line in filter(None, map(read_line, lines)):
+                self._journeys.told(line)
+
+
+@contextlib.contextmanager
+def following(paths: Iterable[Path], journeys: Journeys) -> Iterator[Logs]:
+    """The log files, from their beginnings."""
+    with contextlib.ExitStack() as files:
+        yield Logs([files.enter_context(path.open("rb")) for path in paths], journeys)
+
+
+@contextlib.asynccontextmanager
+async def seeing_nodes(kubeconfig: Path, journeys: Journeys) -> AsyncIterator[None]:
+    """Watch the Nodes as Kubernetes holds them: ready is what Kubernetes says."""
+    api = KubeApi(load_kube_config(kubeconfig, {}), user_agent="talos-ccm-demo")
+
+    async def see(happening: Happening[Node]) -> None:
+        now = datetime.now(UTC)
+        match happening:
+            case Listed(items=nodes):
+                for node in nodes:
+                    journeys.seen(node, now)
+            case Changed(item=node):
+                journeys.seen(node, now)
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            watch = group.create_task(Reflector(api, NODES, on_unreadable=_unreadable).run(see))
+            yield
+            watch.cancel()
+    finally:
+        await api.close()
+
+
+def _unreadable(unreadable: UnreadableObject) -> None:
+    raise RuntimeError(f"the API server sent a Node that cannot be read: {unreadable}")
