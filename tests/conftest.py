@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
+import gc
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import hypothesis
@@ -29,6 +30,14 @@ _MOST_WORKERS = 6  # each may come to have two control planes, of half a gigabyt
 def pytest_xdist_auto_num_workers() -> int:
     """Three for two cores: a worker waits for its servers a third of the time, and more."""
     return min((os.cpu_count() or 1) * 3 // 2, _MOST_WORKERS)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def what_only_the_collector_finds() -> Iterator[None]:
+    """Errors of what the tests have left behind are the last test's: the end of a worker tells nobody."""
+    yield
+    for _ in range(5):  # as often as pytest looks at its end: objects may free one another in turn
+        gc.collect()
 
 
 @pytest.fixture(scope="session")
