@@ -15,6 +15,7 @@ ADAPTERS = {
     "h2": r"libs\.testbed\.sim_machines\.connection",
     "betterproto2": r"services\.metadata\.talos_api\..+",
     "opentelemetry": r"libs\.common\.(telemetry|tracing)",
+    "re2": r"services\.labeler\.templates\.regular_expressions|libs\.common\.cloud_config\.patterns",
     "prometheus_client": r"libs\.common\.metrics",
     "click": r"cli\..+",
     "rich": r"cli\..+",

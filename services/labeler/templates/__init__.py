@@ -1,0 +1,7 @@
+"""Go's text/template as configurations use it, with the reference's functions, bounded in time and memory."""
+
+from services.labeler.templates.errors import TemplateError
+from services.labeler.templates.template import Template, parse, render
+from services.labeler.templates.values import Given, Record, record
+
+__all__ = ["Given", "Record", "Template", "TemplateError", "parse", "record", "render"]

@@ -1,0 +1,41 @@
+"""What a caller does with templates: parse one when the configuration is read, render it for each machine."""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from services.labeler.templates.errors import Places
+from services.labeler.templates.executor import execute
+from services.labeler.templates.parser import ROOT, parse_source
+from services.labeler.templates.reading import fields_read
+from services.labeler.templates.runes import valid
+from services.labeler.templates.tree import Items
+from services.labeler.templates.values import Record
+
+
+class Template(msgspec.Struct, frozen=True):
+    """A parsed template."""
+
+    source: str
+    fields: frozenset[str]  # the fields of its data that it reads, as far as they can be known unrendered
+    definitions: Mapping[str, Items]  # itself, and what it defines
+    places: Places
+
+
+def parse(source: str) -> Template:
+    """A template; TemplateError of kind "parse" for bad syntax or an unknown name, "bound" for its size.
+
+    What Go notices only when it runs (a wrong number of arguments, a field that does not exist) is an
+    error of `render`.
+    """
+    places = Places(source)
+    definitions = parse_source(source, places)
+    return Template(source, fields_read(definitions, ROOT), definitions, places)
+
+
+def render(template: Template, data: Record) -> str:
+    """The plain text that the template makes of the data; TemplateError of kind "exec" or "bound".
+
+    Nothing is escaped. What is no UTF-8 comes out as U+FFFD.
+    """
+    return valid(execute(template.definitions, template.places, data))
