@@ -85,6 +85,29 @@ class AddressStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     flags: int = 0  # IFA_F_*: 1 temporary, 128 permanent
 
 
+class Processors(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Processors.hardware.talos.dev, all sockets together; manufacturer and model are the first one's."""
+
+    manufacturer: str = ""
+    model: str = ""  # product_name
+    sockets: int = 0
+    cores: int = 0  # enabled ones, where Talos says how many are
+    threads: int = 0
+
+
+class Inventory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a machine is, beyond what every look asks for: each part only if a rule names it.
+
+    None = not asked for. Asked for and not there (a container has no SMBIOS) is an empty value.
+    """
+
+    talos_version: str | None = None  # Versions.runtime.talos.dev, such as "v1.13.9"; "" before Talos 1.10
+    machine_type: str | None = None  # MachineTypes.config.talos.dev: "controlplane" ("init" too) or "worker"
+    extensions: dict[str, str] | None = None  # ExtensionStatuses: name -> version, "schematic" among them
+    processors: Processors | None = None
+    memory_mib: int | None = None  # MemoryModules.hardware.talos.dev, sum of sizes
+
+
 class MachineFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """All that one look at a machine gave; `addresses` in Talos's own order (by id)."""
 
@@ -95,6 +118,7 @@ class MachineFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     cluster_name: str = ""  # cluster Info, from the machine config
     looked_at: datetime  # when the look began
     node_ip: str  # which of the provided node IPs answered
+    inventory: Inventory | None = None  # None = no rule needs any of it
 
 
 FaultKind = Literal[

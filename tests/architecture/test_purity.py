@@ -16,7 +16,7 @@ SHELL = (
     r"services\.metadata\.talos_api\.(api|calls|channel|cluster|connection|credentials|session|watch)",
     # what every process needs of the world
     r"libs\.common\.process\.\w+",
-    r"libs\.common\.settings\.(reading|cloud_config|help_text)",
+    r"libs\.common\.settings\.(reading|cloud_config_file|help_text)",
     r"libs\.common\.(telemetry|tracing|logs|metrics|handling|publisher|verdicts)",
     r"libs\.common\.bus",  # the Protocol of the shell: declares, does nothing
     # services: what receives, watches and runs

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from libs.common.settings.cloud_config import CloudConfigError, parse_cloud_config
+from libs.common.cloud_config.document import CloudConfigError, parse_cloud_config
 from libs.common.yaml_reading import YamlError, read_yaml
 from services.metadata.talos_api.talosconfig import CredentialsError, parse_talosconfig
 
@@ -45,7 +45,7 @@ def test_a_value_that_the_library_stumbles_over_is_a_mistake_in_the_file(value: 
     assert "\n" not in str(caught.value)
     with pytest.raises(CredentialsError, match=r"^f: not a talosconfig: "):
         parse_talosconfig(f"context: {value}".encode(), source="f")
-    with pytest.raises(CloudConfigError, match="preferIPv6 is not true or false"):
+    with pytest.raises(CloudConfigError, match="preferIPv6 is .*, not true or false"):
         parse_cloud_config(f"global: {{preferIPv6: {value}}}", "f")
 
 

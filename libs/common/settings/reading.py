@@ -1,6 +1,7 @@
 """One frozen struct per service, read once at the start from command line, environment and --cloud-config.
 
-Every mistake is told in one message. Fields say by `Annotated[type, Flag(...)]` where they come from.
+Every mistake is told in one message. Fields say by `Annotated[type, Flag(...)]` where they come from; a field
+of type CloudConfig is the whole file of --cloud-config.
 """
 
 import difflib
@@ -10,7 +11,8 @@ from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from libs.common.settings.cloud_config import CloudConfig, CloudConfigError, parse_cloud_config
+from libs.common.cloud_config.rule import CloudConfig
+from libs.common.settings.cloud_config_file import config_of, read_config_file
 from libs.common.settings.command_line import Words, take_apart
 from libs.common.settings.flag_values import duration_text, parser_of, required_type
 from libs.common.settings.flags import CLOUD_CONFIG, SHARED_BOOLEANS, Flag
@@ -97,14 +99,19 @@ def read_settings(
     sources = _Sources(written=written, environment=environment, config=config)
     values = [(option, _value(option, sources, mistakes)) for option in options]
     read: dict[Any, Any] = {}
-    warnings = [*_without_effect(words, options), *_not_yet(config)]
+    warnings = [*_without_effect(words, options), *_about_file(config, written.get(CLOUD_CONFIG.name, ""))]
     for struct in structs:
-        read[struct] = struct(**{option.field: value for option, value in values if option.owner is struct})
+        said = {option.field: value for option, value in values if option.owner is struct}
+        read[struct] = struct(**said, **dict.fromkeys(_whole_files(struct), config))
         mistakes += _says(read[struct], "problems")
         warnings += _says(read[struct], "warnings")
     if mistakes:
         raise SettingsError("\n".join(dict.fromkeys(mistakes)))
     return Reading(structs=read, warnings=tuple(dict.fromkeys(warnings)))
+
+
+def _whole_files(struct: type[msgspec.Struct]) -> list[str]:
+    return [name for name, hint in get_type_hints(struct).items() if hint is CloudConfig]
 
 
 class _Sources(msgspec.Struct, frozen=True, kw_only=True):
@@ -193,23 +200,21 @@ def _without_effect(words: Words, options: Sequence[Option]) -> list[str]:
 def _cloud_config(path: str, mistakes: list[str]) -> CloudConfig:
     if not path:
         return CloudConfig()
-    try:
-        return parse_cloud_config(Path(path).read_text(encoding="utf-8"), path)
-    except CloudConfigError as error:
-        mistakes += [f"--{CLOUD_CONFIG.name}: {mistake}" for mistake in error.mistakes]
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        mistakes.append(f"--{CLOUD_CONFIG.name}: cannot read {path}: {reason}")
+    found = config_of(read_config_file(Path(path)), Path(path))
+    if isinstance(found, CloudConfig):
+        return found
+    mistakes += [f"--{CLOUD_CONFIG.name}: {mistake}" for mistake in found.mistakes]
     return CloudConfig()
 
 
-def _not_yet(config: CloudConfig) -> list[str]:
-    if not config.transformations:
-        return []
-    rules = f"--{CLOUD_CONFIG.name} holds {config.transformations} transformations"
-    return [
-        f"{rules}: NOT IN THIS VERSION, rules are not applied yet (labels, annotations, taints, metadata)"
-    ]
+def _about_file(config: CloudConfig, path: str) -> list[str]:
+    said = [f"--{CLOUD_CONFIG.name}: {finding.told(path)}" for finding in config.warnings]
+    if config.rules:
+        rules = f"--{CLOUD_CONFIG.name} holds {len(config.rules)} transformations"
+        said.append(
+            f"{rules}: NOT IN THIS VERSION, rules are not applied yet (labels, annotations, taints, metadata)"
+        )
+    return said
 
 
 def _says(struct: Any, what: str) -> tuple[str, ...]:

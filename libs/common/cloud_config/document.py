@@ -1,0 +1,77 @@
+"""Text of the file -> CloudConfig, or every mistake in it with file, line and path."""
+
+from typing import Final
+
+import yaml
+
+from libs.common.cloud_config.findings import Findings
+from libs.common.cloud_config.reading import Reader, TooMuch
+from libs.common.cloud_config.rule import CloudConfig, Finding
+from libs.common.cloud_config.rule_reading import read_rule
+from libs.common.cloud_config.shape import FILE
+from libs.common.yaml_reading import YamlError, refuse_bombs
+
+# Composes by recursion in C: only after `refuse_bombs` has counted the levels.
+_LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class CloudConfigError(Exception):
+    """The file cannot be used."""
+
+    def __init__(self, source: str, findings: tuple[Finding, ...]) -> None:
+        self.source = source
+        self.findings = findings
+        self.mistakes = [finding.told(source) for finding in findings]  # one sentence each
+        super().__init__("; ".join(self.mistakes))
+
+
+def parse_cloud_config(text: str | bytes, source: str) -> CloudConfig:
+    """Read the file's text; `source` names it in messages. Raises CloudConfigError with every mistake."""
+    root = _compose(text, source)
+    if root is None:
+        return CloudConfig()
+    findings = Findings()
+    try:
+        config = _read(root, findings)
+    except TooMuch:
+        raise CloudConfigError(source, (Finding(problem="its aliases, written out, are too much"),)) from None
+    if findings.mistakes:
+        raise CloudConfigError(source, findings.mistakes)
+    return config
+
+
+def _read(root: yaml.Node, findings: Findings) -> CloudConfig:
+    top = Reader(findings).mapping(root, FILE, "").values
+    said = top["global"].values if "global" in top else {}
+    rules = tuple(read_rule(item, findings) for item in top.get("transformations", ()))
+    return CloudConfig(
+        cluster_name=said.get("clusterName"),
+        prefer_ipv6=said.get("preferIPv6"),
+        rules=rules,
+        warnings=findings.warnings,
+        differences=findings.differences,
+    )
+
+
+def _compose(text: str | bytes, source: str) -> yaml.Node | None:
+    """The tree of the one document, None for an empty file."""
+    try:
+        plain = text.decode() if isinstance(text, bytes) else text
+        refuse_bombs(plain)
+        root = yaml.compose(plain, Loader=_LOADER)
+    except YamlError as error:
+        found = Finding(line=error.line, problem=error.problem)
+    except UnicodeDecodeError:
+        found = Finding(problem="it is not UTF-8")
+    except yaml.YAMLError as error:
+        found = _invalid(error)
+    else:
+        is_empty = isinstance(root, yaml.ScalarNode) and root.tag == "tag:yaml.org,2002:null"
+        return None if is_empty else root
+    raise CloudConfigError(source, (found,))
+
+
+def _invalid(error: yaml.YAMLError) -> Finding:
+    mark = getattr(error, "problem_mark", None)
+    problem = getattr(error, "problem", None) or getattr(error, "reason", None) or str(error)
+    return Finding(line=mark.line + 1 if mark is not None else 0, problem=f"not valid YAML: {problem}")

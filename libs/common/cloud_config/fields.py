@@ -1,0 +1,204 @@
+"""What selectors and templates may name: the one table, and what each machine says to it.
+
+Names and spellings of the reference are those of Talos's PlatformMetadataSpec and SystemInformationSpec.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, Literal
+
+import msgspec
+
+from libs.common.cloud_config.rule import Rule
+from libs.common.machine import Inventory, MachineFacts, Processors, SystemInformation
+
+Value = str | bool | int | Mapping[str, str]
+Resource = Literal["Version", "MachineType", "ExtensionStatus", "Processor", "MemoryModule"]
+
+_NO_SYSTEM: Final = SystemInformation()  # a container has no SMBIOS: its fields are empty, as in Go
+_NOTHING_ASKED: Final = Inventory()
+
+
+class Field(msgspec.Struct, frozen=True, kw_only=True):
+    """One fact about a machine, and what it is called."""
+
+    name: str  # in templates, Go's spelling
+    help: str
+    read: Callable[[MachineFacts], Value | None]  # None = Talos was not asked for it
+    resource: Resource | None = None  # what Talos must be asked for beyond every look
+    in_reference: Literal["selectors and templates", "templates", ""] = ""
+    is_map: bool = False  # in selectors: <key>.<entry>, the entry in its own letter case
+
+    @property
+    def key(self) -> str:
+        """What selectors call it, in lower case."""
+        return self.name.lower()
+
+
+class RuleFields(msgspec.Struct, frozen=True, kw_only=True):
+    """What one machine says."""
+
+    texts: dict[str, str]  # for selectors: absent facts are not in it
+    values: dict[str, Value]  # for templates, by Go's names; without those that nobody asked for
+    unasked: frozenset[str]  # Go's names of facts that Talos was not asked for
+
+
+def _platform(name: str, attribute: str, said: str) -> Field:
+    return Field(
+        name=name,
+        help=said,
+        read=lambda facts: getattr(facts.platform, attribute),
+        in_reference="selectors and templates",
+    )
+
+
+def _system(name: str, attribute: str, said: str) -> Field:
+    return Field(
+        name=name,
+        help=said + ", from SMBIOS",
+        read=lambda facts: getattr(facts.system or _NO_SYSTEM, attribute),
+        in_reference="templates",
+    )
+
+
+def _asked(name: str, resource: Resource, said: str, read: Callable[[Inventory], Value | None]) -> Field:
+    return Field(
+        name=name,
+        help=said,
+        read=lambda facts: read(facts.inventory or _NOTHING_ASKED),
+        resource=resource,
+        is_map=name == "Extensions",
+    )
+
+
+def _cpu(name: str, attribute: str, said: str) -> Field:
+    def read(inventory: Inventory) -> Value | None:
+        found: Processors | None = inventory.processors
+        return None if found is None else getattr(found, attribute)
+
+    return _asked(name, "Processor", said, read)
+
+
+def _schematic(inventory: Inventory) -> str | None:
+    return None if inventory.extensions is None else inventory.extensions.get("schematic", "")
+
+
+FIELDS: Final = (
+    _platform("Platform", "platform", "platform, such as metal, hcloud or aws"),
+    _platform("Hostname", "hostname", "hostname that the platform gave"),
+    _platform("Region", "region", "region"),
+    _platform("Zone", "zone", "zone"),
+    _platform("InstanceType", "instance_type", "instance type"),
+    _platform("InstanceID", "instance_id", "instance id"),
+    _platform("ProviderID", "provider_id", "provider id"),
+    _platform("Spot", "spot", "whether it is a spot instance: true or false"),
+    _platform("InternalDNS", "internal_dns", "internal DNS name"),
+    _platform("ExternalDNS", "external_dns", "external DNS name"),
+    Field(
+        name="Tags",
+        help="tags of the instance by name (Talos 1.10 and later)",
+        read=lambda facts: facts.platform.tags,
+        in_reference="templates",
+        is_map=True,
+    ),
+    _system("Manufacturer", "manufacturer", "manufacturer of the machine"),
+    _system("ProductName", "product_name", "product name of the machine"),
+    _system("Version", "version", "version of the machine, not of Talos"),
+    _system("SerialNumber", "serial_number", "serial number of the machine"),
+    _system("UUID", "uuid", "UUID of the machine"),
+    _system("WakeUpType", "wake_up_type", "what woke the machine up"),
+    _system("SKUNumber", "sku_number", "SKU number of the machine"),
+    Field(name="NodeName", help="name of its Node, as Talos says", read=lambda facts: facts.node_name),
+    _asked(
+        "TalosVersion",
+        "Version",
+        "version of Talos, such as v1.13.9 (1.10 and later)",
+        lambda i: i.talos_version,
+    ),
+    _asked("MachineType", "MachineType", "controlplane or worker", lambda i: i.machine_type),
+    _asked("Schematic", "ExtensionStatus", "schematic id of the Image Factory", _schematic),
+    _asked("Extensions", "ExtensionStatus", "versions of system extensions by name", lambda i: i.extensions),
+    _cpu("CPUManufacturer", "manufacturer", "manufacturer of the first processor"),
+    _cpu("CPUModel", "model", "model of the first processor"),
+    _cpu("CPUSockets", "sockets", "processor sockets in use"),
+    _cpu("CPUCores", "cores", "processor cores, all sockets together"),
+    _cpu("CPUThreads", "threads", "processor threads, all sockets together"),
+    _asked("MemoryMiB", "MemoryModule", "memory in MiB, all modules together", lambda i: i.memory_mib),
+)
+BY_KEY: Final = {field.key: field for field in FIELDS}
+# What rules may override under platformMetadata: key in lower case -> field of PlatformMetadata.
+OVERRIDABLE: Final = {
+    "region": "region",
+    "zone": "zone",
+    "instancetype": "instance_type",
+    "instanceid": "instance_id",
+    "providerid": "provider_id",
+    "spot": "spot",
+    "internaldns": "internal_dns",
+    "externaldns": "external_dns",
+}
+_BY_NAME_ASKED: Final = {field.name: field for field in FIELDS if field.resource}
+_NAMED: Final = re.compile(rf"\.({'|'.join(_BY_NAME_ASKED)})\b")
+
+
+def canonical_key(key: str) -> str:
+    """A selector's key as `RuleFields.texts` spells it: lower case but for the name of a map's entry."""
+    head, dot, entry = key.partition(".")
+    field = BY_KEY.get(head.lower())
+    return f"{head.lower()}.{entry}" if dot and field is not None and field.is_map else key.lower()
+
+
+def field_of(key: str) -> Field | None:
+    """The field that a selector's canonical key names, None if there is none."""
+    head, dot, entry = key.partition(".")
+    field = BY_KEY.get(head)
+    return field if field is not None and field.is_map == bool(dot) and bool(entry) == bool(dot) else None
+
+
+def rule_fields(facts: MachineFacts) -> RuleFields:
+    """What this machine says to every field, for selectors and for templates."""
+    texts: dict[str, str] = {}
+    values: dict[str, Value] = {}
+    unasked = set()
+    for field in FIELDS:
+        value = field.read(facts)
+        if value is None:
+            unasked.add(field.name)
+            continue
+        values[field.name] = value
+        if isinstance(value, Mapping):
+            texts.update({f"{field.key}.{entry}": text for entry, text in value.items()})
+        elif value or value is False:
+            texts[field.key] = str(value).lower() if isinstance(value, bool) else str(value)
+    return RuleFields(texts=texts, values=values, unasked=frozenset(unasked))
+
+
+# ---- what Talos must be asked for
+
+
+def asked_fields(rule: Rule) -> tuple[Field, ...]:
+    """The fields of this rule that need more than every look asks for.
+
+    In templates any mention counts, even in a text: asking once too often changes nothing but the time.
+    """
+    keys = [requirement.key for term in rule.selector for requirement in term.requirements]
+    found = [field for field in map(field_of, keys) if field is not None and field.resource]
+    for _, entry in rule.entries():
+        if "{{" in entry.template:
+            found += [_BY_NAME_ASKED[name] for name in _NAMED.findall(entry.template)]
+    return tuple({field.name: field for field in found}.values())
+
+
+def needed_resources(rules: Iterable[Rule]) -> frozenset[Resource]:
+    """What metadata must ask each machine for, beyond every look, so that these rules can be judged."""
+    return frozenset(field.resource for rule in rules for field in asked_fields(rule) if field.resource)
+
+
+def needs_inventory(rules: Iterable[Rule]) -> bool:
+    """Whether any of these rules names what every look does not ask for."""
+    return any(asked_fields(rule) for rule in rules)
+
+
+def unasked_by(rule: Rule, fields: RuleFields) -> tuple[str, ...]:
+    """Go's names of what the rule needs and nobody has asked for yet: until then it cannot be judged."""
+    return tuple(field.name for field in asked_fields(rule) if field.name in fields.unasked)

@@ -1,0 +1,54 @@
+"""What Kubernetes takes as a key, as a label value and as a taint (apimachinery's validation)."""
+
+import re
+from typing import Final
+
+import msgspec
+
+_NAME: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?")
+_SUBDOMAIN: Final = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*")
+_MOST_NAME: Final = 63
+_MOST_PREFIX: Final = 253
+_MOST_LABEL_VALUE: Final = 63
+EFFECTS: Final[tuple[str, ...]] = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+
+
+class TaintText(msgspec.Struct, frozen=True):
+    """`value:Effect` or `Effect`, taken apart."""
+
+    value: str
+    effect: str
+
+
+def key_problem(key: str) -> str:
+    """Why this is no key for a label, an annotation or a taint; "" if it is one."""
+    prefix, slash, name = key.rpartition("/")
+    if slash and (len(prefix) > _MOST_PREFIX or not _SUBDOMAIN.fullmatch(prefix)):
+        return (
+            f"its part before the / must be a DNS name in lower case, such as example.com, of at most "
+            f"{_MOST_PREFIX} characters"
+        )
+    if len(name) > _MOST_NAME:
+        return f"its name is longer than {_MOST_NAME} characters"
+    if not _NAME.fullmatch(name):
+        return "its name must be of letters, digits, -, _ and ., and begin and end with a letter or digit"
+    return ""
+
+
+def label_value_problem(value: str) -> str:
+    """Why this is no label value; "" if it is one, as the empty text is."""
+    if len(value) > _MOST_LABEL_VALUE:
+        return f"a label value has at most {_MOST_LABEL_VALUE} characters, this has {len(value)}"
+    if value and not _NAME.fullmatch(value):
+        return "a label value is of letters, digits, -, _ and ., and begins and ends with a letter or digit"
+    return ""
+
+
+def read_taint(text: str) -> TaintText:
+    """Take `value:Effect` or `Effect` apart. Raises ValueError that says what was expected."""
+    value, _, effect = text.rpartition(":")
+    if effect not in EFFECTS:
+        raise ValueError(f"value:Effect or Effect, with one of the effects {', '.join(EFFECTS)}")
+    if problem := label_value_problem(value):
+        raise ValueError(f"value:Effect with a value that Kubernetes takes: {problem}")
+    return TaintText(value, effect)

@@ -1,0 +1,42 @@
+"""The patterns of selectors: RE2, as in Go, linear in the text whatever the pattern."""
+
+import re
+from functools import lru_cache
+from typing import Any, Final
+
+import re2
+
+_MOST_CHARACTERS: Final = 10_000
+_MOST_MEMORY: Final = 2 << 20  # bytes per pattern, program and cache
+_KEPT: Final = 128
+_ONE_BYTE: Final = re.compile(r"(?<!\\)(?:\\\\)*\\C")  # Go has no \C: half a character is no text
+
+
+class PatternError(ValueError):
+    """The pattern is none; says why in RE2's words."""
+
+
+def check_pattern(pattern: str) -> None:
+    """Raise PatternError if RE2 does not take it."""
+    if len(pattern) > _MOST_CHARACTERS:
+        raise PatternError(f"it is longer than {_MOST_CHARACTERS} characters")
+    if _ONE_BYTE.search(pattern):
+        raise PatternError(r"invalid escape sequence: \C")
+    try:
+        _compiled(pattern)
+    except re2.error as error:
+        said = error.args[0] if error.args else ""
+        raise PatternError(said.decode(errors="replace") if isinstance(said, bytes) else str(said)) from None
+
+
+def is_found(pattern: str, text: str) -> bool:
+    """Whether a pattern that was checked is found anywhere in the text."""
+    return _compiled(pattern).search(text.encode(errors="replace")) is not None
+
+
+@lru_cache(maxsize=_KEPT)
+def _compiled(pattern: str) -> Any:
+    options = re2.Options()
+    options.log_errors = False
+    options.max_mem = _MOST_MEMORY
+    return re2.compile(pattern.encode(errors="replace"), options)

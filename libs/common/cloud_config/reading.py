@@ -1,0 +1,216 @@
+"""YAML nodes -> values by the table of keys, with every mistake at its line.
+
+Types are those of the reference's decoder (yaml.v3): any scalar is a text as it was written (`yes`, `1.10`),
+an empty value of a mapping is the empty text, an empty item of a list does not count.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import msgspec
+import yaml
+
+from libs.common.cloud_config.findings import Findings, nearest, shown
+from libs.common.cloud_config.rule import Entry
+from libs.common.cloud_config.shape import Key
+
+_TAG: Final = "tag:yaml.org,2002:"
+_TEXT_TAGS: Final = frozenset(
+    _TAG + t for t in ("str", "int", "float", "bool", "timestamp", "value", "merge")
+)
+_NULL: Final = _TAG + "null"
+_MERGE: Final = _TAG + "merge"
+# yaml.v3 takes YAML 1.1's words where it wants a boolean, quoted or not.
+_WORDS: Final = {"y": True, "yes": True, "on": True, "n": False, "no": False, "off": False}
+_PLAIN: Final = {"true": True, "false": False}
+_MOST_NODES: Final = 500_000  # of a file with all its aliases written out
+
+
+class TooMuch(Exception):
+    """The file says more than anybody means."""
+
+
+class Item(msgspec.Struct, frozen=True):
+    """A mapping of the file: its values by the proper names of their keys; absent ones are not in it."""
+
+    values: dict[str, Any]
+    path: str
+    line: int
+    index: int = 0  # in its list
+
+
+class Reader:
+    """Reads one file; what is wrong or odd with it goes to its findings."""
+
+    def __init__(self, findings: Findings) -> None:
+        self._findings = findings
+        self._nodes = 0
+
+    def mapping(self, node: yaml.Node, keys: Sequence[Key], path: str, index: int = 0) -> Item:
+        """A mapping of known keys."""
+        values: dict[str, Any] = {}
+        item = Item(values, path, line_of(node), index)
+        proper = {key.name.lower(): key for key in keys}
+        spelled: dict[str, yaml.Node] = {}
+        for name_node, value_node in self._pairs(node, path):
+            written = self._key(name_node, path)
+            key = proper.get(written.lower()) if written is not None else None
+            if key is None:
+                if written is not None:
+                    self._findings.mistake(line_of(name_node), path, _unknown(written, keys))
+            elif key.name in spelled:
+                self._findings.mistake(line_of(name_node), _below(path, key.name), "is there twice")
+            else:
+                spelled[key.name] = value_node
+                if written != key.name:
+                    self._other_spelling(name_node, _below(path, key.name))
+                value = self._value(value_node, key, _below(path, key.name))
+                if value is not None:
+                    values[key.name] = value
+        for key in keys:
+            if key.required and (key.name not in spelled or _is_null(spelled[key.name])):
+                self._findings.mistake(item.line, path, f"lacks {key.name}, which it must have")
+        return item
+
+    def _value(self, node: yaml.Node, key: Key, path: str) -> Any:
+        if key.kind == "former":
+            self._findings.warn(line_of(node), path, f"has no effect. {key.help}")
+            return None
+        if _is_null(node):
+            return None
+        match key.kind:
+            case "text":
+                return self._text(node, path)
+            case "boolean":
+                return self._boolean(node, path)
+            case "texts":
+                found = [self._text(item, at) for _, item, at in self._items(node, path)]
+                return tuple(text for text in found if text is not None)
+            case "templates":
+                return self._templates(node, path)
+            case "mapping":
+                return self.mapping(node, key.keys, path)
+            case _:
+                return tuple(self.mapping(item, key.keys, at, n) for n, item, at in self._items(node, path))
+
+    def _templates(self, node: yaml.Node, path: str) -> tuple[Entry, ...]:
+        entries: dict[str, Entry] = {}
+        for name_node, value_node in self._pairs(node, path):
+            name = self._key(name_node, path)
+            if name is None:
+                continue
+            at = f'{path}["{shown(name)}"]'
+            if name in entries:
+                self._findings.mistake(line_of(name_node), at, "is there twice")
+                continue
+            text = "" if _is_null(value_node) else self._text(value_node, at)
+            entries[name] = Entry(name, text or "", line_of(name_node))
+        return tuple(entries.values())
+
+    def _text(self, node: yaml.Node, path: str) -> str | None:
+        if not isinstance(node, yaml.ScalarNode):
+            self._findings.mistake(line_of(node), path, f"is {_what(node)}, not a text")
+        elif node.tag not in _TEXT_TAGS:
+            self._findings.mistake(
+                line_of(node), path, f"is not a plain text: it has the tag {shown(node.tag)}"
+            )
+        else:
+            return str(node.value)
+        return None
+
+    def _boolean(self, node: yaml.Node, path: str) -> bool | None:
+        if isinstance(node, yaml.ScalarNode):
+            word = node.value.lower()
+            is_plain = node.tag == _TAG + "bool"
+            value = _WORDS.get(word, _PLAIN.get(word) if is_plain else None)
+            if value is not None:
+                return value
+            quotes = ", without quotes" if word in _PLAIN else ""
+            self._findings.mistake(
+                line_of(node), path, f'is "{shown(node.value)}", not true or false{quotes}'
+            )
+        else:
+            self._findings.mistake(line_of(node), path, f"is {_what(node)}, not true or false")
+        return None
+
+    def _items(self, node: yaml.Node, path: str) -> Iterator[tuple[int, yaml.Node, str]]:
+        """The items of a list, each with its place and path."""
+        self._count()
+        if not isinstance(node, yaml.SequenceNode):
+            self._findings.mistake(line_of(node), path, f"is {_what(node)}, not a list")
+            return
+        for place, item in enumerate(node.value):
+            self._count()
+            if _is_null(item):
+                self._findings.warn(line_of(item), f"{path}[{place}]", "is empty and does not count")
+            else:
+                yield place, item, f"{path}[{place}]"
+
+    def _pairs(self, node: yaml.Node, path: str) -> list[tuple[yaml.Node, yaml.Node]]:
+        """The entries of a mapping; those that it merges in (`<<`) only where it has none of its own."""
+        self._count()
+        if not isinstance(node, yaml.MappingNode):
+            self._findings.mistake(line_of(node), path, f"is {_what(node)}, not a mapping of keys to values")
+            return []
+        own, merged = [], []
+        for name, value in node.value:
+            self._count()
+            if name.tag == _MERGE:
+                merged += self._merged(value, path)
+            else:
+                own.append((name, value))
+        taken = {str(name.value) for name, _ in own if isinstance(name, yaml.ScalarNode)}
+        for name, value in merged:
+            if isinstance(name, yaml.ScalarNode) and str(name.value) in taken:
+                continue
+            taken.add(str(name.value))
+            own.append((name, value))
+        return own
+
+    def _merged(self, node: yaml.Node, path: str) -> list[tuple[yaml.Node, yaml.Node]]:
+        sources = node.value if isinstance(node, yaml.SequenceNode) else [node]
+        if not all(isinstance(source, yaml.MappingNode) for source in sources):
+            self._findings.mistake(
+                line_of(node), path, "merges (<<) what is neither a mapping nor a list of them"
+            )
+            return []
+        return [pair for source in sources for pair in self._pairs(source, path)]
+
+    def _key(self, node: yaml.Node, path: str) -> str | None:
+        if isinstance(node, yaml.ScalarNode) and node.tag in _TEXT_TAGS:
+            return str(node.value)
+        self._findings.mistake(line_of(node), path, "has a key that is not a plain text")
+        return None
+
+    def _other_spelling(self, node: yaml.Node, path: str) -> None:
+        told = f"is written {shown(str(node.value))}, which the reference does not read"
+        self._findings.differ(line_of(node), path, told)
+
+    def _count(self) -> None:
+        self._nodes += 1
+        if self._nodes > _MOST_NODES:
+            raise TooMuch
+
+
+def line_of(node: yaml.Node) -> int:
+    """Where it begins, from 1."""
+    return int(node.start_mark.line) + 1
+
+
+def _unknown(written: str, keys: Sequence[Key]) -> str:
+    known = [key.name for key in keys if key.kind != "former"]
+    return f'has no key "{shown(written)}", only {", ".join(known)}{nearest(written, known)}'
+
+
+def _below(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
+
+
+def _is_null(node: yaml.Node) -> bool:
+    return isinstance(node, yaml.ScalarNode) and node.tag == _NULL
+
+
+def _what(node: yaml.Node) -> str:
+    if isinstance(node, yaml.MappingNode):
+        return "a mapping"
+    return "a list" if isinstance(node, yaml.SequenceNode) else f'"{shown(str(node.value))}"'

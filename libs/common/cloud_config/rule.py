@@ -1,0 +1,93 @@
+"""What a rule of the file says, after everything that can be judged without a machine was judged."""
+
+from typing import Literal
+
+import msgspec
+
+Operator = Literal["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt", "Regexp"]
+Kind = Literal["annotations", "labels", "taints", "platformMetadata"]
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """One key that a rule sets, and the template of its value.
+
+    Under platformMetadata the key is the name of a field of `libs.common.machine.PlatformMetadata`.
+    """
+
+    key: str
+    template: str
+    line: int
+
+
+class Requirement(msgspec.Struct, frozen=True, kw_only=True):
+    """One matchExpression; its values are such as the operator takes."""
+
+    key: str  # in the spelling of `fields.canonical_key`
+    operator: Operator
+    values: tuple[str, ...] = ()
+    line: int = 0
+
+
+class Term(msgspec.Struct, frozen=True, kw_only=True):
+    """Requirements that must all be met; none at all are never met."""
+
+    requirements: tuple[Requirement, ...] = ()
+    line: int = 0
+
+
+class Rule(msgspec.Struct, frozen=True, kw_only=True):
+    """One of the file's transformations."""
+
+    name: str = ""
+    index: int  # in the file's list, from 0
+    line: int = 0
+    selector: tuple[Term, ...] = ()  # any of them; none at all = every machine
+    annotations: tuple[Entry, ...] = ()
+    labels: tuple[Entry, ...] = ()
+    taints: tuple[Entry, ...] = ()
+    platform_metadata: tuple[Entry, ...] = ()
+    public_ip_discovery: bool | None = None
+    sanitize: bool = False  # ours: a label value that is none becomes the nearest one
+
+    @property
+    def title(self) -> str:
+        """What messages call it: its name, or its place in the file."""
+        return self.name or f"transformations[{self.index}]"
+
+    def entries(self) -> tuple[tuple[Kind, Entry], ...]:
+        """All that it sets, in the order in which it is applied."""
+        return (
+            *(("annotations", entry) for entry in self.annotations),
+            *(("labels", entry) for entry in self.labels),
+            *(("taints", entry) for entry in self.taints),
+            *(("platformMetadata", entry) for entry in self.platform_metadata),
+        )
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """Something about a file that its author should know."""
+
+    line: int = 0  # 0 = the file as a whole
+    path: str = ""  # such as transformations[2].labels["zone"]
+    problem: str
+
+    def told(self, source: str) -> str:
+        """In one line; `source` is the file's name."""
+        where = f"{source}, line {self.line}" if self.line else source
+        return f"{where}: {self.path} {self.problem}" if self.path else f"{where}: {self.problem}"
+
+
+class CloudConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """What the file says."""
+
+    cluster_name: str | None = None  # None = the file does not say
+    prefer_ipv6: bool | None = None
+    rules: tuple[Rule, ...] = ()
+    warnings: tuple[Finding, ...] = ()  # what the reference takes without a word and has no effect
+    differences: tuple[Finding, ...] = ()  # what acts here and would not in the reference
+
+    @property
+    def values(self) -> dict[str, str | bool]:
+        """What settings may ask for by path, such as "global.clusterName"; only what the file says."""
+        said = {"global.clusterName": self.cluster_name, "global.preferIPv6": self.prefer_ipv6}
+        return {path: value for path, value in said.items() if value is not None}

@@ -1,0 +1,100 @@
+"""What keys the file may have: the one table that reads it, explains it and makes its JSON Schema."""
+
+from typing import Final, Literal, get_args
+
+import msgspec
+
+from libs.common.cloud_config.rule import Operator
+
+KeyKind = Literal[
+    "text",
+    "boolean",
+    "texts",  # a list of texts
+    "templates",  # a mapping of keys of the author's own to templates
+    "mapping",  # of `keys`
+    "list",  # of mappings of `keys`
+    "former",  # the reference had it once, and takes it without effect
+]
+OPERATORS: Final[tuple[str, ...]] = get_args(Operator)
+
+
+class Key(msgspec.Struct, frozen=True, kw_only=True):
+    """A key, and what may stand under it. Its letter case does not matter."""
+
+    name: str
+    kind: KeyKind
+    help: str
+    keys: tuple["Key", ...] = ()
+    required: bool = False
+
+
+GLOBAL: Final = (
+    Key(
+        name="clusterName",
+        kind="text",
+        help="Name of the cluster, for the label node.cloudprovider.kubernetes.io/clustername.",
+    ),
+    Key(name="preferIPv6", kind="boolean", help="IPv6 before IPv4 where both are possible."),
+    Key(name="endpoints", kind="former", help="Without effect: see --talos-endpoints and TALOS_ENDPOINTS."),
+    Key(name="skipForeignNode", kind="former", help="Without effect: what is not ours is never touched."),
+)
+REQUIREMENT: Final = (
+    Key(name="key", kind="text", required=True, help="Name of a fact about the machine, in any letter case."),
+    Key(name="operator", kind="text", required=True, help=f"One of {', '.join(OPERATORS)}."),
+    Key(
+        name="values",
+        kind="texts",
+        help="At least one for In and NotIn; none for Exists and DoesNotExist; one integer for Gt and Lt; "
+        "one pattern (RE2, unanchored) for Regexp.",
+    ),
+)
+TERM: Final = (
+    Key(name="name", kind="text", help="For the reader; without effect."),
+    Key(
+        name="matchExpressions",
+        kind="list",
+        keys=REQUIREMENT,
+        help="All of them must be met; an empty list matches nothing.",
+    ),
+)
+FEATURES: Final = (
+    Key(
+        name="publicIPDiscovery",
+        kind="boolean",
+        help="Look for public addresses on the machine's links, whatever its platform.",
+    ),
+)
+RULE: Final = (
+    Key(name="name", kind="text", help="What messages call the rule."),
+    Key(
+        name="nodeSelector",
+        kind="list",
+        keys=TERM,
+        help="Which machines the rule is about: any of these suffices. Without it, or empty: every machine.",
+    ),
+    Key(name="annotations", kind="templates", help="Annotations of the Node."),
+    Key(name="labels", kind="templates", help="Labels of the Node."),
+    Key(name="taints", kind="templates", help="Taints of the Node: value:Effect or Effect."),
+    Key(
+        name="platformMetadata",
+        kind="templates",
+        help="Overrides what the platform says: Region, Zone, InstanceType, InstanceID, ProviderID, Spot, "
+        "InternalDNS or ExternalDNS, in any letter case.",
+    ),
+    Key(name="features", kind="mapping", keys=FEATURES, help="What else to do for these machines."),
+    Key(
+        name="sanitize",
+        kind="boolean",
+        help="Not in the reference: a label value that Kubernetes does not take becomes the nearest one that "
+        "it takes. Without it, such a label is skipped.",
+    ),
+)
+FILE: Final = (
+    Key(name="global", kind="mapping", keys=GLOBAL, help="What is true for the whole cluster."),
+    Key(
+        name="transformations",
+        kind="list",
+        keys=RULE,
+        help="Rules, in order: every one that matches applies, and later ones override earlier keys.",
+    ),
+)
