@@ -93,10 +93,8 @@ class MachineWatches:
 
     def _until_lull(self) -> float:
         """Seconds: until no machine was wanted for long enough, or the first in turn has waited enough."""
-        given_up = (
-            next((turn.since for turn in self._queue if not turn.given.done()), 0.0) + _PATIENCE_SECONDS
-        )
-        return max(0.0, min(self._wanted_at + self._lull, given_up) - _now())
+        waits_since = next((turn.since for turn in self._queue if not turn.given.done()), -math.inf)
+        return max(0.0, min(self._wanted_at + self._lull, waits_since + _PATIENCE_SECONDS) - _now())
 
     def _give_turn(self) -> None:
         if self._until_lull() > 0:

@@ -307,6 +307,14 @@ def test_what_another_metadata_said_is_corrected_by_a_good_look_only():
     assert isinstance(step(msgspec.structs.replace(after, repeat_due=knowledge.NEVER), T + 300), Say)
 
 
+def test_facts_win_over_another_metadata_that_has_none():
+    known = enriched_node()
+    contradicted = looked.contradicted(known, now=T + 5, pace=PACE)
+    assert step(contradicted, T + 5) == Look(("10.0.0.5",))
+    blind = then_said(then_failed(joined()))
+    assert looked.contradicted(blind, now=T + 5, pace=PACE) is blind
+
+
 def test_facts_too_large_for_a_message_are_a_fault_of_the_machine():
     known = said.unsayable(then_looked(joined()), "300000 bytes, the limit is 262144", now=T, jitter=0.5)
     found = step(known)
