@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import msgspec
 
@@ -88,6 +88,8 @@ class Follower(Protocol):
 
 class Bus(Protocol):
     """Publish, share work, follow. Every method ends by its own deadline or by cancellation."""
+
+    system: ClassVar[str]  # what carries the messages, as traces call it (messaging.system)
 
     @property
     def incarnation(self) -> str:

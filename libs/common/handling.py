@@ -3,8 +3,9 @@
 import asyncio
 import logging
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager
+from functools import cache, partial
 from typing import Final
 
 from libs.common import metrics, telemetry
@@ -22,15 +23,22 @@ _MOST_NAMES_IN_TROUBLE: Final = 20_000  # names that never come back must not pi
 class Handling:
     """Surrounds the handlers of one service for one kind of object."""
 
-    def __init__(self, service: str, kind: str, *, clock: Callable[[], float], random: random.Random) -> None:
-        """`clock` is monotonic, in seconds."""
+    def __init__(
+        self, service: str, kind: str, *, system: str, clock: Callable[[], float], random: random.Random
+    ) -> None:
+        """`system` is the bus's; `clock` is monotonic, in seconds."""
+        self._system = system
         self._service = service
         self._kind = kind
         self._clock = clock
         self._random = random
         self._attempts: dict[str, dict[str, int]] = {}  # name -> reason -> consecutive failures
         self._turns: dict[str, _Turn] = {}
+        # Looked up once: to find a series by its labels costs more than to count.
         self._in_flight = metrics.HANDLING_IN_FLIGHT.labels(service)
+        self._redelivered = metrics.REDELIVERED.labels(service)
+        self._duration_of = cache(partial(metrics.HANDLING_DURATION.labels, service))
+        self._handled_as = cache(partial(metrics.HANDLED.labels, service))
 
     def around(self, handle: Handle) -> Callable[[Message], Awaitable[Verdict]]:
         """The handler as `Bus.consume` wants it: what `handle` raises becomes a verdict, and one log line."""
@@ -38,14 +46,15 @@ class Handling:
         async def handled(message: Message) -> Verdict:
             name = self._name_in(message.subject)
             event = type(message.event).__name__
-            with (
-                telemetry.log_fields(service=self._service, **{self._kind: name}, event=event),
-                self._in_flight.track_inprogress(),
-            ):
-                if message.redelivered:
-                    metrics.REDELIVERED.labels(self._service).inc()
-                async with self._turn(name):
-                    return await self._handle(handle, message, name, event)
+            if message.redelivered:
+                self._redelivered.inc()
+            with telemetry.log_fields(service=self._service, **{self._kind: name}, event=event):
+                self._in_flight.inc()
+                try:
+                    async with self._turn(name):
+                        return await self._handle(handle, message, name, event)
+                finally:
+                    self._in_flight.dec()
 
         return handled
 
@@ -64,15 +73,7 @@ class Handling:
 
     async def _handle(self, handle: Handle, message: Message, name: str, event: str) -> Verdict:
         began = self._clock()
-        with (
-            telemetry.notes() as notes,
-            telemetry.span(
-                f"process {self._template_of(message.subject)}",
-                kind="consumer",
-                parent_headers=message.headers,
-                attributes=self._attributes(message, name),
-            ) as span,
-        ):
+        with telemetry.notes() as notes, self._span(message, name) as span:
             error = await _error_of(handle, message)
             attempt = self.attempt(name, error) if error else 1
             decided = verdict(error, attempt, self._random.random())
@@ -81,9 +82,27 @@ class Handling:
             if error:
                 span.set({"error.type": reason_of(error), "talosccm.delivery.attempt": attempt})
         seconds = self._clock() - began
-        metrics.HANDLING_DURATION.labels(self._service, event).observe(seconds)
+        self._duration_of(event).observe(seconds)
         self._tell(decided, error, attempt, event, notes | {"seconds": round(seconds, 4)})
         return decided
+
+    def _span(self, message: Message, name: str) -> AbstractContextManager[telemetry.Span]:
+        if not telemetry.tracing_is_on():  # most of the time, and then nobody reads what it would bear
+            return telemetry.span("")
+        template = self._template_of(message.subject)
+        attributes: dict[str, telemetry.Attribute] = {
+            "messaging.system": self._system,
+            "messaging.operation.type": "process",
+            "messaging.operation.name": "process",
+            "messaging.destination.name": message.subject,
+            "messaging.destination.template": template,
+            f"k8s.{self._kind}.name": name,
+            "talosccm.stream.seq": message.sequence,
+        }
+        headers = message.headers
+        return telemetry.span(
+            f"process {template}", kind="consumer", parent_headers=headers, attributes=attributes
+        )
 
     def _tell(
         self,
@@ -94,7 +113,7 @@ class Handling:
         fields: dict[str, object],
     ) -> None:
         outcome = _OUTCOMES[type(decided)]
-        metrics.HANDLED.labels(self._service, event, outcome).inc()
+        self._handled_as(event, outcome).inc()
         match decided:
             case Ack():
                 level = logging.DEBUG if fields.get("outcome") == "unchanged" else logging.INFO
@@ -128,36 +147,36 @@ class Handling:
         head, found, _ = subject.partition(f".{self._kind}.")
         return f"{head}.{self._kind}" if found else subject
 
-    def _attributes(self, message: Message, name: str) -> dict[str, telemetry.Attribute]:
-        return {
-            "messaging.system": "nats",
-            "messaging.operation.type": "process",
-            "messaging.operation.name": "process",
-            "messaging.destination.name": message.subject,
-            "messaging.destination.template": self._template_of(message.subject),
-            f"k8s.{self._kind}.name": name,
-            "talosccm.stream.seq": message.sequence,
-        }
-
-    @asynccontextmanager
-    async def _turn(self, name: str) -> AsyncIterator[None]:
-        turn = self._turns.setdefault(name, _Turn())
-        turn.wanted_by += 1
-        try:
-            async with turn.lock:
-                yield
-        finally:
-            turn.wanted_by -= 1
-            if not turn.wanted_by:
-                del self._turns[name]
+    def _turn(self, name: str) -> "_Turn":
+        return self._turns.get(name) or _Turn(self._turns, name)
 
 
 class _Turn:
-    """Whose turn it is with one name: in the order of arrival."""
+    """Whose turn it is with one name, in the order of arrival; among the turns while anybody wants it."""
 
-    def __init__(self) -> None:
-        self.lock = asyncio.Lock()
-        self.wanted_by = 0
+    def __init__(self, turns: "dict[str, _Turn]", name: str) -> None:
+        self._turns = turns
+        self._name = name
+        self._lock = asyncio.Lock()
+        self._wanted_by = 0
+
+    async def __aenter__(self) -> None:
+        self._turns[self._name] = self
+        self._wanted_by += 1
+        try:
+            await self._lock.acquire()
+        except BaseException:
+            self._wanted_no_more()
+            raise
+
+    async def __aexit__(self, *_: object) -> None:
+        self._lock.release()
+        self._wanted_no_more()
+
+    def _wanted_no_more(self) -> None:
+        self._wanted_by -= 1
+        if not self._wanted_by:
+            del self._turns[self._name]
 
 
 _OUTCOMES: Final[dict[type, str]] = {Ack: "handled", Nak: "retried", PutAside: "put_aside"}

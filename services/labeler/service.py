@@ -77,7 +77,13 @@ class LabelerService:
     async def _consume(self) -> None:
         await self._led.wait()  # before that every message would only be handed back
         parts = self._parts
-        handling = Handling(LABELER.service, "node", clock=parts.monotonic, random=parts.random)
+        handling = Handling(
+            LABELER.service,
+            "node",
+            system=parts.bus.system,
+            clock=parts.monotonic,
+            random=parts.random,
+        )
         [durable] = LABELER.durables
         handle = handling.around(self._on_node_enriched)
         await parts.bus.consume(durable, handle, in_flight=self._settings.in_flight)

@@ -22,7 +22,9 @@ def of_node(name: str = "web-1", sequence: int = 1, *, redelivered: bool = False
 
 def a_handling(service: str = "labeler") -> Handling:
     ticks = iter(range(10_000))
-    return Handling(service, "node", clock=lambda: float(next(ticks)), random=random.Random(7))
+    return Handling(
+        service, "node", system="memory", clock=lambda: float(next(ticks)), random=random.Random(7)
+    )
 
 
 def that_raises(*errors: Exception | None) -> Callable[[Message], Awaitable[None]]:
@@ -223,6 +225,6 @@ async def _run(around: Callable[[Message], Awaitable[Verdict]], message: Message
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while not condition():  # noqa: ASYNC110 - what is waited for is a metric
             await asyncio.sleep(0)

@@ -4,6 +4,7 @@ import asyncio
 import io
 import json
 import logging
+import random
 import socket
 import subprocess
 import sys
@@ -17,7 +18,10 @@ import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as ExportedSpan
 
 from libs.common import telemetry
+from libs.common.bus import Message
+from libs.common.handling import Handling
 from libs.common.logs import JsonFormatter, TextFormatter, level_of_verbosity, setup_logging
+from tests.builders import a_message, a_node, observed
 from tests.collector import a_collector
 
 EXPORTER_LOGGERS = ("opentelemetry.exporter.otlp.proto.http.trace_exporter", "opentelemetry.sdk.trace.export")
@@ -92,6 +96,24 @@ async def test_a_journey_is_one_trace_across_messages_and_services():
     assert [pair.value.string_value for pair in processed.attributes if pair.key == "k8s.node.name"] == [
         "web-1"
     ]
+
+
+async def test_the_span_of_a_handled_message_says_what_carried_it_and_continues_its_trace():
+    async def handle(message: Message) -> None:
+        telemetry.annotate(outcome="initialized")
+
+    handling = Handling("labeler", "node", system="memory", clock=time.monotonic, random=random.Random(1))
+    async with a_collector() as collector:
+        with tracing_to(collector.url):
+            with telemetry.span("send", kind="producer"):
+                headers = telemetry.outgoing_headers()
+            await handling.around(handle)(a_message(observed(a_node("web-1")), headers=headers))
+            await telemetry.flush(5)
+    processed = collector.spans["process talosccm.v1.flow.observed.node"]
+    told = {pair.key: pair.value.string_value for pair in processed.attributes}
+    assert processed.parent_span_id == collector.spans["send"].span_id
+    assert (told["messaging.system"], told["k8s.node.name"]) == ("memory", "web-1")
+    assert told["talosccm.outcome"] == "initialized"
 
 
 async def test_an_error_marks_its_span_and_a_resync_links_to_the_earlier_trace():

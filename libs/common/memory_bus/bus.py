@@ -5,7 +5,7 @@ import contextlib
 import itertools
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from datetime import UTC, datetime
-from typing import Final
+from typing import ClassVar, Final
 
 from libs.common.bus import BusError, Durable, Follower, Hooks, Message, NoStream, Opened, StreamFull
 from libs.common.delivery import Verdict
@@ -72,6 +72,8 @@ class MemoryServer:
 
 class MemoryBus:
     """Fulfils `bus.Bus`. Several on one server share its stream and its work; there is no connection."""
+
+    system: ClassVar = "memory"
 
     def __init__(self, server: MemoryServer, *, hooks: Hooks | None = None) -> None:
         self._server = server

@@ -6,7 +6,7 @@ import random
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final, Self
+from typing import ClassVar, Final, Self
 
 from libs.common.bus import (
     BusError,
@@ -35,6 +35,8 @@ _TTL: Final = "Nats-TTL"
 
 class NatsBus:
     """Fulfils `bus.Bus`. Usable = `problems()` is empty; made by `connect`, ended by `close`."""
+
+    system: ClassVar = "nats"
 
     def __init__(self, link: Link, clock: Callable[[], datetime]) -> None:
         self._link = link
