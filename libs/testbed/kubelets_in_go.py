@@ -113,6 +113,13 @@ class KubeletsInGo:
         )
         return msgspec.json.decode(answer.result, type=Joins)
 
+    async def untainted(self, names: Sequence[str], *, seconds: float) -> bool:
+        """Wait until these nodes, which have joined, were seen without the taint; False if not in time."""
+        answer = await self._conversation.ask(
+            "untainted", answer_seconds=seconds + _GRACE_SECONDS, names=names, seconds=seconds
+        )
+        return msgspec.json.decode(answer.result, type=bool)
+
     async def beat(self, names: Sequence[str], *, seconds: float, every_seconds: float) -> Beats:
         """Let each node report its conditions and renew its Lease every so often, for a time."""
         answer = await self._conversation.ask(

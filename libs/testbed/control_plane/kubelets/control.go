@@ -104,6 +104,10 @@ func (c *Control) carryOut(ctx context.Context, command Command) (any, error) {
 		return c.withKubelets(command.Names, func(kubelets []Kubelet) (any, error) {
 			return nil, c.delete(ctx, command, kubelets)
 		})
+	case "untainted":
+		deadline, cancel := within(ctx, command.Seconds)
+		defer cancel()
+		return c.awaitUntainted(deadline, command.Names), nil
 	case "expect":
 		c.nodes.Expect(command.Addresses)
 		return nil, nil
@@ -111,9 +115,9 @@ func (c *Control) carryOut(ctx context.Context, command Command) (any, error) {
 		deadline, cancel := within(ctx, command.Seconds)
 		defer cancel()
 		c.nodes.WaitUntil(deadline, func() bool {
-			return len(c.nodes.Shown()) >= len(command.Addresses)
+			return len(c.nodes.Shown(command.Addresses)) == len(command.Addresses)
 		})
-		return c.nodes.Shown(), nil
+		return c.nodes.Shown(command.Addresses), nil
 	default:
 		return nil, fmt.Errorf("there is no command %q", command.Do)
 	}

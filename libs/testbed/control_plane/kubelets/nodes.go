@@ -63,16 +63,14 @@ func (n *Nodes) Expect(addresses map[string]string) {
 	}
 }
 
-// Shown is when each node showed the address that was expected; only those that did.
-func (n *Nodes) Shown() map[string]float64 {
+// Shown is when each node showed the address that was expected of it; only those that did.
+func (n *Nodes) Shown(addresses map[string]string) map[string]float64 {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	shown := map[string]float64{}
-	for name, s := range n.nodes {
-		for _, when := range s.expected {
-			if when != 0 {
-				shown[name] = when
-			}
+	for name, address := range addresses {
+		if s, known := n.nodes[name]; known && s.expected[address] != 0 {
+			shown[name] = s.expected[address]
 		}
 	}
 	return shown

@@ -56,9 +56,10 @@ func (c *Control) join(ctx context.Context, command Command, kubelets []Kubelet)
 	return result, nil
 }
 
-func (c *Control) awaitUntainted(ctx context.Context, names []string) {
+// awaitUntainted returns whether all of them lost the taint before the context ended.
+func (c *Control) awaitUntainted(ctx context.Context, names []string) bool {
 	done := 0 // what has lost its taint is not looked at again
-	c.nodes.WaitUntil(ctx, func() bool {
+	return c.nodes.WaitUntil(ctx, func() bool {
 		done += c.nodes.Initialized(names[done:])
 		return done == len(names)
 	})

@@ -1,0 +1,166 @@
+"""`python -m bench`: what the main job costs, on a real control plane. `make bench ARGS="..."` calls it."""
+
+import asyncio
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+from rich.console import Console
+
+from bench.fleet import MOST
+from bench.results import Results, Unreadable, decode, encode
+from bench.tables import comparison, host_line, tables
+from bench.wanted import DEFAULT_MODES, MODES, SCENARIOS, Wanted
+
+_DEFAULT = Wanted()
+F = TypeVar("F", bound=Callable[..., object])
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+def _count(name: str, default: int, text: str, *, least: int = 1, most: int = MOST) -> Callable[[F], F]:
+    return click.option(name, type=click.IntRange(least, most), default=default, show_default=True, help=text)
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.argument(
+    "scenarios", nargs=-1, type=click.Choice(SCENARIOS), metavar="[burst|single|steady|change]..."
+)
+@click.option(
+    "--mode",
+    "modes",
+    multiple=True,
+    type=click.Choice(MODES),
+    help=f"How our services run; may be given several times.  [default: {', '.join(DEFAULT_MODES)}]",
+)
+@_count("--runs", _DEFAULT.runs, "How often each is measured; medians are told.", most=100)
+@_count("--nodes", _DEFAULT.nodes, "burst: how many join.")
+@_count("--concurrency", _DEFAULT.concurrency, "burst: how many join at the same time; 0 = all.", least=0)
+@click.option(
+    "--rate",
+    type=click.FloatRange(min=0),
+    default=0,
+    help="burst: at most so many joins begin each second; 0 = no limit.",
+)
+@_count("--singles", _DEFAULT.singles, "single: how many join, one after the other.")
+@_count("--steady-nodes", _DEFAULT.steady_nodes, "steady: how many nodes send heartbeats.")
+@click.option(
+    "--steady-seconds",
+    type=click.FloatRange(min=1),
+    default=_DEFAULT.steady_seconds,
+    show_default=True,
+    help="steady: for how long.",
+)
+@click.option(
+    "--heartbeat-seconds",
+    type=click.FloatRange(min=0.1),
+    default=_DEFAULT.heartbeat_seconds,
+    show_default=True,
+    help="steady: from one heartbeat of a node to its next.",
+)
+@_count("--changes", _DEFAULT.changes, "change: how many machines change, one after the other.")
+@click.option(
+    "--patience",
+    type=click.FloatRange(min=1),
+    default=_DEFAULT.patience_seconds,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long nodes may take to lose their taint.",
+)
+@click.option(
+    "--json",
+    "json_file",
+    type=click.Path(dir_okay=False, writable=True, path_type=Path),
+    help="Write the results to this file.",
+)
+@click.option(
+    "--compare", type=_FILE, metavar="FILE", help="Afterwards, compare with the results in this file."
+)
+@click.option(
+    "--show", type=_FILE, metavar="FILE", help="Measure nothing: show (or compare) the results in this file."
+)
+@click.option(
+    "--profile",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIRECTORY",
+    help="Run each once more with our processes under cProfile, and write that there.",
+)
+@click.option(
+    "--keep-logs",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIRECTORY",
+    help="Keep the logs of all parts, and the audit log.",
+)
+def main(json_file: Path | None, compare: Path | None, show: Path | None, **options: Any) -> None:
+    """Measure what our services cost and how fast they are, on a real control plane with simulated machines.
+
+    burst: many nodes join at once.  single: one after the other.  steady: initialized nodes send heartbeats.
+    change: a machine's address changes. Without an argument all of them, which takes about five minutes on
+    two cores, and six more when the control plane is built first (needs Go).
+    """
+    console = Console()
+    errors = Console(stderr=True)
+    old = _read(compare) if compare else None
+    results = _read(show) if show else _measure(_wanted(options), errors)
+    console.print(tables(results))
+    console.print(host_line(results), soft_wrap=True, highlight=False)
+    if old is not None:
+        console.print(comparison(old, results))
+    if json_file:
+        json_file.write_bytes(encode(results))
+    for problem in results.problems:
+        errors.print(f"[red]failed:[/] {problem}", highlight=False)
+    sys.exit(1 if results.problems else 0)
+
+
+def _wanted(options: dict[str, Any]) -> Wanted:
+    return Wanted(
+        scenarios=tuple(dict.fromkeys(options["scenarios"])) or SCENARIOS,
+        modes=tuple(dict.fromkeys(options["modes"])) or DEFAULT_MODES,
+        runs=options["runs"],
+        nodes=options["nodes"],
+        concurrency=options["concurrency"],
+        per_second=options["rate"],
+        singles=options["singles"],
+        steady_nodes=options["steady_nodes"],
+        steady_seconds=options["steady_seconds"],
+        heartbeat_seconds=options["heartbeat_seconds"],
+        changes=options["changes"],
+        patience_seconds=options["patience"],
+        profile=options["profile"],
+        keep_logs=options["keep_logs"],
+    )
+
+
+def _read(path: Path) -> Results:
+    try:
+        return decode(path.read_bytes())
+    except Unreadable as error:
+        raise click.UsageError(f"{path}: {error}") from None
+
+
+def _measure(wanted: Wanted, console: Console) -> Results:
+    from bench.run import bench  # noqa: PLC0415 - `--help` and `--show` need not load all of it
+    from libs.testbed.children import ChildDied  # noqa: PLC0415
+    from libs.testbed.control_plane.build import BuildError  # noqa: PLC0415
+
+    async def until_told() -> Results:
+        task = asyncio.current_task()
+        assert task is not None
+        for number in (signal.SIGTERM, signal.SIGHUP):  # Ctrl-C is asyncio's own affair
+            asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+        return await bench(wanted, console)
+
+    try:
+        return asyncio.run(until_told())
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        console.print("Ended: every process stopped, nothing measured is kept.")
+        sys.exit(130)
+    except (ChildDied, BuildError) as error:
+        raise click.ClickException(str(error)) from None
+
+
+if __name__ == "__main__":
+    main(prog_name="make bench ARGS=...")

@@ -1,0 +1,89 @@
+"""Numbers of one run under names that tell their unit, and how many runs become one. Pure."""
+
+import math
+import statistics
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from bench.wanted import Mode, Scenario
+from libs.testbed.kubelets_in_go import Joined
+
+Figures = dict[str, float]
+
+
+class Run(msgspec.Struct, frozen=True, kw_only=True):
+    """One scenario in one mode, once."""
+
+    scenario: Scenario
+    mode: Mode
+    number: int
+    figures: Figures
+    problems: tuple[str, ...] = ()  # promises that did not hold
+
+
+class Summary(msgspec.Struct, frozen=True):
+    """A figure over all runs."""
+
+    median: float
+    least: float
+    most: float
+
+
+def percentile(values: Iterable[float], percent: float) -> float:
+    """Nearest rank: the smallest value that at least that share of all does not exceed. NaN of nothing."""
+    ordered = sorted(values)
+    return ordered[max(0, math.ceil(percent / 100 * len(ordered)) - 1)] if ordered else math.nan
+
+
+def joins_figures(nodes: Iterable[Joined], prefix: str = "") -> Figures:
+    """Of nodes that joined together: seconds from the first to the last, milliseconds of each."""
+    came = list(nodes)
+    begun = min(node.begun for node in came)
+    return {
+        f"{prefix}all joined s": max(node.joined for node in came) - begun,
+        f"{prefix}joined p50 ms": 1000 * percentile((node.joined - node.begun for node in came), 50),
+        f"{prefix}joined p99 ms": 1000 * percentile((node.joined - node.begun for node in came), 99),
+    }
+
+
+def untainted_figures(nodes: Iterable[Joined]) -> Figures:
+    """The same until the taint was gone; of nodes that never got there nothing, but they are counted."""
+    came = list(nodes)
+    usable = [node for node in came if node.untainted]
+    begun = min(node.begun for node in came)
+    took = [node.untainted - node.begun for node in usable]
+    return {
+        "all untainted s": max((node.untainted for node in usable), default=math.nan) - begun,
+        "untainted p50 ms": 1000 * percentile(took, 50),
+        "untainted p99 ms": 1000 * percentile(took, 99),
+        "never untainted": float(len(came) - len(usable)),
+    }
+
+
+def summaries(runs: Iterable[Run]) -> dict[tuple[Scenario, Mode], dict[str, Summary]]:
+    """Each figure's median over the runs that have it, in the order of the runs and of their figures."""
+    gathered: dict[tuple[Scenario, Mode], dict[str, list[float]]] = {}
+    for run in runs:
+        of_runs = gathered.setdefault((run.scenario, run.mode), {})
+        for name, value in run.figures.items():
+            if not math.isnan(value):
+                of_runs.setdefault(name, []).append(value)
+    return {
+        which: {name: _summary(values) for name, values in figures.items()}
+        for which, figures in gathered.items()
+    }
+
+
+def _summary(values: list[float]) -> Summary:
+    return Summary(statistics.median(values), min(values), max(values))
+
+
+def ratio(one: float, other: float) -> float:
+    """`one` by `other`; NaN where that says nothing."""
+    return one / other if other else math.nan
+
+
+def times(figures: Mapping[str, float], factor: float) -> Figures:
+    """Every figure multiplied."""
+    return {name: value * factor for name, value in figures.items()}

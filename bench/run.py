@@ -1,0 +1,97 @@
+"""Run the wanted scenarios, telling how far it is; leave nothing behind."""
+
+import contextlib
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+from rich.console import Console
+
+from bench.figures import Run
+from bench.fleet import fleet
+from bench.host import this_host
+from bench.profiles import top
+from bench.results import Results
+from bench.scenarios import MEASURES, Measuring, present
+from bench.stage import Stage, made, staged
+from bench.wanted import Mode, Scenario, Wanted
+
+_WARM_UP_NODES = 100
+
+
+async def bench(wanted: Wanted, console: Console) -> Results:
+    """Measure everything. Cancelled (Ctrl-C), it ends every process that it started."""
+    begun_at, host = datetime.now(UTC), this_host()
+    began = time.monotonic()
+
+    def told(what: str) -> None:
+        console.print(f"[dim]{time.monotonic() - began:5.0f} s[/]  {what}", highlight=False, soft_wrap=True)
+
+    runs: list[Run] = []
+    with _run_dir(wanted.keep_logs) as run_dir:
+        async with staged(run_dir, told) as stage:
+            told(f"warming up: {_WARM_UP_NODES} nodes join and go")
+            await _warm_up(stage, wanted)
+            for scenario, mode, number in plan(wanted):
+                measuring = Measuring(
+                    stage=stage, wanted=wanted, mode=mode, number=number, name=f"{scenario}-{mode}-{number}"
+                )
+                with console.status(f"{scenario}, {mode}, run {number} of {wanted.runs}"):
+                    run = await MEASURES[scenario](measuring)
+                runs.append(run)
+                told(f"{scenario}, {mode}, run {number} of {wanted.runs}: {headline(run)}")
+            if wanted.profile is not None:
+                await _profile(stage, wanted, wanted.profile, console)
+    return Results(begun_at=begun_at, host=host, wanted=wanted, runs=tuple(runs))
+
+
+def plan(wanted: Wanted) -> list[tuple[Scenario, Mode, int]]:
+    """The modes take turns within a scenario: what the machine does meanwhile strikes all of them alike."""
+    return [
+        (scenario, mode, number)
+        for scenario in wanted.scenarios
+        for number in range(1, wanted.runs + 1)
+        for mode in wanted.modes
+    ]
+
+
+def headline(run: Run) -> str:
+    """The first three figures and every problem, in one line."""
+    figures = ", ".join(f"{name} {value:.3g}" for name, value in list(run.figures.items())[:3])
+    return figures + "".join(f" [red]{problem}[/]" for problem in run.problems)
+
+
+async def _warm_up(stage: Stage, wanted: Wanted) -> None:
+    """The first nodes of a new API server are slow, whoever measures them."""
+    async with present(stage, fleet("warm-up", _WARM_UP_NODES)) as names:
+        await stage.kubelets.join(names, concurrency=wanted.concurrency, until_untainted=False)
+
+
+async def _profile(stage: Stage, wanted: Wanted, directory: Path, console: Console) -> None:
+    for scenario in wanted.scenarios:
+        for mode in wanted.modes:
+            name = f"{scenario}-{mode}-profiled"
+            into = made((directory / name).resolve())
+            with console.status(f"{scenario}, {mode}, under the profiler"):
+                await MEASURES[scenario](
+                    Measuring(stage=stage, wanted=wanted, mode=mode, number=0, name=name, profiles=into)
+                )
+            for profile in sorted(into.iterdir()):
+                console.print(f"\n[bold]{scenario}, {mode}: {profile.stem}[/] (written to {profile})")
+                console.print(top(profile), highlight=False, markup=False, soft_wrap=True)
+
+
+@contextlib.contextmanager
+def _run_dir(keep_logs: Path | None) -> Iterator[Path]:
+    """A directory for this bench: removed at the end, or the one that the user named, kept."""
+    if keep_logs is not None:
+        yield made(keep_logs).resolve()
+        return
+    path = Path(tempfile.mkdtemp(prefix="talos-ccm-bench-"))
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path)

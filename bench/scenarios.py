@@ -1,0 +1,206 @@
+"""The four scenarios. Each brings its nodes, measures, and takes them away again."""
+
+import contextlib
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from bench import costs
+from bench.figures import Figures, Run, joins_figures, percentile, ratio, untainted_figures
+from bench.fleet import elsewhere, fleet, kubelets
+from bench.stage import Controlled, Stage, controlled, quiet
+from bench.wanted import Mode, Scenario, Wanted
+from libs.testbed.kubelets_in_go import Joins
+from libs.testbed.machines import Machine
+
+_SINGLES_PER_SECOND: Final = 5  # as the reference was measured
+_CHANGE_SECONDS: Final = 30
+
+
+class Measuring(msgspec.Struct, frozen=True, kw_only=True):
+    """One run of a scenario: where, in which mode, and the name that its nodes and files bear."""
+
+    stage: Stage
+    wanted: Wanted
+    mode: Mode
+    number: int
+    name: str
+    profiles: Path | None = None
+
+    def controlled(self) -> contextlib.AbstractAsyncContextManager[Controlled]:
+        """Our services, started for this run alone."""
+        return controlled(self.stage, self.mode, self.name, profiles=self.profiles)
+
+    async def joined(self, names: list[str], *, alone: bool, one_at_a_time: bool = False) -> Joins:
+        """Let kubelets join at the wanted pace; `alone`: nobody takes the taint away."""
+        wanted = self.wanted
+        return await self.stage.kubelets.join(
+            names,
+            concurrency=wanted.concurrency,
+            per_second=_SINGLES_PER_SECOND if one_at_a_time else wanted.per_second,
+            one_at_a_time=one_at_a_time,
+            until_untainted=not alone,
+            seconds=wanted.patience_seconds,
+        )
+
+    def run(self, scenario: Scenario, figures: Figures, problems: list[str]) -> Run:
+        """The result."""
+        return Run(
+            scenario=scenario, mode=self.mode, number=self.number, figures=figures, problems=tuple(problems)
+        )
+
+
+Measure = Callable[[Measuring], Awaitable[Run]]
+
+
+@contextlib.asynccontextmanager
+async def present(stage: Stage, machines: list[Machine]) -> AsyncIterator[list[str]]:
+    """Machines that run, with kubelets that may join. At the end neither they nor their nodes are left."""
+    await stage.machines.put(*machines)
+    await stage.kubelets.load(kubelets(machines))
+    names = [machine.name for machine in machines]
+    joined = False
+    try:
+        yield names
+        joined = True
+    finally:
+        if joined:  # after a failure or Ctrl-C the whole control plane goes away
+            await stage.kubelets.delete(names)
+            await stage.machines.delete(*(machine.id for machine in machines))
+
+
+async def burst(m: Measuring) -> Run:
+    """All nodes at once, first without any controller, then with ours."""
+    async with present(m.stage, fleet(f"{m.name}-alone", m.wanted.nodes)) as names:
+        alone = joins_figures((await m.joined(names, alone=True)).nodes, "joins only: ")
+    figures, problems = await _joining(m, m.wanted.nodes, one_at_a_time=False)
+    # What counts: the same machine's time for the joins alone is the unit.
+    compared = ratio(figures["all untainted s"], alone["joins only: all joined s"])
+    return m.run("burst", {"untainted / joins only": compared} | alone | figures, problems)
+
+
+async def single(m: Measuring) -> Run:
+    """One node at a time, five a second at most; the next one begins when the last one is untainted."""
+    async with present(m.stage, fleet(f"{m.name}-alone", m.wanted.singles)) as names:
+        alone = joins_figures((await m.joined(names, alone=True, one_at_a_time=True)).nodes, "joins only: ")
+    del alone["joins only: all joined s"]
+    figures, problems = await _joining(m, m.wanted.singles, one_at_a_time=True)
+    for name in ("all untainted s", "all joined s"):  # it is the pace that these would tell
+        del figures[name]
+    return m.run("single", figures | alone, problems)
+
+
+async def _joining(m: Measuring, nodes: int, *, one_at_a_time: bool) -> tuple[Figures, list[str]]:
+    stage = m.stage
+    first, *machines = fleet(m.name, nodes + 1)
+    async with m.controlled() as controlled, present(stage, [first, *machines]) as names:
+        await m.joined(names[:1], alone=False)  # it pays for connections
+        await quiet(stage)
+        await stage.machines.reset_calls()
+        before = await costs.read(stage, controlled)
+        joins = await m.joined(names[1:], alone=False, one_at_a_time=one_at_a_time)
+        settled = await quiet(stage)
+        after = await costs.read(stage, controlled)
+        figures = (
+            untainted_figures(joins.nodes)
+            | joins_figures(joins.nodes)
+            | costs.per_node("Kubernetes", costs.requests(stage, before.audit), nodes)
+            | costs.per_node("Talos", await costs.calls(stage), nodes)
+            | costs.process_figures(before, after)
+        )
+        figures["ours: CPU per node ms"] = 1000 * figures["ours: all CPU s"] / nodes
+        figures["start to ready s"] = controlled.start_seconds
+        return figures, _problems(figures, settled=settled)
+
+
+def _problems(figures: Figures, *, settled: bool) -> list[str]:
+    found = [] if settled else ["20 s after the last join our services still made requests"]
+    if stuck := figures["never untainted"]:
+        found.append(f"{stuck:.0f} nodes did not lose their taint in time")
+    return found
+
+
+async def steady(m: Measuring) -> Run:
+    """Nodes that have all they need send heartbeats: nothing is to be written, little to be spent."""
+    stage, wanted = m.stage, m.wanted
+    async with present(stage, fleet(m.name, wanted.steady_nodes)) as names:
+        await m.joined(names, alone=True)
+        figures = await _beating(m, names, None, "heartbeats only: ")
+        async with m.controlled() as controlled:
+            joined = await stage.kubelets.untainted(names, seconds=wanted.patience_seconds)
+            settled = await quiet(stage)
+            mark = stage.control_plane.audit_mark()
+            figures |= await _beating(m, names, controlled, "")
+            asked = costs.requests(stage, mark)
+        writes = {what: n for what, n in asked.items() if what.split()[0] not in {"get", "list", "watch"}}
+        unwanted = {what: n for what, n in writes.items() if not costs.is_lease(what)}
+        figures["Kubernetes: writes"] = float(sum(unwanted.values()))
+        figures["Kubernetes: requests for the Lease per second"] = (
+            sum(n for what, n in asked.items() if costs.is_lease(what)) / wanted.steady_seconds
+        )
+        problems = [f"writes though nothing was to do: {unwanted}"] if unwanted else []
+        if not joined or not settled:
+            problems.append("the nodes were not all initialized and quiet before the heartbeats")
+        return m.run("steady", figures, problems)
+
+
+async def _beating(m: Measuring, names: list[str], controlled: Controlled | None, prefix: str) -> Figures:
+    before = await costs.read(m.stage, controlled)
+    beats = await m.stage.kubelets.beat(
+        names, seconds=m.wanted.steady_seconds, every_seconds=m.wanted.heartbeat_seconds
+    )
+    after = await costs.read(m.stage, controlled)
+    figures = {"heartbeats per second": beats.beats / beats.seconds}
+    for name, value in costs.process_figures(before, after).items():
+        if name.endswith("CPU s"):
+            figures[f"{prefix}{name} per second"] = value / beats.seconds
+        elif not prefix:
+            figures[name] = value
+    return figures
+
+
+async def change(m: Measuring) -> Run:
+    """One machine after the other gets another external address: how soon does its Node show it?"""
+    stage, wanted = m.stage, m.wanted
+    machines = fleet(m.name, min(wanted.changes, 50), ("hcloud",))
+    took: list[float] = []
+    async with m.controlled() as controlled, present(stage, machines) as names:
+        await m.joined(names, alone=False)
+        settled = await quiet(stage)
+        await stage.machines.reset_calls()
+        before = await costs.read(stage, controlled)
+        for number in range(wanted.changes):
+            machine = machines[number % len(machines)]
+            addresses, external = elsewhere(machine, number)
+            await stage.kubelets.expect({machine.name: external})
+            begun = time.time()
+            await stage.machines.change(machine.id, addresses=addresses)
+            shown = await stage.kubelets.shown({machine.name: external}, seconds=_CHANGE_SECONDS)
+            took += [when - begun for name, when in shown.items() if name == machine.name]
+        await quiet(stage)
+        after = await costs.read(stage, controlled)
+        figures = {
+            "shown p50 ms": 1000 * percentile(took, 50),
+            "shown p99 ms": 1000 * percentile(took, 99),
+            "never shown": float(wanted.changes - len(took)),
+            **costs.per_node("Kubernetes", costs.requests(stage, before.audit), wanted.changes),
+            **costs.per_node("Talos", await costs.calls(stage), wanted.changes),
+            **costs.process_figures(before, after),
+        }
+    problems = [] if settled else ["the services were not quiet before the changes"]
+    if missing := wanted.changes - len(took):
+        problems.append(f"{missing} changes were not on their Node after {_CHANGE_SECONDS} s")
+    return m.run(
+        "change", {name.replace("per node", "per change"): v for name, v in figures.items()}, problems
+    )
+
+
+MEASURES: Final[dict[Scenario, Measure]] = {
+    "burst": burst,
+    "single": single,
+    "steady": steady,
+    "change": change,
+}

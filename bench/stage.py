@@ -1,0 +1,133 @@
+"""A real control plane, Talos machines and kubelets in Go; and our services on top of them."""
+
+import asyncio
+import contextlib
+import os
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from bench.wanted import Mode
+from libs.testbed.children import Child
+from libs.testbed.control_plane.cluster import ControlPlane
+from libs.testbed.kubelets import Kubelets
+from libs.testbed.kubelets_in_go import KubeletsInGo
+from libs.testbed.machines import Machines
+from libs.testbed.nats_server import NatsServer
+from libs.testbed.running_services import ROOT, RunningServices
+
+PROFILE_DIRECTORY = "TALOS_CCM_BENCH_PROFILES"
+_PROFILED = Path(__file__).parent / "profiled"  # its sitecustomize profiles the process that finds it
+
+Told = Callable[[str], None]
+
+
+class Stage(NamedTuple):
+    """The parts that are there with and without a controller."""
+
+    run_dir: Path
+    control_plane: ControlPlane
+    machines: Machines
+    kubelets: KubeletsInGo
+    admin: Kubelets  # grants rights, measures nothing
+
+    def servers(self) -> dict[str, Child]:
+        """The processes beside ours, whose cost is told for context."""
+        control_plane = self.control_plane
+        manager = control_plane.controller_manager
+        assert manager is not None
+        return {
+            "kube-apiserver": control_plane.apiserver,
+            "etcd": control_plane.etcd,
+            "controller-manager": manager,
+            "machines": self.machines.child,
+            "kubelets": self.kubelets.child,
+        }
+
+
+class Controlled(NamedTuple):
+    """The same with our services."""
+
+    mode: Mode
+    services: RunningServices
+    nats: NatsServer | None
+    start_seconds: float  # from starting the processes until all are ready
+
+    def children(self) -> Mapping[str, Child]:
+        """Our processes by name."""
+        return self.services.children
+
+
+@contextlib.asynccontextmanager
+async def staged(run_dir: Path, told: Told) -> AsyncIterator[Stage]:
+    """Everything but our services, for the whole of the bench."""
+    async with contextlib.AsyncExitStack() as stack:
+        told("starting kube-apiserver, etcd, kube-controller-manager (built first where the cache has none)")
+        control_plane = await stack.enter_async_context(ControlPlane.start(run_dir / "kubernetes"))
+        told("starting Talos machines and kubelets")
+        machines = await stack.enter_async_context(Machines.start(made(run_dir / "talos")))
+        kubelets = await stack.enter_async_context(KubeletsInGo.start(run_dir / "kubelets", control_plane))
+        admin = await stack.enter_async_context(Kubelets.start(control_plane))
+        yield Stage(run_dir, control_plane, machines, kubelets, admin)
+
+
+@contextlib.asynccontextmanager
+async def controlled(
+    stage: Stage, mode: Mode, name: str, *, profiles: Path | None = None
+) -> AsyncIterator[Controlled]:
+    """Our services, started anew, on a NATS server of their own where the mode has one; ready."""
+    run_dir = stage.run_dir / name
+    async with contextlib.AsyncExitStack() as stack:
+        nats = None
+        if mode != "all-in-one-memory":
+            nats = await stack.enter_async_context(NatsServer.start(run_dir / "nats"))
+        talosconfig = stage.machines.talosconfig()
+        begun = time.monotonic()
+        services = await stack.enter_async_context(
+            RunningServices.start(
+                run_dir,
+                stage.control_plane,
+                stage.admin,
+                nats_url=nats.url if nats else "",
+                talosconfig=talosconfig,
+                all_in_one=mode != "separate",
+                bus="nats" if nats else "memory",
+                env=_environment(profiles),
+            )
+        )
+        await services.ready()
+        yield Controlled(mode, services, nats, time.monotonic() - begun)
+
+
+def _environment(profiles: Path | None) -> dict[str, str]:
+    if profiles is None:
+        return {}
+    path = os.pathsep.join((str(_PROFILED), str(ROOT)))
+    return {"PYTHONPATH": path, PROFILE_DIRECTORY: str(profiles)}
+
+
+def made(directory: Path) -> Path:
+    """The directory, which exists from now on."""
+    directory.mkdir(parents=True, exist_ok=True)
+    return directory
+
+
+async def quiet(stage: Stage, *, seconds: float = 20) -> bool:
+    """Wait until our services have asked Kubernetes for nothing but their Lease for half a second.
+
+    False if they never stop within the time.
+    """
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        mark = stage.control_plane.audit_mark()
+        await asyncio.sleep(0.5)
+        counts = stage.control_plane.audit_counts(mark)
+        if not any(is_ours(r.user) and r.resource != "leases" for r in counts):
+            return True
+    return False
+
+
+def is_ours(user: str) -> bool:
+    """Whether that is the user of a service of ours."""
+    return user.startswith("talos-ccm")

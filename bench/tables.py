@@ -1,0 +1,131 @@
+"""Results as tables for a terminal: one per scenario, a column per mode; and two results side by side."""
+
+import math
+from collections.abc import Iterable, Mapping
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from bench.figures import Summary, ratio, summaries
+from bench.results import Results
+from bench.wanted import Mode, Scenario, Wanted
+
+# What stands before a figure's colon.
+_GROUPS = ("", "joins only", "heartbeats only", "Kubernetes", "Talos", "ours", "loop lag", "context")
+_SORTED = ("ours", "loop lag", "context")  # which processes there are differs by mode
+_WORTH_A_COLOUR = 0.1  # less than a tenth is noise on most machines
+
+
+def tables(results: Results) -> RenderableType:
+    """Medians; with more than one run the least and the most beside them."""
+    found = summaries(results.runs)
+    return Group(*(_scenario(results.wanted, which, found) for which in _in_order(name for name, _ in found)))
+
+
+def host_line(results: Results) -> str:
+    """On what it was measured."""
+    host = results.host
+    return (
+        f"{host.cores} cores of {host.processor}, {host.memory_gb:g} GB; Python {host.python}, "
+        f"Kubernetes {host.kubernetes}; load {host.load_before:g} before; "
+        f"{results.begun_at:%Y-%m-%d %H:%M} UTC"
+    )
+
+
+def comparison(old: Results, new: Results) -> RenderableType:
+    """What both have, median by median; more of anything is worse, so a rise is red."""
+    before, after = summaries(old.runs), summaries(new.runs)
+    both = [which for which in after if which in before]
+    parts: list[RenderableType] = [Text(text, style="yellow") for text in differences(old, new)]
+    parts += [_compared(which, before[which], after[which]) for which in both]
+    return Group(*parts) if both else Text("The two have no scenario in common.")
+
+
+def differences(old: Results, new: Results) -> list[str]:
+    """Why the two can be compared only with care."""
+    pairs = {
+        "processor": (old.host.processor, new.host.processor),
+        "cores": (old.host.cores, new.host.cores),
+        "Python": (old.host.python, new.host.python),
+        "Kubernetes": (old.host.kubernetes, new.host.kubernetes),
+        "nodes": (old.wanted.nodes, new.wanted.nodes),
+        "concurrency": (old.wanted.concurrency, new.wanted.concurrency),
+        "joins per second": (old.wanted.per_second, new.wanted.per_second),
+        "steady nodes": (old.wanted.steady_nodes, new.wanted.steady_nodes),
+    }
+    return [f"{what} differ: {one} then, {other} now" for what, (one, other) in pairs.items() if one != other]
+
+
+def number(value: float) -> str:
+    """Three digits that count."""
+    if math.isnan(value):
+        return "-"
+    if math.isinf(value):
+        return "> 5000"  # beyond the last bucket
+    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def _scenario(
+    wanted: Wanted, scenario: Scenario, found: Mapping[tuple[Scenario, Mode], Mapping[str, Summary]]
+) -> Table:
+    modes = [mode for name, mode in found if name == scenario]
+    table = Table(title=_title(wanted, scenario), title_justify="left", title_style="bold", pad_edge=False)
+    table.add_column("figure")
+    for mode in modes:
+        table.add_column(mode, justify="right")
+    for group in grouped(name for mode in modes for name in found[scenario, mode]):
+        for name in group:
+            table.add_row(name, *(_cell(found[scenario, mode].get(name)) for mode in modes))
+        table.add_section()
+    return table
+
+
+def grouped(names: Iterable[str]) -> list[list[str]]:
+    """Figures that belong together, in the order in which one wants to know them."""
+    groups: dict[str, list[str]] = {group: [] for group in _GROUPS}
+    for name in dict.fromkeys(names):
+        group, colon, _ = name.partition(": ")
+        groups[group if colon else ""].append(name)
+    return [sorted(group) if kind in _SORTED else group for kind, group in groups.items() if group]
+
+
+def _title(wanted: Wanted, scenario: Scenario) -> str:
+    pace = f"{wanted.concurrency} at a time" if wanted.concurrency else "all at once"
+    what = {
+        "burst": f"{wanted.nodes} nodes join, {pace}",
+        "single": f"{wanted.singles} nodes join, one after the other",
+        "steady": f"{wanted.steady_nodes} initialized nodes send heartbeats",
+        "change": f"{wanted.changes} times a machine's address changes",
+    }
+    return f"{scenario}: {what[scenario]}"
+
+
+def _cell(summary: Summary | None) -> Text:
+    if summary is None:
+        return Text("-", style="dim")
+    text = Text(number(summary.median))
+    if summary.least != summary.most:
+        text.append(f"  {number(summary.least)}..{number(summary.most)}", style="dim")
+    return text
+
+
+def _compared(which: tuple[Scenario, Mode], old: Mapping[str, Summary], new: Mapping[str, Summary]) -> Table:
+    table = Table(title=" ".join(which), title_justify="left", title_style="bold", pad_edge=False)
+    for heading in ("figure", "then", "now", "now / then"):
+        table.add_column(heading, justify="left" if heading == "figure" else "right")
+    for name in [name for name in new if name in old]:
+        then, now = old[name].median, new[name].median
+        by = ratio(now, then)
+        table.add_row(name, number(then), number(now), Text(number(by), style=_colour(by)))
+    return table
+
+
+def _colour(by: float) -> str:
+    if math.isnan(by) or abs(by - 1) < _WORTH_A_COLOUR:
+        return ""
+    return "red" if by > 1 else "green"
+
+
+def _in_order(scenarios: Iterable[Scenario]) -> list[Scenario]:
+    return list(dict.fromkeys(scenarios))

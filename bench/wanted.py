@@ -1,0 +1,32 @@
+"""What is to be measured."""
+
+from pathlib import Path
+from typing import Final, Literal
+
+import msgspec
+
+Mode = Literal["all-in-one-memory", "all-in-one-nats", "separate"]
+Scenario = Literal["burst", "single", "steady", "change"]
+
+MODES: Final[tuple[Mode, ...]] = ("all-in-one-memory", "all-in-one-nats", "separate")
+DEFAULT_MODES: Final[tuple[Mode, ...]] = ("all-in-one-memory", "separate")
+SCENARIOS: Final[tuple[Scenario, ...]] = ("burst", "single", "steady", "change")
+
+
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """What the user asked for; it stands in the results, so that two can be compared."""
+
+    scenarios: tuple[Scenario, ...] = SCENARIOS
+    modes: tuple[Mode, ...] = DEFAULT_MODES
+    runs: int = 3
+    nodes: int = 1000
+    concurrency: int = 64
+    per_second: float = 0
+    singles: int = 100
+    steady_nodes: int = 200
+    steady_seconds: float = 15
+    heartbeat_seconds: float = 10
+    changes: int = 50
+    patience_seconds: float = 300
+    profile: Path | None = None
+    keep_logs: Path | None = None
