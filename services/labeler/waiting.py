@@ -14,6 +14,15 @@ from services.labeler.plan import Global, Notice, plan_node, plan_unreachable
 NO_FACTS_AFTER_SECONDS: Final = 20.0  # metadata answers within 10 s, with facts or with a fault
 
 
+class Judged(msgspec.Struct, frozen=True, kw_only=True):
+    """How a waiting Node was judged, and on what."""
+
+    node: Node
+    enriched: Event
+    failed_write: str
+    blocked: Blocked | None
+
+
 class Waiting(msgspec.Struct, kw_only=True):
     """One Node that has not been initialised."""
 
@@ -22,6 +31,7 @@ class Waiting(msgspec.Struct, kw_only=True):
     failed_write: str = ""  # what Kubernetes said to our last try, and when the next one is
     written: str = ""  # the reason that we have written and may not have seen on the Node yet
     due: float | None = None  # when what blocks it is to be said, None if there is nothing to say
+    judged: Judged | None = None  # the last judgement, for as long as nothing else is known
 
 
 class WaitingNodes:
@@ -106,6 +116,26 @@ def why_blocked(
             return plan_unreachable(node, enriched).blocked
     waits = not node.initialized and is_ours(node, None)
     return by_silence(NO_FACTS_AFTER_SECONDS) if waits and waited_seconds >= NO_FACTS_AFTER_SECONDS else None
+
+
+def why_still_blocked(
+    waiting: Waiting, node: Node, enriched: Event | None, config: Global, *, at: float
+) -> Blocked | None:
+    """`why_blocked` as of that monotonic time, judged anew only when something else is known than before.
+
+    All waiting Nodes are asked about once a second: a thousand of them that wait for an API server which is
+    busy with a thousand joins must not take its time, too.
+    """
+    failed = waiting.failed_write
+    if not isinstance(enriched, NodeEnriched | NodeUnreachable) or enriched.node.uid != node.uid:
+        return why_blocked(node, enriched, config, waited_seconds=at - waiting.since, failed_write=failed)
+    last = waiting.judged
+    if last is None or last.node is not node or last.enriched is not enriched or last.failed_write != failed:
+        blocked = why_blocked(
+            node, enriched, config, waited_seconds=at - waiting.since, failed_write=failed
+        )  # with word of its machine, how long it has waited does not count
+        last = waiting.judged = Judged(node=node, enriched=enriched, failed_write=failed, blocked=blocked)
+    return last.blocked
 
 
 def _platform(node: Node, enriched: Event | None) -> PlatformMetadata | None:

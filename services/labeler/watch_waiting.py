@@ -32,7 +32,7 @@ from services.labeler.waiting import (
     WaitingNodes,
     is_ours,
     not_ours_for_certain,
-    why_blocked,
+    why_still_blocked,
 )
 
 log = logging.getLogger(__name__)
@@ -117,10 +117,9 @@ class WatchWaiting:
         enriched = self._event(f"{ENRICHED_NODE}.{name}")
         if not is_ours(node, enriched):
             return None
-        waited, failed = at - waiting.since, waiting.failed_write
         blocked: Blocked | None
         try:
-            blocked = why_blocked(node, enriched, self._config, waited_seconds=waited, failed_write=failed)
+            blocked = why_still_blocked(waiting, node, enriched, self._config, at=at)
         except Exception as error:  # noqa: BLE001 - one Node must not silence all; its handler logs where and why
             blocked = by_defect(error)
         return _Wait(node=node, waiting=waiting, blocked=blocked)
