@@ -23,12 +23,7 @@ class Stored(msgspec.Struct, frozen=True, kw_only=True):
     sequence: int
     published_at: datetime
     expires: float  # on the clock that `now` is read from
-
-    @property
-    def size(self) -> int:
-        """What it takes of the stream's max_bytes."""
-        words = (self.subject, *self.headers, *self.headers.values())
-        return _OVERHEAD_BYTES + len(self.payload) + sum(map(len, words))
+    size: int  # what it takes of the stream's max_bytes
 
 
 class Stream:
@@ -67,6 +62,7 @@ class Stream:
             sequence=self.last_sequence + 1,
             published_at=at,
             expires=now + min(MAX_AGE_SECONDS, MAX_AGE_SECONDS if ttl_seconds is None else ttl_seconds),
+            size=_OVERHEAD_BYTES + len(subject) + len(payload) + sum(map(len, (*headers, *headers.values()))),
         )
         # What is full takes a smaller message instead of a larger one, and nothing else: as JetStream does.
         if self.bytes + stored.size >= self.max_bytes and (old is None or stored.size >= old.size):
@@ -111,8 +107,9 @@ class Stream:
         self.bytes -= old.size if old else 0
 
     def _expire(self, now: float) -> None:
-        for subject in [each for each, expires in self._short_lived.items() if expires <= now]:
-            self._remove(subject)
+        if self._short_lived:  # two at most: of who leads, and that seldom
+            for subject in [each for each, expires in self._short_lived.items() if expires <= now]:
+                self._remove(subject)
         while self._messages and (oldest := next(iter(self._messages.values()))).expires <= now:
             self._remove(oldest.subject)
 
