@@ -3,13 +3,11 @@
 Names and spellings of the reference are those of Talos's PlatformMetadataSpec and SystemInformationSpec.
 """
 
-import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Final, Literal
 
 import msgspec
 
-from libs.common.cloud_config.rule import Rule
 from libs.common.machine import Inventory, MachineFacts, Processors, SystemInformation
 
 Value = str | bool | int | Mapping[str, str]
@@ -137,8 +135,6 @@ OVERRIDABLE: Final = {
     "internaldns": "internal_dns",
     "externaldns": "external_dns",
 }
-_BY_NAME_ASKED: Final = {field.name: field for field in FIELDS if field.resource}
-_NAMED: Final = re.compile(rf"\.({'|'.join(_BY_NAME_ASKED)})\b")
 
 
 def canonical_key(key: str) -> str:
@@ -171,34 +167,3 @@ def rule_fields(facts: MachineFacts) -> RuleFields:
         elif value or value is False:
             texts[field.key] = str(value).lower() if isinstance(value, bool) else str(value)
     return RuleFields(texts=texts, values=values, unasked=frozenset(unasked))
-
-
-# ---- what Talos must be asked for
-
-
-def asked_fields(rule: Rule) -> tuple[Field, ...]:
-    """The fields of this rule that need more than every look asks for.
-
-    In templates any mention counts, even in a text: asking once too often changes nothing but the time.
-    """
-    keys = [requirement.key for term in rule.selector for requirement in term.requirements]
-    found = [field for field in map(field_of, keys) if field is not None and field.resource]
-    for _, entry in rule.entries():
-        if "{{" in entry.template:
-            found += [_BY_NAME_ASKED[name] for name in _NAMED.findall(entry.template)]
-    return tuple({field.name: field for field in found}.values())
-
-
-def needed_resources(rules: Iterable[Rule]) -> frozenset[Resource]:
-    """What metadata must ask each machine for, beyond every look, so that these rules can be judged."""
-    return frozenset(field.resource for rule in rules for field in asked_fields(rule) if field.resource)
-
-
-def needs_inventory(rules: Iterable[Rule]) -> bool:
-    """Whether any of these rules names what every look does not ask for."""
-    return any(asked_fields(rule) for rule in rules)
-
-
-def unasked_by(rule: Rule, fields: RuleFields) -> tuple[str, ...]:
-    """Go's names of what the rule needs and nobody has asked for yet: until then it cannot be judged."""
-    return tuple(field.name for field in asked_fields(rule) if field.name in fields.unasked)

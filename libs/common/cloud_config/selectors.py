@@ -65,14 +65,15 @@ def _judge(requirement: Requirement, fields: Mapping[str, str]) -> Match:
 
 def _in(key: str, text: str, values: tuple[str, ...]) -> Match:
     found = text in values
-    return Match(matched=found, why=f"{key} is {_quoted(text)}, {'' if found else 'not '}{_one_of(values)}")
+    why = f"{key} is {_quoted(text)}"
+    return Match(matched=found, why=why if found else f"{why}, not {_one_of(values)}")
 
 
 def _not_in(key: str, text: str, values: tuple[str, ...]) -> Match:
     found = text in values
-    return Match(
-        matched=not found, why=f"{key} is {_quoted(text)}, {'' if found else 'not '}{_one_of(values)}"
-    )
+    why = f"{key} is {_quoted(text)}"
+    rest = "which NotIn rules out" if found else f"not {_one_of(values)}"
+    return Match(matched=not found, why=f"{why}, {rest}")
 
 
 def _greater(key: str, text: str, values: tuple[str, ...]) -> Match:

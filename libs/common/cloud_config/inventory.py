@@ -1,0 +1,39 @@
+"""What Talos must be asked for beyond every look, by the rules of a file: nothing, for most."""
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+from libs.common.cloud_config.fields import FIELDS, Field, Resource, RuleFields, field_of
+from libs.common.cloud_config.rule import Rule
+
+_BY_NAME: Final = {field.name: field for field in FIELDS if field.resource}
+_NAMED: Final = re.compile(rf"\.({'|'.join(_BY_NAME)})\b")
+
+
+def asked_fields(rule: Rule) -> tuple[Field, ...]:
+    """The fields of this rule that need more than every look asks for.
+
+    In templates any mention counts, even in a text: asking once too often changes nothing but the time.
+    """
+    keys = [requirement.key for term in rule.selector for requirement in term.requirements]
+    found = [field for field in map(field_of, keys) if field is not None and field.resource]
+    for _, entry in rule.entries():
+        if "{{" in entry.template:
+            found += [_BY_NAME[name] for name in _NAMED.findall(entry.template)]
+    return tuple({field.name: field for field in found}.values())
+
+
+def needed_resources(rules: Iterable[Rule]) -> frozenset[Resource]:
+    """What metadata must ask each machine for, beyond every look, so that these rules can be judged."""
+    return frozenset(field.resource for rule in rules for field in asked_fields(rule) if field.resource)
+
+
+def needs_inventory(rules: Iterable[Rule]) -> bool:
+    """Whether any of these rules names what every look does not ask for."""
+    return any(asked_fields(rule) for rule in rules)
+
+
+def unasked_by(rule: Rule, fields: RuleFields) -> tuple[str, ...]:
+    """Go's names of what the rule needs and nobody has asked for yet: until then it cannot be judged."""
+    return tuple(field.name for field in asked_fields(rule) if field.name in fields.unasked)
