@@ -40,7 +40,9 @@ async def demo(wanted: Wanted, console: Console) -> bool:
             all_ready = await _let_nodes_join(wanted, parts, console)
             if wanted.exit_when_ready:
                 console.print()
-                console.print(view.commands("Try next", other_runs(wanted)), soft_wrap=True)
+                console.print(
+                    view.commands("Try next", other_runs(wanted, all_ready=all_ready)), soft_wrap=True
+                )
             else:
                 await _stay(wanted, parts, console, run_dir)
             deaths.cancel()
@@ -114,18 +116,20 @@ async def _tell(
 
 async def _stay(wanted: Wanted, parts: Parts, console: Console, run_dir: Path) -> None:
     """Keep the cluster for whoever wants to look around, until Ctrl-C."""
-    # The simulated API server has no discovery, without which kubectl knows no short names.
+    kubeconfig = run_dir / "kubeconfig"  # a short name for what is to be copied from the terminal
+    kubeconfig.symlink_to(parts.api_server.kubeconfig().resolve())
+    # The simulated API server has no discovery, without which kubectl does not know what nodes are.
     nodes = "get nodes" if wanted.real else "get --raw /api/v1/nodes"
-    name, port = next(iter(parts.services.ports.items()))
     rows = [
-        (f"kubectl --kubeconfig {parts.api_server.kubeconfig()} {nodes}", ""),
-        (f"tail -f {run_dir / 'services'}/*.log", ""),
-        (f"curl http://127.0.0.1:{port}/metrics", name),
+        ("kubeconfig", f"export KUBECONFIG={kubeconfig}"),
+        ("nodes", f"kubectl {nodes}"),
+        ("logs", f"tail -f {run_dir / 'services'}/*.log"),
+        *((name, f"curl http://127.0.0.1:{port}/metrics") for name, port in parts.services.ports.items()),
     ]
     if parts.nats:
-        rows.append((f"nats --server {parts.nats.url} sub 'talosccm.v1.>'", ""))
+        rows.append(("messages", f"nats --server {parts.nats.url} sub 'talosccm.v1.>'"))
     console.print()
-    console.print(view.commands("The cluster stays up until Ctrl-C. Look around with", rows), soft_wrap=True)
+    console.print(view.commands("The cluster stays up until Ctrl-C. Look at", rows), soft_wrap=True)
     await asyncio.Event().wait()
 
 

@@ -85,9 +85,8 @@ def line(journeys: Journeys, *, seconds: float) -> str:
 
 def summary(journeys: Journeys) -> RenderableType:
     """Percentiles of the way from joining to each hop."""
-    heading = "Time from joining until"
-    table = Table(title=heading, title_justify="left", title_style="bold", box=None, pad_edge=False)
-    table.add_column("", no_wrap=True)
+    table = Table(box=None, pad_edge=False, header_style="")
+    table.add_column("Time from joining until", no_wrap=True, header_style="bold")
     percentiles = hop_percentiles(journeys)
     for name in percentiles["ready"]:
         table.add_column(name, justify="right", no_wrap=True, min_width=9)
@@ -103,10 +102,9 @@ def changes(name: str, compared: Iterable[tuple[str, str]]) -> RenderableType:
 
 
 def commands(heading: str, rows: Sequence[tuple[str, str]]) -> RenderableType:
-    """Commands to copy, each on a line of its own that is never broken, with what it is for."""
-    width = max(len(command) for command, _ in rows)
-    lines = [Text.assemble(f"  {command:<{width}}  ", (what, "dim")) for command, what in rows]
-    return Group(Text(heading, style="bold"), *lines)
+    """Two columns, one of which is to be copied; its lines are never broken."""
+    width = max(len(left) for left, _ in rows)
+    return Group(Text(heading, style="bold"), *(Text(f"  {left:<{width}}  {right}") for left, right in rows))
 
 
 def troubles(journeys: Sequence[Journey]) -> RenderableType:

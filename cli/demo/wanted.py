@@ -35,8 +35,11 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
         return ""
 
 
-def other_runs(wanted: Wanted) -> list[tuple[str, str]]:
-    """What to try next: a command and what it shows. Never what has just been run."""
+def other_runs(wanted: Wanted, *, all_ready: bool) -> list[tuple[str, str]]:
+    """What to try next: a command or an option, and what for. Never what has just been run."""
+    if not all_ready:
+        longer = f"--patience {2 * wanted.patience_seconds:g}"
+        return [(longer, "wait longer"), ("--keep-logs DIRECTORY", "keep what every part has logged")]
     runs = []
     if wanted.bus == "nats":
         runs.append(('make demo ARGS="--bus memory"', "all services in one process, no NATS"))

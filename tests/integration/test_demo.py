@@ -7,6 +7,7 @@ import subprocess
 import sys
 import sysconfig
 import time
+import urllib.request
 import venv
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -115,8 +116,13 @@ def test_on_the_memory_bus_there_is_no_nats_and_what_it_says_to_look_at_exists(t
         demo.says("/metrics")
         tells_all(demo.said().partition(_STAYS)[0], 9)
         assert not [command for command in demo.processes() if "nats" in command]
-        for path in re.findall(r"--kubeconfig (\S+)|tail -f (\S+)/\*", demo.said()):
-            assert Path("".join(path)).exists()
+        (kubeconfig,) = re.findall(r"KUBECONFIG=(\S+)", demo.said())
+        assert "certificate-authority" in Path(kubeconfig).read_text()
+        (logs,) = re.findall(r"tail -f (\S+)/\*", demo.said())
+        assert [log.name for log in Path(logs).glob("*.log")] == ["all-in-one.log"]
+        (metrics,) = re.findall(r"all-in-one +curl (\S+)", demo.said())
+        with urllib.request.urlopen(metrics) as page:
+            assert b"talosccm_" in page.read()
         demo.process.send_signal(signal.SIGHUP)
         assert "nats" not in demo.ends(128 + signal.SIGHUP).partition(_STAYS)[2]
 

@@ -34,9 +34,10 @@ def test_every_picture_fits_its_terminal(width: int, count: int):
     picture = lines_of(view.live(journeys, seconds=119.9, width=width, height=24), width)
     stuck = view.troubles([journey for journey in journeys if not journey.ready_at])
     next_runs = [
-        view.commands("Try next", other_runs(Wanted(bus=bus, nodes=count, real=real)))
+        view.commands("Try next", other_runs(Wanted(bus=bus, nodes=count, real=real), all_ready=all_ready))
         for bus in ("nats", "memory")
         for real in (True, False)
+        for all_ready in (True, False)
     ]
     others = [line for part in (view.summary(journeys), stuck, *next_runs) for line in lines_of(part, width)]
     assert max(map(len, picture + others)) <= width
@@ -68,6 +69,11 @@ def test_only_the_first_of_many_stuck_nodes_are_named():
 
 
 def test_what_to_try_next_is_never_what_has_just_run():
-    assert 'make demo ARGS="--bus memory"' in dict(other_runs(Wanted()))
-    assert 'make demo ARGS="--bus memory"' not in dict(other_runs(Wanted(bus="memory")))
-    assert "make demo ARGS=--real" not in dict(other_runs(Wanted(real=True)))
+    assert 'make demo ARGS="--bus memory"' in dict(other_runs(Wanted(), all_ready=True))
+    assert 'make demo ARGS="--bus memory"' not in dict(other_runs(Wanted(bus="memory"), all_ready=True))
+    assert "make demo ARGS=--real" not in dict(other_runs(Wanted(real=True), all_ready=True))
+
+
+def test_whose_patience_was_over_is_told_how_to_wait_longer_and_see_why():
+    options = [option for option, _ in other_runs(Wanted(patience_seconds=30), all_ready=False)]
+    assert options == ["--patience 60", "--keep-logs DIRECTORY"]
