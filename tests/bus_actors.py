@@ -23,9 +23,9 @@ def a_word(
 
 
 async def eventually(
-    condition: Callable[[], bool | Awaitable[bool]], what: str = "", seconds: float = 15.0
+    condition: Callable[[], bool | Awaitable[bool]], what: str = "", seconds: float = 30.0
 ) -> None:
-    """Poll until the condition holds; AssertionError at the deadline."""
+    """Poll until the condition holds; AssertionError at the deadline, far off: machines are busy."""
     deadline = asyncio.get_running_loop().time() + seconds
     while True:
         answer = condition()

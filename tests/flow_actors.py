@@ -143,7 +143,7 @@ class Flow:
         name: str,
         kind: type[Said],
         says: Callable[[Said], bool] = lambda event: True,
-        seconds: float = 10.0,
+        seconds: float = 30.0,
     ) -> Said:
         """What the stream holds of the Node, as soon as it is of that kind and says that."""
         found: list[Said] = []

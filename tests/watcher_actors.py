@@ -149,7 +149,7 @@ class Flow(Recorder):
         async with doing(bus.follow("flow", f"{FLOW}.>", self)):
             yield self
 
-    async def hears(self, condition: Callable[["Flow"], Any], what: str = "", seconds: float = 15.0) -> None:
+    async def hears(self, condition: Callable[["Flow"], Any], what: str = "", seconds: float = 30.0) -> None:
         await eventually(lambda: bool(condition(self)), what, seconds)
 
 

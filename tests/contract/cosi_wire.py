@@ -88,19 +88,19 @@ class Cosi:
     async def call(self, path: str, request: bytes, node: str | None = None, **headers: str) -> bytes:
         metadata = MultiDict(headers if node is None else {"node": node, **headers})
         method = UnaryUnaryMethod[bytes, bytes](self.channel, path, bytes, bytes)
-        return await method(request, metadata=metadata, timeout=10)
+        return await method(request, metadata=metadata, timeout=30)
 
     async def get(self, node: str | None, namespace: str, kind: str, name: str) -> bytes:
         method = UnaryUnaryMethod[bytes, bytes](self.channel, "/cosi.resource.State/Get", bytes, bytes)
         metadata = {} if node is None else {"node": node}
         request = encode({1: namespace, 2: kind, 3: name, 4: b""})
-        answer = await method(request, metadata=metadata, timeout=10)
+        answer = await method(request, metadata=metadata, timeout=30)
         return bytes(decode(answer)[1][0])
 
     async def list(self, node: str, namespace: str, kind: str, options: bytes = b"") -> Sequence[bytes]:
         method = UnaryStreamMethod[bytes, bytes](self.channel, "/cosi.resource.State/List", bytes, bytes)
         request = encode({1: namespace, 2: kind, 3: options})
-        answers = await method(request, metadata={"node": node}, timeout=10)
+        answers = await method(request, metadata={"node": node}, timeout=30)
         return [decode(answer)[1][0] for answer in answers]
 
     @contextlib.asynccontextmanager
@@ -133,7 +133,7 @@ class Watch:
         self._stream = stream
         self.broken = False
 
-    async def message(self, seconds: float = 10) -> bytes:
+    async def message(self, seconds: float = 30) -> bytes:
         """The next message. Raises what ended the stream, if it was an error; a good end fails the test."""
         async with asyncio.timeout(seconds):
             try:
@@ -146,7 +146,7 @@ class Watch:
         assert message is not None, "the stream ended"
         return bytes(message)
 
-    async def event(self, seconds: float = 10) -> tuple[int, bytes, bytes]:
+    async def event(self, seconds: float = 30) -> tuple[int, bytes, bytes]:
         """Type, resource and old resource of the next event; one event in each message, as asked."""
         message = await self.message(seconds)
         (event,) = decode(message)[1]

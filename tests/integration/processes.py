@@ -56,7 +56,7 @@ class Process(NamedTuple):
         """Return when it has said that."""
         await eventually(lambda: words in self.log_text(), f"{words!r} in the log")
 
-    async def ends(self, seconds: float = 10) -> int:
+    async def ends(self, seconds: float = 30) -> int:
         """Its exit status."""
         async with asyncio.timeout(seconds):
             return await self.child.wait()
@@ -65,7 +65,7 @@ class Process(NamedTuple):
         """Its exit status, and how many seconds it took."""
         began = time.monotonic()
         self.child.process.terminate()
-        return await self.ends(15), time.monotonic() - began
+        return await self.ends(), time.monotonic() - began
 
 
 @asynccontextmanager

@@ -75,7 +75,7 @@ async def test_with_nothing_there_it_waits_for_everything_and_names_each(
 def test_a_service_alone_refuses_the_bus_that_would_leave_it_alone_and_names_the_other():
     ran = subprocess.run(
         [sys.executable, "-m", "services.labeler", "--bus=memory"],
-        cwd=ROOT, capture_output=True, text=True, check=False, timeout=30,
+        cwd=ROOT, capture_output=True, text=True, check=False, timeout=60,
     )  # fmt: skip
     assert ran.returncode == 2
     assert ran.stderr.startswith(
@@ -86,14 +86,14 @@ def test_a_service_alone_refuses_the_bus_that_would_leave_it_alone_and_names_the
 
 def test_who_needs_no_nats_does_not_load_its_library():
     code = "import runpy, sys; runpy.run_module('services'); print(*sys.modules)"
-    loaded = subprocess.check_output([sys.executable, "-c", code], cwd=ROOT, text=True, timeout=30).split()
+    loaded = subprocess.check_output([sys.executable, "-c", code], cwd=ROOT, text=True, timeout=60).split()
     assert "libs.common.memory_bus.bus" in loaded
     assert not {name for name in loaded if name.partition(".")[0] == "nats"}
 
 
 async def test_help_lists_the_flags_of_all_services_within_80_columns():
     help_text = await asyncio.to_thread(
-        subprocess.check_output, [sys.executable, "-m", "services", "--help"], cwd=ROOT, text=True, timeout=30
+        subprocess.check_output, [sys.executable, "-m", "services", "--help"], cwd=ROOT, text=True, timeout=60
     )
     for flag in ("--leader-elect", "--talosconfig", "--labeler-in-flight", "--nats-url", "--secure-port"):
         assert help_text.count(f"  {flag}\n") + help_text.count(f"  {flag} ") >= 1

@@ -508,7 +508,7 @@ async def test_a_request_in_flight_ends_when_the_api_is_closed(server: Loopback,
         await arrived.wait()
         await api.close()
         with pytest.raises(KubeError):
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(30):
                 await waiting
 
 

@@ -33,7 +33,7 @@ def refusal(*arguments: str, module: str = PROBE, **environment: str) -> tuple[i
         env={**os.environ, "KUBECONFIG": "", "NATS_URL": "", **environment},
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=60,
         check=False,
     )
     return ran.returncode, ran.stderr
@@ -226,7 +226,7 @@ def test_help_goes_to_stdout_and_is_no_mistake():
         capture_output=True,
         text=True,
         check=True,
-        timeout=30,
+        timeout=60,
     )
     assert ran.stdout.startswith("Usage: probe [flags]\n")
     assert "--how waits|fails|ends|returns|misconfigured|clings|tells" in ran.stdout
@@ -240,6 +240,6 @@ def test_help_offers_a_kubeconfig_only_where_kubernetes_is_asked(service: str, a
         capture_output=True,
         text=True,
         check=True,
-        timeout=30,
+        timeout=60,
     )
     assert ("--kubeconfig" in ran.stdout.split()) is asks_kubernetes

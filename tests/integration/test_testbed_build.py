@@ -41,7 +41,7 @@ def times_open(path: Path) -> int:
 
 
 async def until_open(times: int, path: Path) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while times_open(path) != times:  # noqa: ASYNC110 - the kernel sets no Event
             await asyncio.sleep(0.05)
 

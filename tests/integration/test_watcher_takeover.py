@@ -148,7 +148,7 @@ async def test_a_frozen_leader_that_thaws_after_it_was_replaced_ends_and_changes
             await flow.hears(lambda f: len(f.snapshots()) == 2, "the standby has taken over")
             epoch = flow.leadings()[-1].epoch
             frozen.resume()
-            async with asyncio.timeout(15):
+            async with asyncio.timeout(30):
                 assert await frozen.wait() == 1
             assert "the Lease is lost" in frozen.log.read_text()
             renewed = len(flow.leadings())
