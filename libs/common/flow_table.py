@@ -12,6 +12,13 @@ from libs.common.subjects import SNAPSHOT
 GONE_KEPT: Final = timedelta(hours=1)  # the age at which messages leave the stream
 
 
+def why_not_followed(lost: str, *, replaying: bool) -> tuple[str, ...]:
+    """Why a follower does not know what the stream holds, for /readyz; `lost` is "" while it follows."""
+    if lost:
+        return (f"the flow is not followed: {lost}",)
+    return ("the flow is still being read from its beginning",) if replaying else ()
+
+
 class FlowTable:
     """A bus `Follower` that keeps what it hears and knows when that is complete.
 
@@ -58,10 +65,9 @@ class FlowTable:
 
     def problems(self) -> tuple[str, ...]:
         """Why the table is not complete, in words for /readyz."""
-        if self._lost:
-            return (f"the flow is not followed: {self._lost}",)
-        if self._replaying:
-            return ("the flow is still being read from its beginning",)
+        unfollowed = why_not_followed(self._lost, replaying=self._replaying)
+        if unfollowed:
+            return unfollowed
         if not self._snapshot_held():
             return ("no complete snapshot of the cluster has been published to this stream yet (watcher)",)
         return ()

@@ -7,7 +7,7 @@ import msgspec
 
 from libs.common.bus import Message, Opened, Unreadable
 from libs.common.events import Event, Leading, NodeGone, NodeObserved, ObservedNode, SnapshotComplete
-from libs.common.flow_table import GONE_KEPT
+from libs.common.flow_table import GONE_KEPT, why_not_followed
 from libs.common.ordering import incarnation_of
 from libs.common.subjects import OBSERVED_NODE, SNAPSHOT, subject_of
 
@@ -89,9 +89,7 @@ class HeldFlow:
 
     def problems(self) -> tuple[str, ...]:
         """Why this is not what the stream holds, in words for /readyz."""
-        if self._lost:
-            return (f"the flow is not followed: {self._lost}",)
-        return ("the flow is still being read from its beginning",) if self._replaying else ()
+        return why_not_followed(self._lost, replaying=self._replaying)
 
     def of_node(self, name: str) -> ObservedNode | None:
         """What was last said of that name."""

@@ -1,15 +1,18 @@
 """What carries a process's messages, and which of its services need not be ready."""
 
 import logging
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
-from libs.common.bus import Bus
+from libs.common.bus import Bus, BusError
 from libs.common.memory_bus.bus import MemoryBus, MemoryServer
 from libs.common.process.observers import bus_hooks
 from libs.common.process.service import Run, Service
 from libs.common.settings.of_process import ProcessSettings
 from libs.common.settings.reading import SettingsError
+
+if TYPE_CHECKING:
+    from libs.common.nats_bus.access import Access
 
 log = logging.getLogger(__name__)
 
@@ -20,9 +23,36 @@ _NOT_ALONE: Final = (
 
 
 def judge_bus(runs: Sequence[Run[Any]], settings: ProcessSettings) -> None:
-    """Raises SettingsError if these services cannot have that bus."""
-    if len(runs) == 1 and settings.bus == "memory":
+    """Raises SettingsError if these services cannot have that bus.
+
+    What the files of a key and of authorities hold is judged here, where a mistake can still be told as one
+    of the settings; later they are only read again.
+    """
+    alone = len(runs) == 1
+    if alone and settings.bus == "memory":
         raise SettingsError(_NOT_ALONE)
+    if not settings.in_memory(alone=alone):
+        _judge_file("--nats-nkey-file", lambda: _access(settings, "").seed())
+        _judge_file("--nats-ca-file", lambda: _access(settings, "").tls())
+
+
+def _judge_file(flag: str, read: Callable[[], object]) -> None:
+    try:
+        read()
+    except BusError as error:
+        raise SettingsError(f"{flag} {error}") from error
+
+
+def _access(settings: ProcessSettings, service: str) -> "Access":
+    # Only here: its library is a tenth of the time that a process takes to start.
+    from libs.common.nats_bus.access import Access  # noqa: PLC0415
+
+    return Access(
+        servers=settings.nats_servers,
+        service=service,
+        nkey_seed_file=settings.nats_nkey_file,
+        tls_ca_file=settings.nats_ca_file,
+    )
 
 
 async def open_bus(runs: Sequence[Run[Any]], settings: ProcessSettings, name: str) -> Bus:
@@ -30,8 +60,7 @@ async def open_bus(runs: Sequence[Run[Any]], settings: ProcessSettings, name: st
     if settings.in_memory(alone=len(runs) == 1):
         log.info("messages stay in this process")
         return MemoryBus(MemoryServer(), hooks=bus_hooks([]))  # nobody is connected to NATS
-    # Only here: its library is a tenth of the time that a process takes to start.
-    from libs.common.nats_bus.bus import NatsBus  # noqa: PLC0415
+    from libs.common.nats_bus.bus import NatsBus  # noqa: PLC0415 - as above
 
     return await NatsBus.connect(
         settings.nats_servers,
