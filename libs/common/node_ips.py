@@ -4,6 +4,7 @@ One verdict for whoever dials them (metadata) and whoever writes them on the Nod
 address are those of Go's net/netip, because the reference's choices were made with it.
 """
 
+from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 from typing import Final
 
@@ -12,6 +13,7 @@ import msgspec
 IP = IPv4Address | IPv6Address
 
 _TEXT_LIMIT: Final = 128  # two IPv6 addresses and a comma need 79
+_KEPT: Final = 4096  # texts: a joining node's are looked at by several services, several times in a second
 _SHOWN: Final = 80  # characters of a refused text in a reason
 _PRIVATE_V4: Final = tuple(IPv4Network(n) for n in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16"))
 _PRIVATE_V6: Final = IPv6Network("fc00::/7")
@@ -24,6 +26,7 @@ class BadNodeIP(msgspec.Struct, frozen=True):
     reason: str
 
 
+@lru_cache(maxsize=_KEPT)
 def node_ips(annotation: str) -> tuple[IP, ...] | BadNodeIP:
     """One address, or one of each family, in the annotation's own order.
 
@@ -48,6 +51,7 @@ def node_ips(annotation: str) -> tuple[IP, ...] | BadNodeIP:
     return tuple(ips)
 
 
+@lru_cache(maxsize=_KEPT)
 def parse_ip(text: str) -> IP | None:
     """The address in a text, None if there is none: without its zone, and IPv4 where it is IPv4-mapped."""
     try:

@@ -30,7 +30,7 @@ def wanted_addresses(
     ]
     if hostname.find(".") > 0 and _could_be_a_name(hostname):
         found.append(NodeAddress(type="InternalDNS", address=hostname))
-    return _with_node_ips_first(found, ips)
+    return _with_node_ips_first(found, [str(ip) for ip in ips])
 
 
 def misses_node_ips(ips: tuple[IP, ...], facts: MachineFacts) -> bool:
@@ -67,12 +67,12 @@ def _discovered(statuses: Iterable[AddressStatus], ips: tuple[IP, ...]) -> tuple
     return (*ipv4, *ipv6)
 
 
-def _with_node_ips_first(found: list[NodeAddress], ips: tuple[IP, ...]) -> tuple[NodeAddress, ...]:
+def _with_node_ips_first(found: list[NodeAddress], ips: list[str]) -> tuple[NodeAddress, ...]:
     """Kubernetes' GetNodeAddressesFromNodeIP: what matches a provided IP goes first, others of its type go.
 
     Dictionary keys keep the order and drop the second of two equal ones.
     """
-    enforced = dict.fromkeys(address for ip in ips for address in found if address.address == str(ip))
+    enforced = dict.fromkeys(address for ip in ips for address in found if address.address == ip)
     types = {address.type for address in enforced}
     return tuple(enforced | dict.fromkeys(address for address in found if address.type not in types))
 

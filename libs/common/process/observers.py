@@ -1,6 +1,7 @@
 """What the adapters tell their observers, turned into metrics and spans."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cache
 
 from libs.common import metrics, telemetry
 from libs.common.bus import BusError, Hooks, StreamFull, WrongLastSequence
@@ -27,15 +28,17 @@ def bus_hooks(services: Sequence[str]) -> Hooks:
 
 def observe_kubernetes(verb: str, resource: str, status: int, seconds: float) -> None:
     """Count a request to the Kubernetes API, and show it in the trace; status 0 = no answer."""
-    metrics.KUBE_REQUESTS.labels(verb, resource, str(status or "none")).inc()
-    if verb != "watch":
+    _count_request(verb, resource, status)()
+    if verb == "watch":
+        return
+    _observe_duration(verb, resource)(seconds)
+    if telemetry.tracing_is_on():
         attributes: dict[str, telemetry.Attribute] = {
             "k8s.request.verb": verb,
             "k8s.request.resource": resource,
             "http.response.status_code": status,
         }
         telemetry.record(f"{verb} {resource}", seconds=seconds, attributes=attributes)
-        metrics.KUBE_REQUEST_DURATION.labels(verb, resource).observe(seconds)
 
 
 def subject_class(subject: str) -> str:
@@ -44,7 +47,25 @@ def subject_class(subject: str) -> str:
 
 
 def _published(subject: str, outcome: str) -> None:
-    metrics.PUBLISHED.labels(subject_class(subject), outcome).inc()
+    _count_published(subject_class(subject), outcome)()
+
+
+# Looking a series up by its labels costs more than counting. There are as many as words in our code.
+
+
+@cache
+def _count_request(verb: str, resource: str, status: int) -> Callable[[], None]:
+    return metrics.KUBE_REQUESTS.labels(verb, resource, str(status or "none")).inc
+
+
+@cache
+def _observe_duration(verb: str, resource: str) -> Callable[[float], None]:
+    return metrics.KUBE_REQUEST_DURATION.labels(verb, resource).observe
+
+
+@cache
+def _count_published(subjects: str, outcome: str) -> Callable[[], None]:
+    return metrics.PUBLISHED.labels(subjects, outcome).inc
 
 
 def _outcome(error: BusError) -> str:
