@@ -12,7 +12,10 @@ from libs.common.cloud_config.selectors import go_integer, matches
 FIELDS = {"platform": "metal", "zone": "7", "spot": "false"}
 
 
-def a_term(*requirements: tuple[str, Operator, tuple[str, ...]]) -> Term:
+Written = tuple[str, Operator, tuple[str, ...]]
+
+
+def a_term(*requirements: Written) -> Term:
     return Term(
         requirements=tuple(
             Requirement(key=key, operator=operator, values=values) for key, operator, values in requirements
@@ -60,8 +63,9 @@ def test_no_selector_matches_every_machine_and_an_empty_term_none():
 
 
 def test_terms_are_alternatives_and_requirements_go_together():
-    metal, seven = ("platform", "In", ("metal",)), ("zone", "In", ("7",))
-    aws: tuple[str, Operator, tuple[str, ...]] = ("platform", "In", ("aws",))
+    metal: Written = ("platform", "In", ("metal",))
+    seven: Written = ("zone", "In", ("7",))
+    aws: Written = ("platform", "In", ("aws",))
     assert matches([a_term(metal, seven)], FIELDS).why == 'platform is "metal" and zone is "7"'
     assert not matches([a_term(metal, aws)], FIELDS).matched
     assert matches([a_term(aws), a_term(seven)], FIELDS).matched

@@ -1,0 +1,117 @@
+"""The JSON Schema of the file, for editors, from the tables that read it: `make cloud-config-schema`.
+
+A schema knows no letter case: it asks for the proper spelling, where the reader takes any.
+"""
+
+import json
+import sys
+from collections.abc import Sequence
+from typing import Any, Final
+
+from libs.common.cloud_config.fields import FIELDS, OVERRIDABLE, Field
+from libs.common.cloud_config.kubernetes_names import EFFECTS
+from libs.common.cloud_config.shape import FILE, OPERATORS, REQUIREMENT, Key
+
+# The reference's decoder takes any scalar for a text, and nothing at all for the empty text.
+_TEXT: Final[dict[str, Any]] = {"type": ["string", "number", "boolean"]}
+_TEXT_OR_NOTHING: Final[dict[str, Any]] = {"type": ["string", "number", "boolean", "null"]}
+_QUALIFIED: Final = r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
+_MANY: Final[dict[str, Any]] = {"required": ["values"], "properties": {"values": {"minItems": 1}}}
+_ONE: Final[dict[str, Any]] = {
+    "required": ["values"],
+    "properties": {"values": {"minItems": 1, "maxItems": 1}},
+}
+_NONE: Final[dict[str, Any]] = {"properties": {"values": {"maxItems": 0}}}
+_VALUES_OF: Final = {"In": _MANY, "NotIn": _MANY, "Exists": _NONE, "DoesNotExist": _NONE}
+
+
+def cloud_config_schema() -> dict[str, Any]:
+    """JSON Schema, draft 2020-12."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$comment": "Written by `make cloud-config-schema`. Do not edit.",
+        "title": "--cloud-config of the Talos cloud controller manager",
+        **_mapping(FILE),
+        "type": ["object", "null"],
+    }
+
+
+def schema_text() -> str:
+    """The schema as it is committed."""
+    return json.dumps(cloud_config_schema(), indent=2, ensure_ascii=False) + "\n"
+
+
+def _mapping(keys: Sequence[Key]) -> dict[str, Any]:
+    shape: dict[str, Any] = {
+        "type": "object",
+        "additionalProperties": False,
+        "properties": {key.name: {"description": key.help, **_value(key)} for key in keys},
+    }
+    required = [key.name for key in keys if key.required]
+    if required:
+        shape["required"] = required
+    if keys is REQUIREMENT:
+        shape["allOf"] = [_if_operator(operator, _VALUES_OF.get(operator, _ONE)) for operator in OPERATORS]
+    return shape
+
+
+def _value(key: Key) -> dict[str, Any]:
+    match key.kind:
+        case "text":
+            return _fact_or_operator(key) if key.required else _TEXT_OR_NOTHING
+        case "boolean":
+            return {"type": ["boolean", "null"]}
+        case "texts":
+            return {"type": ["array", "null"], "items": _TEXT}
+        case "templates":
+            return _overrides() if key.name == "platformMetadata" else _templates(key)
+        case "mapping":
+            return {**_mapping(key.keys), "type": ["object", "null"]}
+        case "list":
+            return {"type": ["array", "null"], "items": _mapping(key.keys)}
+        case _:
+            return {"deprecated": True}
+
+
+def _fact_or_operator(key: Key) -> dict[str, Any]:
+    if key.name == "operator":
+        return {"enum": list(OPERATORS)}
+    known = [{"const": field.key, "description": _about(field)} for field in FIELDS if not field.is_map]
+    entries = [
+        {"pattern": f"^{field.key}\\..", "description": _about(field)} for field in FIELDS if field.is_map
+    ]
+    return {"type": "string", "examples": [each["const"] for each in known], "anyOf": [*known, *entries, {}]}
+
+
+def _about(field: Field) -> str:
+    in_reference = field.in_reference == "selectors and templates"
+    return field.help if in_reference else f"{field.help}. Not in selectors of the reference"
+
+
+def _templates(key: Key) -> dict[str, Any]:
+    values = dict(_TEXT_OR_NOTHING)
+    if key.name == "taints":
+        effects = "|".join(EFFECTS)
+        values = {"type": "string", "pattern": f"{{{{|^([^:]*:)?({effects})$"}
+    return {
+        "type": ["object", "null"],
+        "propertyNames": {"pattern": _QUALIFIED},
+        "additionalProperties": values,
+    }
+
+
+def _overrides() -> dict[str, Any]:
+    names = {
+        field.name: {"description": field.help, **_TEXT_OR_NOTHING}
+        for field in FIELDS
+        if field.key in OVERRIDABLE
+    }
+    return {"type": ["object", "null"], "properties": names, "additionalProperties": _TEXT_OR_NOTHING}
+
+
+def _if_operator(operator: str, then: dict[str, Any]) -> dict[str, Any]:
+    return {"if": {"properties": {"operator": {"const": operator}}, "required": ["operator"]}, "then": then}
+
+
+if __name__ == "__main__":
+    sys.stdout.write(schema_text())

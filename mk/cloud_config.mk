@@ -1,0 +1,7 @@
+.PHONY: cloud-config-schema cloud-config-fuzz
+cloud-config-schema: env ## write the JSON Schema of the --cloud-config file anew
+	@$(BIN)/python -m libs.common.cloud_config.schema > docs/cloud-config.schema.json
+
+MUTATIONS ?= 10000
+cloud-config-fuzz: env ## parse 10,000 broken config files (MUTATIONS=...)
+	@MUTATIONS=$(MUTATIONS) $(BIN)/pytest -q tests/unit/test_cloud_config_fuzz.py

@@ -1,0 +1,28 @@
+"""The committed JSON Schema is what the tables say."""
+
+import json
+from pathlib import Path
+
+from libs.common.cloud_config.fields import FIELDS
+from libs.common.cloud_config.schema import cloud_config_schema, schema_text
+from libs.common.cloud_config.shape import FILE, OPERATORS, RULE
+
+COMMITTED = Path(__file__).parents[2] / "docs" / "cloud-config.schema.json"
+
+
+def test_the_committed_schema_is_fresh():
+    assert COMMITTED.read_text() == schema_text(), "make cloud-config-schema"
+
+
+def test_every_key_stands_in_the_schema_with_a_sentence():
+    rule = cloud_config_schema()["properties"]["transformations"]["items"]
+    assert set(rule["properties"]) == {key.name for key in RULE}
+    assert set(cloud_config_schema()["properties"]) == {key.name for key in FILE}
+    assert all(each["description"].endswith(".") for each in rule["properties"].values())
+    assert rule["additionalProperties"] is False
+
+
+def test_operators_and_facts_are_told_to_editors():
+    text = json.dumps(cloud_config_schema())
+    assert all(f'"{operator}"' in text for operator in OPERATORS)
+    assert all(field.help in text for field in FIELDS)
