@@ -1,8 +1,13 @@
 """Which nodes are still to be looked at and said: one flight per name, then a rest; the latest wish wins."""
 
 from collections.abc import Collection
+from typing import Final
 
 import msgspec
+
+REST_SECONDS: Final = 1.0
+_REST_PER_NAME_SECONDS: Final = 0.004  # a thousand joins take all of us several seconds
+_REST_CAP_SECONDS: Final = 5.0
 
 
 class Errand(msgspec.Struct, frozen=True):
@@ -10,6 +15,11 @@ class Errand(msgspec.Struct, frozen=True):
 
     name: str
     anyway: bool
+
+
+def rest_seconds(resting: int) -> float:
+    """How long a name rests after it was said, with so many others at rest: the more to say, the rarer."""
+    return min(_REST_CAP_SECONDS, REST_SECONDS + _REST_PER_NAME_SECONDS * resting)
 
 
 class Agenda:
@@ -39,6 +49,11 @@ class Agenda:
     def waiting(self) -> int:
         """How many names wait for their turn, those that failed or rest included."""
         return len(self._wanted) + len(self._again) + len(self._parked) + sum(self._resting.values())
+
+    @property
+    def resting(self) -> int:
+        """How many names have just been said."""
+        return len(self._resting)
 
     def begin_round(self, names: Collection[str]) -> None:
         """All of these are to be said anyway. Earlier failures are forgotten: the world is another one."""

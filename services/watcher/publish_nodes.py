@@ -4,7 +4,6 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection
 from datetime import datetime
-from typing import Final
 
 from libs.common import metrics, telemetry
 from libs.common.bus import BusError, NoStream
@@ -12,17 +11,12 @@ from libs.common.delivery import TemporaryError, backoff_seconds
 from libs.common.events import EventError, NodeObserved, ObservedNode
 from libs.common.publisher import OrderedPublisher, Outcome
 from libs.common.subjects import subject_of
-from services.watcher.agenda import Agenda, Errand
+from services.watcher.agenda import Agenda, Errand, rest_seconds
 from services.watcher.cluster import Cluster
 from services.watcher.held import HeldFlow
 from services.watcher.observe import Observation, Publish, Skipped, Stamp, observe, observe_absence
 
 log = logging.getLogger(__name__)
-
-# A joining node is changed half a dozen times within a second: by its kubelet, by controllers, by us. Its
-# first word leaves at once, and so does its end; what comes in between is said together. Every word costs
-# each service about half a millisecond, and nobody waits for these.
-REST_SECONDS: Final = 1.0
 
 
 class NodePublisher:
@@ -171,7 +165,11 @@ class NodePublisher:
         if said and self._cannot_wait(name):
             self._agenda.rested(name)
         elif said:
-            asyncio.get_running_loop().call_later(REST_SECONDS, self._rested, name)
+            # A joining node is changed half a dozen times: by its kubelet, by controllers, by us. Its first
+            # word leaves at once, and so does its end; nobody waits for what comes in between, and every
+            # word costs each service about half a millisecond.
+            rest = rest_seconds(self._agenda.resting)
+            asyncio.get_running_loop().call_later(rest, self._rested, name)
         if self._trouble and self._agenda.waiting == 0:
             self._trouble = ""
             log.info("observations are published again")

@@ -15,7 +15,7 @@ from libs.common.node import NodeCondition
 from libs.common.subjects import LEADING, OBSERVED_NODE, SNAPSHOT, STREAM
 from libs.common.wiring import DURABLES
 from libs.testbed.nats_server import NatsServer
-from services.watcher.publish_nodes import REST_SECONDS
+from services.watcher.agenda import REST_SECONDS
 from tests.builders import a_node, leading
 from tests.bus_actors import MAX_BYTES, doing, eventually
 from tests.watcher_actors import Flow, ScriptedNodes, a_watcher

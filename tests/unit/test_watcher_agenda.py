@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from services.watcher.agenda import Agenda, Errand
+from services.watcher.agenda import Agenda, Errand, rest_seconds
 
 NAMES = ["a", "b", "c", "d"]
 
@@ -84,6 +84,12 @@ def test_a_name_that_was_said_rests_and_its_news_go_once_afterwards():
     agenda.done("a", rests=True)
     agenda.rested("a")
     assert agenda.take() is None
+
+
+def test_one_node_rests_a_second_and_thousands_no_longer_than_five():
+    assert rest_seconds(1) < 1.01
+    assert 4.0 < rest_seconds(800) < rest_seconds(900)
+    assert rest_seconds(1001) == rest_seconds(100_000) == 5.0
 
 
 def test_who_is_to_be_said_anyway_does_not_rest():
