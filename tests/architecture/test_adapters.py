@@ -11,7 +11,8 @@ ADAPTERS = {
     "nats": r"libs\.common\.nats_bus\.\w+",
     "nkeys": r"libs\.common\.nats_bus\.access",
     "aiohttp": r"libs\.common\.(kube_api\.\w+|process\.health)|libs\.testbed\..+",  # health serves
-    "grpclib": r"services\.metadata\.talos_api\..+|libs\.testbed\.sim_machines\.(service|connection)",
+    "grpclib": r"libs\.testbed\.sim_machines\.(service|connection)",
+    "hpack": r"services\.metadata\.talos_api\.connection",
     "h2": r"libs\.testbed\.sim_machines\.connection",
     "betterproto2": r"services\.metadata\.talos_api\..+",
     "opentelemetry": r"libs\.common\.(telemetry|tracing)",

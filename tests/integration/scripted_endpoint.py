@@ -8,7 +8,14 @@ from pathlib import Path
 
 from h2.config import H2Configuration
 from h2.connection import H2Connection
-from h2.events import ConnectionTerminated, DataReceived, RequestReceived, StreamEnded, StreamReset
+from h2.events import (
+    ConnectionTerminated,
+    DataReceived,
+    PingAckReceived,
+    RequestReceived,
+    StreamEnded,
+    StreamReset,
+)
 from h2.exceptions import ProtocolError
 
 from libs.testbed.talos_pki import TalosPki
@@ -78,6 +85,10 @@ class Request:
         self._server.http.reset_stream(self._stream)
         self._server.flush()
 
+    def ping(self) -> None:
+        self._server.http.ping(b"8 bytes.")
+        self._server.flush()
+
     def go_away(self) -> None:
         self._server.http.close_connection()
         self._server.flush()
@@ -91,7 +102,9 @@ class ScriptedEndpoint:
 
     def __init__(self, script: Script) -> None:
         self.script = script
+        self.settings: dict[int, int] = {}  # said to the next connections
         self.connections = 0
+        self.pings_answered = 0
         self.requests: list[Request] = []
         self.address = ""
 
@@ -142,6 +155,8 @@ class _Connection(asyncio.Protocol):
         self._endpoint.connections += 1
         self._open.add(self)
         self.http.initiate_connection()
+        if self._endpoint.settings:
+            self.http.update_settings(self._endpoint.settings)
         self.flush()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -176,5 +191,7 @@ class _Connection(asyncio.Protocol):
                 self._endpoint.script(request)
             case StreamReset():
                 self._requests.pop(event.stream_id, None)
+            case PingAckReceived():
+                self._endpoint.pings_answered += 1
             case ConnectionTerminated():
                 self.transport.close()

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from h2.settings import SettingCodes
 
 from libs.common.machine import FaultKind
 from libs.testbed.talos_pki import TalosPki
@@ -165,6 +166,43 @@ async def test_a_call_that_is_always_reset_is_tried_twice_and_no_more(tmp_path: 
         assert "connection lost twice" in fault.message
         of_platform = [r for r in endpoint.requests if r.asked.type.startswith("PlatformMetadatas")]
         assert len(of_platform) == 2
+
+
+async def test_no_more_calls_are_under_way_than_the_endpoint_allows(tmp_path: Path):
+    held: list[Request] = []
+
+    def script(request: Request) -> None:
+        held.append(request)
+        asyncio.get_running_loop().call_later(0.01, lambda: held.pop(0).answer_well())
+        most.append(len(held))
+
+    most: list[int] = []
+    async with asking(tmp_path, script) as (api, endpoint):
+        endpoint.settings = {SettingCodes.MAX_CONCURRENT_STREAMS: 2}
+        await api.look(HONEST, deadline_seconds=5)  # by now the settings are known
+        most.clear()
+        await asyncio.gather(*(api.look(f"10.75.2.{i}", deadline_seconds=5) for i in range(1, 9)))
+        assert (max(most), len(most)) == (2, 32)
+        assert endpoint.connections == 1
+
+
+async def test_an_endpoint_that_takes_no_call_is_told_as_such(tmp_path: Path):
+    async with asking(tmp_path, lambda request: request.answer_well()) as (api, endpoint):
+        endpoint.settings = {SettingCodes.INITIAL_WINDOW_SIZE: 16}
+        fault = await fault_of(api, HONEST)
+        assert fault.kind == "refused"
+        assert "no more than 16 bytes" in fault.message
+
+
+async def test_a_ping_is_answered(tmp_path: Path):
+    def script(request: Request) -> None:
+        request.ping()
+        request.answer_well()
+
+    async with asking(tmp_path, script) as (api, endpoint):
+        await api.look(HONEST, deadline_seconds=5)
+        await api.look(HONEST, deadline_seconds=5)
+        assert endpoint.pings_answered >= 4
 
 
 def refusing(headers: Headers) -> Callable[[Request], None]:

@@ -148,14 +148,16 @@ async def test_a_look_while_watches_are_open_is_not_held_up_by_them(machines: Ma
     await api.close()
 
 
-async def test_a_closed_watch_leaves_no_task_behind(machines: Machines, talos: TalosApi):
+async def test_a_closed_watch_leaves_neither_a_stream_nor_a_task_behind(machines: Machines, talos: TalosApi):
     machine = a_machine("watch-11", "10.72.0.11")
     await machines.put(machine)
     await talos.look("10.72.0.11", deadline_seconds=5)
     before = asyncio.all_tasks()
+    channels = talos._session._channels.values()
     signals = await opened(talos, machine)
-    assert asyncio.all_tasks() - before
+    assert any(channel.is_busy for channel in channels)
     await signals.aclose()
+    assert not any(channel.is_busy for channel in channels)
     assert not asyncio.all_tasks() - before
 
 

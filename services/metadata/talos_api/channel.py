@@ -1,35 +1,22 @@
-"""One HTTP/2 connection to one Talos endpoint: bytes in, bytes out, through grpclib."""
+"""One HTTP/2 connection to one Talos endpoint: bytes in, bytes out."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
-from contextlib import aclosing, contextmanager
+from collections.abc import Callable, Mapping
 from typing import Final
 
-from grpclib.exceptions import GRPCError, StreamTerminatedError
-from grpclib.metadata import Deadline
-from grpclib.protocol import H2Protocol
-
-from services.metadata.talos_api.connection import Connection
+from services.metadata.talos_api.answer import CallEnded
+from services.metadata.talos_api.connection import Connection, StreamLost
 from services.metadata.talos_api.credentials import Credentials
-from services.metadata.talos_api.faults import Status
+from services.metadata.talos_api.machine_events import WatchErrored
 from services.metadata.talos_api.machine_reading import Unreadable
 from services.metadata.talos_api.talosconfig import Endpoint
 
+__all__ = ["CallEnded", "StreamLost", "TalosChannel"]
+
 LARGEST_ANSWER_BYTES: Final = 512 * 1024  # all messages of one call
 MOST_MESSAGES: Final = 2048
-WATCH_PACE_SECONDS: Final = 0.05  # a machine that floods its watch is held back by flow control
 
-
-class CallEnded(Exception):
-    """The server ended the call with a status other than OK."""
-
-    def __init__(self, status: Status) -> None:
-        super().__init__(status.code, status.message)
-        self.status = status
-
-
-class StreamLost(Exception):
-    """The call died with its connection (GOAWAY, reset, closed) without an answer: may be tried again."""
+OnEnd = Callable[[Exception | None], None]
 
 
 class TalosChannel:
@@ -38,7 +25,7 @@ class TalosChannel:
     def __init__(self, endpoint: Endpoint, credentials: Credentials, *, connect_seconds: float) -> None:
         self.endpoint = endpoint
         self._connection = Connection(endpoint, credentials, connect_seconds)
-        self._dialling: asyncio.Task[H2Protocol] | None = None
+        self._dialling: asyncio.Task[None] | None = None
         self._calls = 0
         self._retired = False
         self._closed = False
@@ -50,7 +37,7 @@ class TalosChannel:
         if self._closed:
             raise ConnectionAbortedError("the Talos API was closed on our side")
         if self._dialling is None:
-            self._dialling = asyncio.create_task(self._connection.__connect__(), name=f"dial {self.endpoint}")
+            self._dialling = asyncio.create_task(self._connection.connect(), name=f"dial {self.endpoint}")
             self._dialling.add_done_callback(self._dialled)
         await asyncio.shield(self._dialling)
 
@@ -68,42 +55,76 @@ class TalosChannel:
         self, path: str, request: bytes, headers: Mapping[str, str], *, deadline_seconds: float
     ) -> list[bytes]:
         """All messages of the answer. Raises CallEnded, StreamLost, TimeoutError, Unreadable."""
+        ended = asyncio.get_running_loop().create_future()
         answers: list[bytes] = []
         size = 0
-        deadline = Deadline.from_timeout(deadline_seconds)
-        async with aclosing(self._messages(path, request, headers, deadline)) as messages:
-            async for message in messages:
-                size += len(message)
-                if size > LARGEST_ANSWER_BYTES or len(answers) >= MOST_MESSAGES:
-                    raise Unreadable(f"more than {LARGEST_ANSWER_BYTES} bytes or {MOST_MESSAGES} messages")
-                answers.append(message)
+
+        def keep(message: bytes) -> bool:
+            nonlocal size
+            size += len(message)
+            if size > LARGEST_ANSWER_BYTES or len(answers) >= MOST_MESSAGES:
+                raise Unreadable(f"more than {LARGEST_ANSWER_BYTES} bytes or {MOST_MESSAGES} messages")
+            answers.append(message)
+            return False
+
+        def end(error: Exception | None) -> None:
+            if not ended.done():
+                ended.set_result(error)
+
+        timed = {"grpc-timeout": _timeout(deadline_seconds), **headers}
+        cancel = self._start(path, request, timed, keep, end)
+        try:
+            async with asyncio.timeout(deadline_seconds):
+                error = await ended
+        finally:
+            cancel()
+        if error is not None:
+            raise error
         return answers
 
-    async def follow(
-        self, path: str, request: bytes, headers: Mapping[str, str], on_message: Callable[[bytes], bool]
-    ) -> None:
+    def follow(
+        self,
+        path: str,
+        request: bytes,
+        headers: Mapping[str, str],
+        on_message: Callable[[bytes], bool],
+        on_end: OnEnd,
+    ) -> Callable[[], None]:
         """Hand over each message until the server ends it; the next one waits a little if `on_message` says
-        so. Raises CallEnded, StreamLost, Unreadable.
+        so. `on_end` has CallEnded, StreamLost, Unreadable, WatchErrored, or None if the server ended it
+        without an error. What is returned cancels it.
         """
-        async with aclosing(self._messages(path, request, headers, None)) as messages:
-            async for message in messages:
-                if on_message(message):
-                    await asyncio.sleep(WATCH_PACE_SECONDS)
+        return self._start(path, request, headers, on_message, on_end)
 
-    async def _messages(
-        self, path: str, request: bytes, headers: Mapping[str, str], deadline: Deadline | None
-    ) -> AsyncGenerator[bytes, None]:
+    def _start(
+        self,
+        path: str,
+        request: bytes,
+        headers: Mapping[str, str],
+        on_message: Callable[[bytes], bool],
+        on_end: OnEnd,
+    ) -> Callable[[], None]:
+        is_counted = True
+
+        def leave() -> None:
+            nonlocal is_counted
+            if is_counted:
+                is_counted = False
+                self._calls -= 1
+                if self._retired and not self._calls:
+                    self._connection.close()
+
+        def end(error: Exception | None) -> None:
+            on_end(_translated(error))
+            leave()
+
+        def stop() -> None:
+            cancel()
+            leave()
+
         self._calls += 1
-        try:
-            with _translated():
-                async with self._connection.stream(path, headers, deadline) as stream:
-                    await stream.send_message(request, end=True)
-                    async for message in stream:
-                        yield message
-        finally:
-            self._calls -= 1
-            if self._retired and not self._calls:
-                self._connection.close()
+        cancel = self._connection.start(path, request, headers, on_message, end)
+        return stop
 
     def retire(self) -> None:
         """Close as soon as the last call has ended: other credentials are in use by now."""
@@ -119,7 +140,7 @@ class TalosChannel:
             await asyncio.wait({self._dialling})
         await self._connection.shut()
 
-    def _dialled(self, task: asyncio.Task[H2Protocol]) -> None:
+    def _dialled(self, task: asyncio.Task[None]) -> None:
         self._dialling = None
         if not task.cancelled():
             task.exception()  # those who wait have it; with nobody waiting it is nobody's
@@ -127,15 +148,13 @@ class TalosChannel:
             self._connection.close()
 
 
-@contextmanager
-def _translated() -> Iterator[None]:
-    try:
-        yield
-    except GRPCError as error:
-        raise CallEnded(Status(error.status.value, error.message or "")) from error
-    except (StreamTerminatedError, ConnectionError) as error:
-        raise StreamLost(str(error)) from error
-    except (Unreadable, TimeoutError):
-        raise
-    except Exception as error:  # grpclib answers hostile frames and headers with whatever they lead to
-        raise Unreadable(f"an answer that is not gRPC: {type(error).__name__}: {error}") from error
+def _timeout(seconds: float) -> str:
+    """As gRPC writes it: at most 8 digits."""
+    return f"{min(99_999_999, max(1, int(seconds * 1000)))}m"
+
+
+def _translated(error: Exception | None) -> Exception | None:
+    if error is None or isinstance(error, CallEnded | StreamLost | Unreadable | WatchErrored):
+        return error
+    # Whatever else hostile frames and headers lead to.
+    return Unreadable(f"an answer that is not gRPC: {type(error).__name__}: {error}")

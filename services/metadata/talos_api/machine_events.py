@@ -69,6 +69,10 @@ class Opening:
         """The state of now, once it has been told."""
         return self._found
 
+    def forget(self) -> None:
+        """The state of now has been read."""
+        self._found = []
+
     def hear(self, answer: bytes) -> bool:
         """Whether one WatchResponse tells of a change; the state that the watch begins with is none.
 

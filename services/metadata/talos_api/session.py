@@ -13,8 +13,8 @@ from services.metadata.talos_api.endpoint_choice import EndpointChoice
 from services.metadata.talos_api.faults import fault_of_connection
 from services.metadata.talos_api.talosconfig import CredentialsError, Endpoint
 
-# Starting a call costs h2 a look at every open stream of the connection. Watches are open by the thousand, so
-# they have connections of their own.
+# A machine that floods its watches fills the window of their connection: calls must not wait for that, so
+# watches have connections of their own.
 Purpose = Literal["calls", "watches"]
 PURPOSES: Final[tuple[Purpose, ...]] = ("calls", "watches")
 

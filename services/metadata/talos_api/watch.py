@@ -1,10 +1,12 @@
 """Three COSI watches on one machine: what it looks like when they open, then that it has changed."""
 
 import asyncio
+from collections.abc import Callable
+from functools import cache
 from types import TracebackType
-from typing import Self
+from typing import NoReturn, Self
 
-from services.metadata.talos_api.calls import unavailable
+from libs.common.machine import FaultKind, MachineFault
 from services.metadata.talos_api.channel import CallEnded, StreamLost, TalosChannel
 from services.metadata.talos_api.faults import fault_of_status
 from services.metadata.talos_api.machine_events import Contents, Opening, WatchErrored, contents_of
@@ -21,7 +23,9 @@ class MachineWatch:
         self._openings = {asked: Opening(asked) for asked in WATCHED}
         self._has_changed = False
         self._woken = asyncio.Event()
-        self._streams: list[asyncio.Task[None]] = []
+        self._ended: list[tuple[Asked, Exception | None]] = []
+        self._cancels: list[Callable[[], None]] = []
+        self._at = ""
 
     async def __aenter__(self) -> Self:
         return self
@@ -29,35 +33,32 @@ class MachineWatch:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for stream in self._streams:
-            stream.cancel()
-        await asyncio.gather(*self._streams, return_exceptions=True)
+        for cancel in self._cancels:
+            cancel()
 
     async def open(self, channel: TalosChannel, headers: dict[str, str], *, deadline: float) -> Contents:
         """What the watches found when they opened: every later change will be told.
 
         Raises MachineUnavailable.
         """
+        self._at = f"{channel.endpoint} for {self._machine}"
         for asked in WATCHED:
-            stream = asyncio.create_task(
-                self._follow(channel, headers, asked), name=f"watch {asked.step} of {self._machine}"
-            )
-            stream.add_done_callback(self._wake)
-            self._streams.append(stream)
+            self._cancels.append(self._follow(channel, headers, asked))
         try:
             async with asyncio.timeout_at(deadline):
-                while self._unopened() and not await self._has_ended():
+                while self._unopened() and not self._has_ended():
                     await self._sleep()
         except TimeoutError as error:
-            unavailable("timeout", self._unopened()[0], channel, self._machine, "no watch in time", error)
+            self._unavailable("timeout", self._unopened()[0], "no watch in time", error)
         if unopened := self._unopened():
-            unavailable("internal", unopened[0], channel, self._machine, "the watch ended at once", None)
+            self._unavailable("internal", unopened[0], "the watch ended at once", None)
         try:
             return contents_of(self._openings)
         except Unreadable as error:
-            unavailable("invalid", WATCHED[0], channel, self._machine, str(error), error)
+            self._unavailable("invalid", WATCHED[0], str(error), error)
         finally:
-            self._openings.clear()
+            for opening in self._openings.values():
+                opening.forget()
 
     async def changed(self, read_deadline_seconds: float) -> bool:
         """True if something has changed since the last call, False if a stream has ended or all are silent.
@@ -67,7 +68,7 @@ class MachineWatch:
         try:
             async with asyncio.timeout(read_deadline_seconds):
                 while not self._has_changed:
-                    if await self._has_ended():
+                    if self._has_ended():
                         return False
                     await self._sleep()
         except TimeoutError:
@@ -78,20 +79,32 @@ class MachineWatch:
     def _unopened(self) -> list[Asked]:
         return [asked for asked, opening in self._openings.items() if not opening.is_open]
 
-    async def _has_ended(self) -> bool:
-        ended = [stream for stream in self._streams if stream.done()]
-        for stream in ended:
-            await stream  # raises what it ended with
-        return bool(ended)
+    def _has_ended(self) -> bool:
+        """Raises MachineUnavailable, unless the server ended a watch without any reason."""
+        for asked, error in self._ended:
+            match error:
+                case None:
+                    continue
+                case CallEnded():
+                    fault = fault_of_status(error.status, step=asked.step, asked=self._at)
+                    raise MachineUnavailable(fault) from error
+                case StreamLost():
+                    self._unavailable("refused", asked, f"the watch was lost: {error}", error)
+                case WatchErrored():
+                    self._unavailable("internal", asked, f"the watch is broken: {error}", error)
+                case _:
+                    self._unavailable("invalid", asked, str(error), error)
+        return bool(self._ended)
+
+    def _unavailable(self, kind: FaultKind, asked: Asked, message: str, cause: Exception | None) -> NoReturn:
+        fault = MachineFault(kind=kind, step=asked.step, endpoint=self._at, message=message)
+        raise MachineUnavailable(fault) from cause
 
     async def _sleep(self) -> None:
         await self._woken.wait()
         self._woken.clear()
 
-    def _wake(self, _: object = None) -> None:
-        self._woken.set()
-
-    async def _follow(self, channel: TalosChannel, headers: dict[str, str], asked: Asked) -> None:
+    def _follow(self, channel: TalosChannel, headers: dict[str, str], asked: Asked) -> Callable[[], None]:
         opening = self._openings[asked]
 
         def on_message(message: bytes) -> bool:
@@ -99,17 +112,16 @@ class MachineWatch:
             if opening.hear(message):
                 self._has_changed = True
             if opening.is_open:
-                self._wake()
+                self._woken.set()
             return was_open
 
-        try:
-            await channel.follow(WATCH, asked.watch(), headers, on_message)
-        except CallEnded as ended:
-            at = f"{channel.endpoint} for {self._machine}"
-            raise MachineUnavailable(fault_of_status(ended.status, step=asked.step, asked=at)) from ended
-        except StreamLost as error:
-            unavailable("refused", asked, channel, self._machine, f"the watch was lost: {error}", error)
-        except WatchErrored as error:
-            unavailable("internal", asked, channel, self._machine, f"the watch is broken: {error}", error)
-        except Unreadable as error:
-            unavailable("invalid", asked, channel, self._machine, str(error), error)
+        def on_end(error: Exception | None) -> None:
+            self._ended.append((asked, error))
+            self._woken.set()
+
+        return channel.follow(WATCH, _request(asked), headers, on_message, on_end)
+
+
+@cache
+def _request(asked: Asked) -> bytes:
+    return asked.watch()

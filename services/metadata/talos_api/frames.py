@@ -1,0 +1,161 @@
+"""HTTP/2 frames and header blocks (RFC 9113, RFC 7541), as far as a gRPC client needs them."""
+
+import re
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+DATA: Final = 0
+HEADERS: Final = 1
+RST_STREAM: Final = 3
+SETTINGS: Final = 4
+PUSH_PROMISE: Final = 5
+PING: Final = 6
+GOAWAY: Final = 7
+WINDOW_UPDATE: Final = 8
+CONTINUATION: Final = 9
+
+END_STREAM: Final = 0x1  # DATA, HEADERS
+ACK: Final = 0x1  # SETTINGS, PING
+END_HEADERS: Final = 0x4
+PADDED: Final = 0x8
+PRIORITY: Final = 0x20
+
+ENABLE_PUSH: Final = 2
+MAX_CONCURRENT_STREAMS: Final = 3
+INITIAL_WINDOW_SIZE: Final = 4
+
+PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+DEFAULT_WINDOW: Final = 65_535
+LARGEST_WINDOW: Final = 2**31 - 1
+LARGEST_FRAME: Final = 16_384  # what we allow by not saying otherwise
+CANCEL: Final = 8
+_HEAD: Final = 9  # bytes
+
+_NAME: Final = re.compile(r"[a-z0-9_.-]+")
+_VALUE: Final = re.compile(r"[ -~]*")
+
+
+class ProtocolError(Exception):
+    """The peer does not speak HTTP/2: nothing more on this connection can be understood."""
+
+
+class Frame(NamedTuple):
+    """One frame, its padding still in it."""
+
+    kind: int
+    flags: int
+    stream: int
+    payload: bytes
+
+
+def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
+    """A frame as it is sent."""
+    return len(payload).to_bytes(3, "big") + bytes((kind, flags)) + stream.to_bytes(4, "big") + payload
+
+
+def settings(values: Mapping[int, int]) -> bytes:
+    """A SETTINGS frame."""
+    payload = b"".join(key.to_bytes(2, "big") + value.to_bytes(4, "big") for key, value in values.items())
+    return frame(SETTINGS, 0, 0, payload)
+
+
+def settings_in(payload: bytes) -> list[tuple[int, int]]:
+    """Identifiers and values of a SETTINGS frame, in their order."""
+    if len(payload) % 6:
+        raise ProtocolError(f"SETTINGS of {len(payload)} bytes")
+    return [
+        (int.from_bytes(payload[i : i + 2], "big"), int.from_bytes(payload[i + 2 : i + 6], "big"))
+        for i in range(0, len(payload), 6)
+    ]
+
+
+def number_in(payload: bytes) -> int:
+    """The 31 bits that WINDOW_UPDATE carries; the code of RST_STREAM fits, too."""
+    if len(payload) != 4:
+        raise ProtocolError(f"{len(payload)} bytes where a number of 4 stands")
+    return int.from_bytes(payload, "big") & LARGEST_WINDOW
+
+
+def window_update(stream: int, size: int) -> bytes:
+    """Leave to send so many bytes more."""
+    return frame(WINDOW_UPDATE, 0, stream, size.to_bytes(4, "big"))
+
+
+def unpadded(one: Frame) -> bytes:
+    """The payload of DATA or HEADERS without padding and priority."""
+    start, end = 0, len(one.payload)
+    if one.flags & PADDED:
+        if not end:
+            raise ProtocolError("padding without a length")
+        start, end = 1, end - one.payload[0]
+    if one.kind == HEADERS and one.flags & PRIORITY:
+        start += 5
+    if start > end:
+        raise ProtocolError("more padding than frame")
+    return one.payload[start:end]
+
+
+class FrameReader:
+    """Cuts a stream of bytes into frames."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def feed(self, data: bytes) -> Iterator[Frame]:
+        """The frames that are complete by now. Raises ProtocolError."""
+        data = self._rest + data if self._rest else data
+        at = 0
+        while len(data) - at >= _HEAD:
+            size = int.from_bytes(data[at : at + 3], "big")
+            if size > LARGEST_FRAME:
+                raise ProtocolError(f"a frame of {size} bytes")
+            if len(data) - at - _HEAD < size:
+                break
+            end = at + _HEAD + size
+            stream = int.from_bytes(data[at + 5 : at + 9], "big") & LARGEST_WINDOW
+            yield Frame(data[at + 3], data[at + 4], stream, data[at + _HEAD : end])
+            at = end
+        self._rest = data[at:]
+
+
+def request_headers(authority: str, path: str, more: Mapping[str, str]) -> bytes:
+    """The header block of a gRPC call. It uses no table but the static one, so blocks are independent."""
+    return _common(authority, path) + b"".join(
+        _literal(name) + _text(value) for name, value in more.items() if _is_sendable(name, value)
+    )
+
+
+@lru_cache(maxsize=64)
+def _common(authority: str, path: str) -> bytes:
+    # RFC 7541, appendix A: 3 = :method POST, 7 = :scheme https, 4 = :path, 1 = :authority.
+    block = b"\x83\x87" + b"\x04" + _text(path) + b"\x01" + _text(authority)
+    fixed = (("te", "trailers"), ("content-type", "application/grpc"), ("user-agent", "talos-ccm"))
+    return block + b"".join(_literal(name) + _text(value) for name, value in fixed)
+
+
+def _is_sendable(name: str, value: str) -> bool:
+    if _NAME.fullmatch(name) and _VALUE.fullmatch(value):
+        return True
+    raise ValueError(f"{name!r} cannot be a header with the value {value[:80]!r}")
+
+
+def _literal(name: str) -> bytes:
+    return b"\x00" + _text(name)
+
+
+@lru_cache(maxsize=4096)
+def _text(text: str) -> bytes:
+    raw = text.encode("ascii")
+    return _length(len(raw)) + raw
+
+
+def _length(value: int) -> bytes:
+    """RFC 7541, 5.1, with a prefix of 7 bits; no Huffman."""
+    if value < 127:
+        return bytes((value,))
+    rest, value = [127], value - 127
+    while value >= 128:
+        rest.append(value % 128 + 128)
+        value //= 128
+    return bytes([*rest, value])
