@@ -37,7 +37,8 @@ from cli.demo.wanted import MOST_NODES, Wanted
 @click.option(
     "--exit-when-ready",
     is_flag=True,
-    help="End when every node is ready (status 0) or patience is over (status 1), instead of at Ctrl-C.",
+    help="End as soon as every node is ready or patience is over, instead of at Ctrl-C. The status is 0 if "
+    "every node became ready and 1 if not, either way.",
 )
 @click.option(
     "--patience",

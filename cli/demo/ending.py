@@ -26,7 +26,7 @@ def status_of(wanted: Wanted) -> int:
     try:
         import cli.demo.run as running  # noqa: PLC0415 - `--help` need not load all of it
 
-        return 0 if asyncio.run(_until_told_to_end(running.demo(wanted, Console()))) else 1
+        all_ready = asyncio.run(_until_told_to_end(running.demo(wanted, Console())))
     except (ExceptionGroup, RuntimeError, OSError) as error:
         if not (words := _foreseen(error)):
             raise
@@ -34,9 +34,16 @@ def status_of(wanted: Wanted) -> int:
     except KeyboardInterrupt:  # before anything was started
         return 128 + signal.SIGINT
     except Signalled as told:
-        kept = f"the files are in {wanted.keep_logs}" if wanted.keep_logs else "every file removed"
-        click.echo(f"\nEnded: every process stopped, {kept}.", err=True)
+        _say_ended(wanted)
         return 128 + told.number
+    if not wanted.exit_when_ready:
+        _say_ended(wanted)
+    return 0 if all_ready else 1
+
+
+def _say_ended(wanted: Wanted) -> None:
+    kept = f"the files are in {wanted.keep_logs}" if wanted.keep_logs else "every file removed"
+    click.echo(f"\nEnded: every process stopped, {kept}.", err=True)
 
 
 async def _until_told_to_end(running: Coroutine[None, None, bool]) -> bool:

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import shutil
+import signal
 import tempfile
 import time
 from collections.abc import Iterator
@@ -130,7 +131,10 @@ async def _stay(wanted: Wanted, parts: Parts, console: Console, run_dir: Path) -
         rows.append(("messages", f"nats --server {parts.nats.url} sub 'talosccm.v1.>'"))
     console.print()
     console.print(view.commands("The cluster stays up until Ctrl-C. Look at", rows), soft_wrap=True)
-    await asyncio.Event().wait()
+    told_to_end = asyncio.Event()
+    # From here on Ctrl-C is no interruption, but the end that was announced: it does not change the status.
+    asyncio.get_running_loop().add_signal_handler(signal.SIGINT, told_to_end.set)
+    await told_to_end.wait()
 
 
 @contextlib.contextmanager

@@ -74,11 +74,7 @@ class RunningServices:
         try:
             for name, user in users.items():
                 port = services.ports[name] = free_port()
-                own = [f"--secure-port={port}"]
-                if name != "metadata":  # it has no Kubernetes right, and takes no kubeconfig
-                    own.append(f"--kubeconfig={api_server.kubeconfig(user)}")
-                if name in ("all-in-one", "metadata"):
-                    own.append(f"--talosconfig={talosconfig}")
+                own = [f"--secure-port={port}", *_credentials(name, user, api_server, talosconfig)]
                 services.children[name] = _process(name, [*own, *common], run_dir, env or {})
             yield services
         finally:
@@ -117,6 +113,13 @@ class RunningServices:
 
 def _make(run_dir: Path) -> None:
     run_dir.mkdir(parents=True, exist_ok=True)
+
+
+def _credentials(name: str, user: str, api_server: ApiServer, talosconfig: Path) -> list[str]:
+    """The flags that name them. metadata has no Kubernetes right, and nobody else has a Talos credential."""
+    of_kubernetes = [] if name == "metadata" else [f"--kubeconfig={api_server.kubeconfig(user)}"]
+    of_talos = [f"--talosconfig={talosconfig}"] if name in ("all-in-one", "metadata") else []
+    return of_kubernetes + of_talos
 
 
 def _process(name: str, flags: Sequence[str], run_dir: Path, env: Mapping[str, str]) -> Child:
