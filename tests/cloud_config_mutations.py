@@ -67,7 +67,7 @@ MERGED = """transformations:
         matchExpressions: [{key: CPUCores, operator: Gt, values: ["32"]}, {key: spot, operator: Exists}]
 """
 SEEDS = (REFERENCE_SAMPLE, MERGED, "global: {clusterName: prod, preferIPv6: true}\n", "")
-TOKENS = (
+TOKENS: tuple[str, ...] = (
     *"{}[]:,-?|>&*!%@`\"'#\t\n\r ",
     *("\x00", "\ufeff", "\u2028", "\x85", "é", "\U0001f600", "{{", "}}", "<<: ", "*a", "&a ", "!!binary "),
     *(

@@ -7,7 +7,8 @@ import msgspec
 import pytest
 
 from libs.common.cloud_config.document import CloudConfigError, parse_cloud_config
-from libs.common.settings.flags import CLUSTER_NAME, PREFER_IPV6
+from libs.common.cloud_config.rule import CloudConfig
+from libs.common.settings.flags import CLOUD_CONFIG, CLUSTER_NAME, PREFER_IPV6
 from libs.common.settings.reading import Reading, SettingsError, read_settings
 
 
@@ -95,3 +96,23 @@ def test_a_mistake_in_the_file_comes_with_all_others(tmp_path: Path):
     with pytest.raises(SettingsError) as caught:
         read(file, "--bananas", "--v=x")
     assert len(str(caught.value).splitlines()) == 3
+
+
+def test_a_service_may_take_the_whole_file(tmp_path: Path):
+    class RuleSettings(msgspec.Struct, frozen=True):
+        file: Annotated[Path | None, CLOUD_CONFIG] = None
+        config: CloudConfig = CloudConfig()
+
+    file = tmp_path / "ccm.yaml"
+    file.write_text("transformations: [{name: web}, {name: db}]\n")
+    settings = read_settings([RuleSettings], [f"--cloud-config={file}"], {}).of(RuleSettings)
+    assert settings.file == file
+    assert [rule.name for rule in settings.config.rules] == ["web", "db"]
+    assert read_settings([RuleSettings], [], {}).of(RuleSettings) == RuleSettings()
+
+
+def test_what_has_no_effect_in_the_file_is_warned_of(tmp_path: Path):
+    file = tmp_path / "ccm.yaml"
+    file.write_text("global:\n  endpoints: [10.0.0.1]\n")
+    (warning,) = read(file).warnings
+    assert warning.startswith(f"--cloud-config: {file}, line 2: global.endpoints has no effect.")

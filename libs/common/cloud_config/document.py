@@ -5,7 +5,7 @@ from typing import Final
 import yaml
 
 from libs.common.cloud_config.findings import Findings
-from libs.common.cloud_config.reading import Reader, TooMuch
+from libs.common.cloud_config.reading import MOST_NODES, Reader, TooMuch
 from libs.common.cloud_config.rule import CloudConfig, Finding
 from libs.common.cloud_config.rule_reading import read_rule
 from libs.common.cloud_config.shape import FILE
@@ -34,7 +34,8 @@ def parse_cloud_config(text: str | bytes, source: str) -> CloudConfig:
     try:
         config = _read(root, findings)
     except TooMuch:
-        raise CloudConfigError(source, (Finding(problem="its aliases, written out, are too much"),)) from None
+        much = Finding(problem=f"it holds more than {MOST_NODES} values, with its aliases written out")
+        raise CloudConfigError(source, (much,)) from None
     if findings.mistakes:
         raise CloudConfigError(source, findings.mistakes)
     return config

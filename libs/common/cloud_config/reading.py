@@ -23,7 +23,7 @@ _MERGE: Final = _TAG + "merge"
 # yaml.v3 takes YAML 1.1's words where it wants a boolean, quoted or not.
 _WORDS: Final = {"y": True, "yes": True, "on": True, "n": False, "no": False, "off": False}
 _PLAIN: Final = {"true": True, "false": False}
-_MOST_NODES: Final = 500_000  # of a file with all its aliases written out
+MOST_NODES: Final = 200_000  # of a file with all its aliases written out
 
 
 class TooMuch(Exception):
@@ -188,7 +188,7 @@ class Reader:
 
     def _count(self) -> None:
         self._nodes += 1
-        if self._nodes > _MOST_NODES:
+        if self._nodes > MOST_NODES:
             raise TooMuch
 
 
