@@ -11,7 +11,7 @@ import click
 from rich.console import Console
 
 from bench.fleet import MOST
-from bench.results import Results, Unreadable, decode, encode
+from bench.results import Results, Unreadable, decode, encode, of_scenarios
 from bench.tables import comparison, host_line, tables
 from bench.wanted import DEFAULT_MODES, MODES, SCENARIOS, Wanted
 
@@ -103,7 +103,7 @@ def main(json_file: Path | None, compare: Path | None, show: Path | None, **opti
     console = Console()
     errors = Console(stderr=True)
     old = _read(compare) if compare else None
-    results = _read(show) if show else _measure(_wanted(options), errors)
+    results = of_scenarios(_read(show), options["scenarios"]) if show else _measure(_wanted(options), errors)
     console.print(tables(results))
     console.print(host_line(results), soft_wrap=True, highlight=False)
     if old is not None:

@@ -1,5 +1,6 @@
 """A bench's results as one value: what was wanted, on what, and every run. Its JSON is what --json writes."""
 
+from collections.abc import Collection
 from datetime import datetime
 from typing import Any, Final
 
@@ -7,7 +8,7 @@ import msgspec
 
 from bench.figures import Run, summaries
 from bench.host import Host
-from bench.wanted import Wanted
+from bench.wanted import Scenario, Wanted
 
 FORMAT: Final = 1
 
@@ -55,6 +56,12 @@ def decode(text: bytes) -> Results:
     if results.format != FORMAT:
         raise Unreadable(f"results of format {results.format}; this bench reads {FORMAT}")
     return results
+
+
+def of_scenarios(results: Results, scenarios: Collection[Scenario]) -> Results:
+    """Only the runs of these scenarios; all of them if none is named."""
+    runs = tuple(run for run in results.runs if not scenarios or run.scenario in scenarios)
+    return msgspec.structs.replace(results, runs=runs)
 
 
 def _plain(results: Results) -> Results:

@@ -18,6 +18,7 @@ from bench.results import Results
 from bench.scenarios import MEASURES, Measuring, present
 from bench.stage import Stage, made, staged
 from bench.wanted import Mode, Scenario, Wanted
+from libs.testbed.children import ChildDied
 
 _WARM_UP_NODES = 100
 
@@ -36,16 +37,28 @@ async def bench(wanted: Wanted, console: Console) -> Results:
             told(f"warming up: {_WARM_UP_NODES} nodes join and go")
             await _warm_up(stage, wanted)
             for scenario, mode, number in plan(wanted):
-                measuring = Measuring(
-                    stage=stage, wanted=wanted, mode=mode, number=number, name=f"{scenario}-{mode}-{number}"
-                )
                 with console.status(f"{scenario}, {mode}, run {number} of {wanted.runs}"):
-                    run = await MEASURES[scenario](measuring)
+                    run = await _measured(stage, wanted, scenario, mode, number)
                 runs.append(run)
                 told(f"{scenario}, {mode}, run {number} of {wanted.runs}: {headline(run)}")
+                if not run.figures:  # its nodes are still there: nothing after it would be worth anything
+                    return Results(begun_at=begun_at, host=host, wanted=wanted, runs=tuple(runs))
             if wanted.profile is not None:
                 await _profile(stage, wanted, wanted.profile, console)
     return Results(begun_at=begun_at, host=host, wanted=wanted, runs=tuple(runs))
+
+
+async def _measured(stage: Stage, wanted: Wanted, scenario: Scenario, mode: Mode, number: int) -> Run:
+    """One run; without figures if a process ended in it, which the problem then tells."""
+    name = f"{scenario}-{mode}-{number}"
+    measuring = Measuring(stage=stage, wanted=wanted, mode=mode, number=number, name=name)
+    try:
+        return await MEASURES[scenario](measuring)
+    except ExceptionGroup as group:
+        died, others = group.split(ChildDied)
+        if died is None or others is not None:
+            raise
+        return measuring.run(scenario, {}, [str(error) for error in died.exceptions])
 
 
 def plan(wanted: Wanted) -> list[tuple[Scenario, Mode, int]]:
@@ -61,7 +74,7 @@ def plan(wanted: Wanted) -> list[tuple[Scenario, Mode, int]]:
 def headline(run: Run) -> str:
     """The first three figures and every problem, in one line."""
     figures = ", ".join(f"{name} {value:.3g}" for name, value in list(run.figures.items())[:3])
-    return figures + "".join(f" [red]{problem}[/]" for problem in run.problems)
+    return figures + "".join(f" [red]{problem.splitlines()[0]}[/]" for problem in run.problems)
 
 
 async def _warm_up(stage: Stage, wanted: Wanted) -> None:

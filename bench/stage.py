@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import signal
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
@@ -76,7 +77,10 @@ async def staged(run_dir: Path, told: Told) -> AsyncIterator[Stage]:
 async def controlled(
     stage: Stage, mode: Mode, name: str, *, profiles: Path | None = None
 ) -> AsyncIterator[Controlled]:
-    """Our services, started anew, on a NATS server of their own where the mode has one; ready."""
+    """Our services, started anew, on a NATS server of their own where the mode has one; ready.
+
+    When one of them ends, so does the body, with an exception group of ChildDied.
+    """
     run_dir = stage.run_dir / name
     async with contextlib.AsyncExitStack() as stack:
         nats = None
@@ -97,14 +101,22 @@ async def controlled(
             )
         )
         await services.ready()
-        yield Controlled(mode, services, nats, time.monotonic() - begun)
+        start_seconds = time.monotonic() - begun
+        if profiles is not None:  # from here on: what imports cost is another question
+            for child in services.children.values():
+                child.process.send_signal(signal.SIGUSR2)
+        async with asyncio.TaskGroup() as group:  # a service that ends, ends the measurement at once
+            watching = group.create_task(services.first_death())
+            yield Controlled(mode, services, nats, start_seconds)
+            watching.cancel()
 
 
 def _environment(profiles: Path | None) -> dict[str, str]:
+    compiled = {"PYTHONDONTWRITEBYTECODE": ""}  # as installed code is: else the start is mostly compiling
     if profiles is None:
-        return {}
+        return compiled
     path = os.pathsep.join((str(_PROFILED), str(ROOT)))
-    return {"PYTHONPATH": path, PROFILE_DIRECTORY: str(profiles)}
+    return compiled | {"PYTHONPATH": path, PROFILE_DIRECTORY: str(profiles)}
 
 
 def made(directory: Path) -> Path:

@@ -114,11 +114,19 @@ def _compared(which: tuple[Scenario, Mode], old: Mapping[str, Summary], new: Map
     table = Table(title=" ".join(which), title_justify="left", title_style="bold", pad_edge=False)
     for heading in ("figure", "then", "now", "now / then"):
         table.add_column(heading, justify="left" if heading == "figure" else "right")
-    for name in [name for name in new if name in old]:
-        then, now = old[name].median, new[name].median
-        by = ratio(now, then)
-        table.add_row(name, number(then), number(now), Text(number(by), style=_colour(by)))
+    for group in grouped(name for name in new if name in old):
+        for name in group:
+            then, now = old[name].median, new[name].median
+            table.add_row(name, number(then), number(now), _change(then, now))
+        table.add_section()
     return table
+
+
+def _change(then: float, now: float) -> Text:
+    if now and not then:
+        return Text("was none", style="red")
+    by = ratio(now, then)
+    return Text(number(by), style=_colour(by))
 
 
 def _colour(by: float) -> str:

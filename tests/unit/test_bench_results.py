@@ -1,0 +1,170 @@
+"""Results of the bench: written, read, shown and compared; and what its command refuses."""
+
+import math
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+import pytest
+from click.testing import CliRunner
+from rich.console import Console, RenderableType
+
+from bench.__main__ import main
+from bench.figures import Run
+from bench.fleet import elsewhere, fleet
+from bench.host import Host
+from bench.results import Results, Unreadable, decode, encode, of_scenarios
+from bench.run import plan
+from bench.tables import comparison, grouped, number, tables
+from bench.wanted import Wanted
+
+HOST = Host(processor="P", cores=2, memory_gb=8, python="3.11", kubernetes="v1", load_before=0.1)
+
+
+def results(*runs: Run, host: Host = HOST, wanted: Wanted = Wanted()) -> Results:
+    return Results(begun_at=datetime(2026, 1, 2, tzinfo=UTC), host=host, wanted=wanted, runs=runs)
+
+
+def a_burst(number: int = 1, *, problems: tuple[str, ...] = (), **figures: float) -> Run:
+    return Run(scenario="burst", mode="separate", number=number, figures=figures, problems=problems)
+
+
+def text_of(shown: RenderableType, width: int = 200) -> str:
+    console = Console(width=width, record=True, file=None, quiet=False, color_system=None)
+    with console.capture() as captured:
+        console.print(shown)
+    return captured.get()
+
+
+def row(text: str, name: str) -> list[str]:
+    line = next(line for line in text.splitlines() if name in line)
+    return [cell.strip() for cell in line.strip("│").split("│")]
+
+
+def test_what_is_written_can_be_read_again_and_has_the_medians():
+    written = results(a_burst(1, seconds=1.0, nothing=math.nan), a_burst(2, seconds=3.0))
+    text = encode(written)
+    assert decode(text).runs[0].figures == {"seconds": 1.0}
+    assert msgspec.json.decode(text)["medians"] == {"burst separate": {"seconds": 2.0}}
+
+
+def test_a_file_of_another_kind_or_format_is_refused_with_the_reason():
+    with pytest.raises(Unreadable, match="no results of this bench"):
+        decode(b'{"a": 1}')
+    later = encode(msgspec.structs.replace(results(), format=2))
+    with pytest.raises(Unreadable, match="format 2"):
+        decode(later)
+
+
+def test_the_table_tells_the_median_and_what_lies_around_it():
+    text = text_of(tables(results(a_burst(1, seconds=1.0), a_burst(2, seconds=2.0), a_burst(3, seconds=9.0))))
+    assert row(text, "seconds") == ["seconds", "2  1..9"]
+
+
+def test_figures_stand_in_groups_whatever_order_the_modes_bring_them_in():
+    names = ["context: etcd CPU s", "all s", "ours: watcher CPU s", "ours: labeler CPU s", "Talos: all"]
+    assert grouped(names) == [
+        ["all s"],
+        ["Talos: all"],
+        ["ours: labeler CPU s", "ours: watcher CPU s"],
+        ["context: etcd CPU s"],
+    ]
+
+
+def test_a_comparison_tells_by_how_much_each_median_changed():
+    old, new = results(a_burst(seconds=2.0, writes=0.0)), results(a_burst(seconds=3.0, writes=4.0))
+    text = text_of(comparison(old, new))
+    assert row(text, "seconds") == ["seconds", "2", "3", "1.5"]
+    assert row(text, "writes") == ["writes", "0", "4", "was none"]
+
+
+def test_a_comparison_says_first_what_was_not_alike():
+    other = msgspec.structs.replace(HOST, cores=8)
+    text = text_of(
+        comparison(results(a_burst(s=1.0), host=other), results(a_burst(s=1.0), wanted=Wanted(nodes=10)))
+    )
+    assert "cores differ: 8 then, 2 now" in text
+    assert "nodes differ: 1000 then, 10 now" in text
+
+
+def test_two_results_without_a_common_scenario_are_not_compared():
+    assert "no scenario in common" in text_of(comparison(results(), results(a_burst(s=1.0))))
+
+
+def test_numbers_have_three_digits_that_count():
+    shown = [number(value) for value in (0.01234, 12.345, 1234.5, math.nan, math.inf)]
+    assert shown == ["0.0123", "12.3", "1234", "-", "> 5000"]
+
+
+def test_problems_name_their_run():
+    assert results(a_burst(2, problems=("it broke",))).problems == ("burst, separate, run 2: it broke",)
+
+
+def test_only_the_scenarios_that_were_asked_for_are_shown():
+    steady = msgspec.structs.replace(a_burst(), scenario="steady")
+    both = results(a_burst(), steady)
+    assert of_scenarios(both, {"steady"}).runs == (steady,)
+    assert of_scenarios(both, ()) == both
+
+
+def test_modes_take_turns_within_a_scenario():
+    wanted = Wanted(scenarios=("burst",), modes=("separate", "all-in-one-memory"), runs=2)
+    assert [(mode, number) for _, mode, number in plan(wanted)] == [
+        ("separate", 1),
+        ("all-in-one-memory", 1),
+        ("separate", 2),
+        ("all-in-one-memory", 2),
+    ]
+
+
+def test_no_two_machines_of_a_fleet_share_a_name_or_an_address():
+    machines = fleet("n", 1500)
+    addresses = [each.address for machine in machines for each in machine.addresses if each.link != "lo"]
+    assert len({machine.name for machine in machines}) == 1500
+    assert len(set(addresses)) == len(addresses)
+
+
+def test_a_machine_elsewhere_has_another_external_address_and_else_the_same():
+    (machine,) = fleet("n", 1, ("hcloud",))
+    addresses, external = elsewhere(machine, 7)
+    assert f"{external}/32" not in {each.address for each in machine.addresses}
+    assert {each.address for each in addresses} ^ {each.address for each in machine.addresses} == {
+        f"{external}/32",
+        "198.51.100.1/32",
+    }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["bursts"], "'bursts' is not one of"),
+        (["--mode", "alone"], "'alone' is not one of"),
+        (["--runs", "0"], "0 is not in the range"),
+        (["--compare", "nowhere.json"], "does not exist"),
+        (["--fast"], "No such option"),
+    ],
+)
+def test_a_wrong_argument_is_named(arguments: list[str], words: str):
+    answer = CliRunner().invoke(main, arguments)
+    assert answer.exit_code == 2
+    assert words in answer.output
+
+
+def test_a_result_file_is_shown_without_measuring_and_its_problems_are_the_exit_status(tmp_path: Path):
+    good, bad = tmp_path / "good.json", tmp_path / "bad.json"
+    good.write_bytes(encode(results(a_burst(seconds=1.5))))
+    bad.write_bytes(encode(results(a_burst(seconds=3.0, problems=("it broke",)))))
+    shown = CliRunner().invoke(main, ["--show", str(good)])
+    assert shown.exit_code == 0
+    assert row(shown.output, "seconds") == ["seconds", "1.5"]
+    compared = CliRunner().invoke(main, ["--show", str(bad), "--compare", str(good)])
+    assert compared.exit_code == 1
+    assert "it broke" in compared.output
+
+
+def test_a_file_that_is_no_result_is_refused_in_words(tmp_path: Path):
+    other = tmp_path / "other.json"
+    other.write_text("[]")
+    answer = CliRunner().invoke(main, ["--show", str(other)])
+    assert answer.exit_code == 2
+    assert "no results of this bench" in answer.output
