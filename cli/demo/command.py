@@ -43,7 +43,7 @@ from cli.demo.wanted import MOST_NODES, Wanted
 @click.option(
     "--patience",
     "patience_seconds",
-    type=click.FloatRange(min=1),
+    type=click.FloatRange(min=0, min_open=True),
     default=120,
     show_default=True,
     metavar="SECONDS",
