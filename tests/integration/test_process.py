@@ -187,6 +187,20 @@ def test_every_mistake_of_the_command_line_is_one_line():
     ]
 
 
+def test_every_mistake_of_the_config_file_is_one_line_with_its_place(tmp_path: Path):
+    file = tmp_path / "ccm.yaml"
+    file.write_text("globl: {}\ntransformations:\n- labels: {a b: x}\n- taints: {a: Never}\n")
+    code, told = refusal("metadata", f"--cloud-config={file}")
+    assert code == 2
+    assert [
+        line.partition(": ")[2].partition(" is ")[0].partition(", only")[0] for line in told.splitlines()
+    ] == [
+        f'--cloud-config: {file}, line 1: the file has no key "globl"',
+        f'--cloud-config: {file}, line 3: transformations[0].labels["a b"]',
+        f'--cloud-config: {file}, line 4: transformations[1].taints["a"]',
+    ]
+
+
 def test_a_kubeconfig_that_cannot_be_used_is_named(tmp_path: Path):
     broken = tmp_path / "broken"
     broken.write_text("clusters: [")
