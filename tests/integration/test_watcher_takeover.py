@@ -15,6 +15,7 @@ import pytest
 from libs.common.events import NodeGone
 from libs.common.kube_api.api import KubeApi
 from libs.common.kube_api.config import load_kube_config
+from libs.common.node import Node
 from libs.common.publisher import OrderedPublisher, Outcome
 from libs.testbed.children import Child, free_port
 from libs.testbed.control_plane.cluster import ControlPlane
@@ -236,12 +237,18 @@ async def test_heartbeats_of_kubelets_publish_nothing_and_news_do(
 ):
     async with doing((await world.watcher()).run()):
         await flow.hears(lambda f: f.snapshots() and set(joined) <= f.existing())
+        await flow.hears(lambda f: _is_settled(f.observed(joined[0]).node), "left alone by the manager")
         said = len(flow.of(joined[0]))
         for _ in range(5):
             await kubelets.heartbeat(joined[0])
         await annotate(kubelets, joined[1], marker="after the heartbeats")
         await flow.hears(lambda f: "marker" in f.observed(joined[1]).node.annotations)
         assert len(flow.of(joined[0])) == said
+
+
+def _is_settled(node: Node) -> bool:
+    """Whether kube-controller-manager has done what we read of all that it does to a node that joins."""
+    return all(taint.key != "node.kubernetes.io/not-ready" for taint in node.spec.taints)
 
 
 async def test_an_apiserver_that_restarts_costs_nothing_but_time(
