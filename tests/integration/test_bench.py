@@ -1,0 +1,157 @@
+"""The bench on real parts: kubelets in Go join and see what happens to their nodes; scenarios measure."""
+
+import math
+from pathlib import Path
+
+import pytest
+
+from bench.figures import Run
+from bench.fleet import fleet
+from bench.scenarios import MEASURES, Measuring
+from bench.stage import Stage, is_ours
+from bench.wanted import Mode, Scenario, Wanted
+from libs.common.node import TAINT_UNINITIALIZED
+from libs.testbed.control_plane.cluster import ControlPlane
+from libs.testbed.kubelets import Kubelet, Kubelets
+from libs.testbed.kubelets_in_go import KubeletsInGo
+from libs.testbed.machines import Machines
+
+SMALL = Wanted(
+    nodes=20, singles=3, steady_nodes=5, steady_seconds=2, heartbeat_seconds=1, changes=3, patience_seconds=60
+)
+
+
+@pytest.fixture(scope="module")
+async def in_go(tmp_path_factory: pytest.TempPathFactory, control_plane: ControlPlane):
+    async with KubeletsInGo.start(tmp_path_factory.mktemp("kubelets"), control_plane) as running:
+        yield running
+
+
+@pytest.fixture
+def stage(
+    tmp_path: Path, control_plane: ControlPlane, machines: Machines, in_go: KubeletsInGo, kubelets: Kubelets
+) -> Stage:
+    return Stage(tmp_path, control_plane, machines, in_go, kubelets)
+
+
+async def untaint(kubelets: Kubelets, name: str) -> None:
+    path = f"/api/v1/nodes/{name}"
+    taints = (await kubelets.request("GET", path)).body["spec"]["taints"]
+    left = [taint for taint in taints if taint["key"] != TAINT_UNINITIALIZED]
+    body = {"spec": {"taints": left or None}}
+    answer = await kubelets.request("PATCH", path, body=body, content_type="application/merge-patch+json")
+    assert answer.status == 200
+
+
+async def test_a_kubelet_in_go_writes_what_the_one_in_python_writes(in_go: KubeletsInGo, kubelets: Kubelets):
+    one, other = Kubelet(name="bench-same-go"), Kubelet(name="bench-same-py", system_uuid="u")
+    await in_go.load([one])
+    await in_go.join([one.name], until_untainted=False)
+    await kubelets.join(other)
+    nodes = [(await kubelets.request("GET", f"/api/v1/nodes/{k.name}")).body for k in (one, other)]
+    for node in nodes:
+        ready = next(c for c in node["status"]["conditions"] if c["type"] == "Ready")
+        assert ready["status"] == "True"
+        assert ready["lastHeartbeatTime"] >= node["metadata"]["creationTimestamp"]
+        assert TAINT_UNINITIALIZED in {taint["key"] for taint in node["spec"]["taints"]}
+        await kubelets.delete(node["metadata"]["name"])
+    assert nodes[0]["metadata"]["annotations"].keys() == nodes[1]["metadata"]["annotations"].keys()
+    assert nodes[0]["status"]["addresses"][0] == nodes[1]["status"]["addresses"][0]
+
+
+async def test_a_node_is_untainted_when_kubernetes_shows_it_so_and_not_before(
+    in_go: KubeletsInGo, kubelets: Kubelets
+):
+    names = ["bench-taint-1", "bench-taint-2"]
+    await in_go.load([Kubelet(name=name) for name in names])
+    joins = await in_go.join(names, until_untainted=False)
+    assert [node.untainted for node in joins.nodes] == [0, 0]
+    assert all(node.begun < node.joined for node in joins.nodes)
+    await untaint(kubelets, names[0])
+    assert await in_go.untainted(names[:1], seconds=20)
+    assert not await in_go.untainted(names, seconds=0.2)
+    await in_go.delete(names)
+
+
+async def test_nodes_that_never_lose_their_taint_are_told_after_the_patience(in_go: KubeletsInGo):
+    await in_go.load([Kubelet(name="bench-patience")])
+    (node,) = (await in_go.join(["bench-patience"], seconds=3)).nodes
+    assert node.joined
+    assert not node.untainted
+    await in_go.delete(["bench-patience"])
+
+
+async def test_a_join_that_is_refused_says_what_the_api_server_said(in_go: KubeletsInGo):
+    await in_go.load([Kubelet(name="bench-twice")])
+    await in_go.join(["bench-twice"], until_untainted=False)
+    with pytest.raises(ValueError, match=r"409.*already exists"):
+        await in_go.join(["bench-twice"], until_untainted=False)
+    await in_go.delete(["bench-twice"])
+
+
+async def test_a_kubelet_that_was_not_loaded_cannot_join(in_go: KubeletsInGo):
+    with pytest.raises(ValueError, match='no kubelet "bench-nobody"'):
+        await in_go.join(["bench-nobody"])
+
+
+async def test_a_heartbeat_renews_the_lease_and_the_conditions(in_go: KubeletsInGo, kubelets: Kubelets):
+    await in_go.load([Kubelet(name="bench-beat")])
+    await in_go.join(["bench-beat"], until_untainted=False)
+    beats = await in_go.beat(["bench-beat"], seconds=1, every_seconds=0.25)
+    assert beats.beats == 4
+    lease = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/bench-beat"
+    spec = (await kubelets.request("GET", lease)).body["spec"]
+    assert spec["renewTime"] > "2020"
+    assert spec["holderIdentity"] == "bench-beat"
+    await in_go.delete(["bench-beat"])
+
+
+async def run_of(scenario: Scenario, mode: Mode, stage: Stage) -> Run:
+    measuring = Measuring(stage=stage, wanted=SMALL, mode=mode, number=1, name=f"bench-{scenario}-{mode}")
+    return await MEASURES[scenario](measuring)
+
+
+@pytest.mark.parametrize("scenario", ["burst", "single"])
+@pytest.mark.parametrize("mode", ["all-in-one-memory", "separate"])
+async def test_joins_are_measured_and_their_cost_is_told(scenario: Scenario, mode: Mode, stage: Stage):
+    run = await run_of(scenario, mode, stage)
+    assert run.problems == ()
+    figures = run.figures
+    assert figures["never untainted"] == 0
+    assert 0 < figures["untainted p50 ms"] <= figures["untainted p99 ms"]
+    assert figures["joins only: joined p50 ms"] > 0
+    assert figures["Kubernetes: patch nodes per node"] >= 1
+    assert figures["Kubernetes: create events per node"] == 1
+    assert figures["Talos: Get PlatformMetadatas per node"] >= 1
+    assert figures["ours: all CPU s"] > 0
+    if scenario == "burst":
+        alone = figures["joins only: all joined s"]
+        assert figures["untainted / joins only"] == pytest.approx(figures["all untainted s"] / alone)
+    processes = {"watcher", "metadata", "labeler"} if mode == "separate" else {"all-in-one"}
+    assert {name for name in processes if figures[f"ours: {name} peak RSS MB"] > 10} == processes
+
+
+async def test_nodes_that_only_beat_are_written_by_nobody_of_ours(stage: Stage):
+    run = await run_of("steady", "all-in-one-memory", stage)
+    assert run.problems == ()
+    assert run.figures["Kubernetes: writes"] == 0
+    assert run.figures["heartbeats per second"] > 1
+    assert "heartbeats only: context: kube-apiserver CPU s per second" in run.figures
+
+
+async def test_a_changed_address_is_timed_until_the_node_shows_it(stage: Stage):
+    run = await run_of("change", "all-in-one-memory", stage)
+    assert run.problems == ()
+    assert run.figures["never shown"] == 0
+    assert 0 < run.figures["shown p50 ms"] < 30_000
+    assert not math.isnan(run.figures["shown p99 ms"])
+
+
+async def test_no_node_and_no_machine_is_left_behind(stage: Stage):
+    mark = stage.control_plane.audit_mark()
+    await run_of("burst", "all-in-one-memory", stage)
+    assert any(is_ours(request.user) for request in stage.control_plane.audit_counts(mark))
+    listed = (await stage.admin.request("GET", "/api/v1/nodes")).body["items"]
+    assert not [node for node in listed if node["metadata"]["name"].startswith("bench-burst")]
+    with pytest.raises(KeyError):
+        stage.machines.machine(fleet("bench-burst-all-in-one-memory", 1)[0].id)
