@@ -12,7 +12,7 @@ ADAPTERS = {
     "nkeys": r"libs\.common\.nats_bus\.access",
     "aiohttp": r"libs\.common\.(kube_api\.\w+|process\.health)|libs\.testbed\..+",  # health serves
     "grpclib": r"libs\.testbed\.sim_machines\.(service|connection)",
-    "hpack": r"services\.metadata\.talos_api\.connection",
+    "hpack": r"services\.metadata\.talos_api\.http2",
     "h2": r"libs\.testbed\.sim_machines\.connection",
     "betterproto2": r"services\.metadata\.talos_api\..+",
     "opentelemetry": r"libs\.common\.(telemetry|tracing)",

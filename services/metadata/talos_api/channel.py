@@ -5,8 +5,9 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from services.metadata.talos_api.answer import CallEnded
-from services.metadata.talos_api.connection import Connection, StreamLost
+from services.metadata.talos_api.connection import Connection
 from services.metadata.talos_api.credentials import Credentials
+from services.metadata.talos_api.http2 import StreamLost
 from services.metadata.talos_api.machine_events import WatchErrored
 from services.metadata.talos_api.machine_reading import Unreadable
 from services.metadata.talos_api.talosconfig import Endpoint
@@ -40,6 +41,11 @@ class TalosChannel:
             self._dialling = asyncio.create_task(self._connection.connect(), name=f"dial {self.endpoint}")
             self._dialling.add_done_callback(self._dialled)
         await asyncio.shield(self._dialling)
+
+    @property
+    def is_connected(self) -> bool:
+        """There is a connection, as far as we know."""
+        return self._connection.is_connected
 
     @property
     def is_dialling(self) -> bool:

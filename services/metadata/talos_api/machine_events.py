@@ -5,6 +5,7 @@ from typing import Final
 import msgspec
 
 from libs.common.machine import AddressStatus, MachineFacts, PlatformMetadata
+from services.metadata.talos_api.envelopes import Event, Resource, events
 from services.metadata.talos_api.machine_reading import (
     LONGEST_TEXT,
     MOST_ADDRESSES,
@@ -13,13 +14,8 @@ from services.metadata.talos_api.machine_reading import (
     node_name_in,
     platform_in,
 )
-from services.metadata.talos_api.proto.generated.cosi.resource import (
-    Event,
-    EventType,
-    Resource,
-    WatchResponse,
-)
-from services.metadata.talos_api.proto.strict import Malformed, parse
+from services.metadata.talos_api.proto.generated.cosi.resource import EventType
+from services.metadata.talos_api.proto.strict import Malformed
 from services.metadata.talos_api.resources import NODENAME, PLATFORM_METADATA, Asked
 
 MOST_EVENTS: Final = 1024
@@ -87,10 +83,10 @@ class Opening:
         return changes > 0
 
     def _begin(self, event: Event) -> None:
-        if event.event_type not in _STATE:
-            self._is_open = event.event_type == EventType.BOOTSTRAPPED and not self._asked.id
+        if event.kind not in _STATE:
+            self._is_open = event.kind == EventType.BOOTSTRAPPED and not self._asked.id
             return
-        if event.event_type != EventType.DESTROYED and event.resource is not None:
+        if event.kind != EventType.DESTROYED and event.resource is not None:
             self._found.append(event.resource)
         if self._asked.id:
             self._is_open = True
@@ -112,25 +108,20 @@ def contents_of(openings: dict[Asked, Opening]) -> Contents:
 
 def _events(answer: bytes) -> list[Event]:
     try:
-        events = parse(WatchResponse, answer).event
+        found = events(answer, MOST_EVENTS)
     except Malformed as error:
         raise Unreadable(str(error)) from error
-    if len(events) > MOST_EVENTS:
-        raise Unreadable(f"more than {MOST_EVENTS} events in one message")
-    for event in events:
-        # A packed list of numbers is taken for an enum, too.
-        if not isinstance(event.event_type, int):
-            raise Unreadable("an event type that is not a number")
-        if event.event_type == EventType.ERRORED:
-            raise WatchErrored(str(event.error or "no reason given")[:LONGEST_TEXT])
-    return events
+    for event in found:
+        if event.kind == EventType.ERRORED:
+            raise WatchErrored((event.error or "no reason given")[:LONGEST_TEXT])
+    return found
 
 
 def _is_change(event: Event) -> bool:
-    if event.event_type not in _STATE:
+    if event.kind not in _STATE:
         return False
-    return event.event_type != EventType.UPDATED or _spec_of(event.resource) != _spec_of(event.old)
+    return event.kind != EventType.UPDATED or _spec_of(event.resource) != _spec_of(event.old)
 
 
-def _spec_of(resource: object) -> object:
-    return resource.spec and resource.spec.proto_spec if isinstance(resource, Resource) else None
+def _spec_of(resource: Resource | None) -> bytes:
+    return resource.spec if resource else b""

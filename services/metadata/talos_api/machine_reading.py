@@ -8,14 +8,8 @@ from typing import Final, TypeVar
 import msgspec
 
 from libs.common.machine import AddressStatus, PlatformMetadata, SystemInformation
+from services.metadata.talos_api.envelopes import Resource, response
 from services.metadata.talos_api.proto.generated.common import NetIpPrefix
-from services.metadata.talos_api.proto.generated.cosi.resource import (
-    GetResponse,
-    ListResponse,
-    Metadata,
-    Resource,
-    Spec,
-)
 from services.metadata.talos_api.proto.generated.talos.resource.definitions.cluster import InfoSpec
 from services.metadata.talos_api.proto.generated.talos.resource.definitions.hardware import (
     SystemInformationSpec,
@@ -63,10 +57,10 @@ class ClusterNetworks(msgspec.Struct, frozen=True, kw_only=True):
 
 def read_platform(answer: bytes) -> PlatformMetadata:
     """PlatformMetadata from a GetResponse."""
-    return platform_in(_parse(GetResponse, answer).resource)
+    return platform_in(_response(answer))
 
 
-def platform_in(resource: object) -> PlatformMetadata:
+def platform_in(resource: Resource) -> PlatformMetadata:
     """PlatformMetadata from its resource."""
     spec = _spec_of(resource, PLATFORM_METADATA, PlatformMetadataSpec)
     if len(spec.tags) > MOST_TAGS:
@@ -104,29 +98,28 @@ def read_addresses(answers: Sequence[bytes]) -> tuple[AddressStatus, ...]:
     """AddressStatus from ListResponses, by id; an entry whose address is not set is none."""
     if len(answers) > MOST_ADDRESSES:
         raise Unreadable(f"more than {MOST_ADDRESSES} addresses")
-    return addresses_in([_parse(ListResponse, answer).resource for answer in answers])
+    return addresses_in([_response(answer) for answer in answers])
 
 
-def addresses_in(resources: Sequence[object]) -> tuple[AddressStatus, ...]:
+def addresses_in(resources: Sequence[Resource]) -> tuple[AddressStatus, ...]:
     """AddressStatus from their resources, by id."""
     if len(resources) > MOST_ADDRESSES:
         raise Unreadable(f"more than {MOST_ADDRESSES} addresses")
     statuses: dict[str, AddressStatus | None] = {}
-    for each in resources:
-        resource = _resource(each)
+    for resource in resources:
         identifier = _checked_id(resource, ADDRESSES)
         if identifier in statuses:
             raise Unreadable(f"two resources with the id {identifier!r}")
-        statuses[identifier] = _address_status(_spec(resource, AddressStatusSpec), identifier)
+        statuses[identifier] = _address_status(_parse(AddressStatusSpec, resource.spec), identifier)
     return tuple(status for _, status in sorted(statuses.items()) if status is not None)
 
 
 def read_node_name(answer: bytes) -> str:
     """The name that the kubelet registers with; "" when it is not known yet."""
-    return node_name_in(_parse(GetResponse, answer).resource)
+    return node_name_in(_response(answer))
 
 
-def node_name_in(resource: object) -> str:
+def node_name_in(resource: Resource) -> str:
     """The name that the kubelet registers with, from its resource."""
     name = _text(_spec_of(resource, NODENAME, NodenameSpec).nodename, "nodename")
     if name and not _NODE_NAME.match(name):
@@ -151,13 +144,19 @@ def read_cluster_networks(answer: bytes) -> ClusterNetworks:
 
 
 def _get(answer: bytes, asked: Asked, spec: type[M]) -> M:
-    return _spec_of(_parse(GetResponse, answer).resource, asked, spec)
+    return _spec_of(_response(answer), asked, spec)
 
 
-def _spec_of(resource: object, asked: Asked, spec: type[M]) -> M:
-    found = _resource(resource)
-    _checked_id(found, asked)
-    return _spec(found, spec)
+def _spec_of(resource: Resource, asked: Asked, spec: type[M]) -> M:
+    _checked_id(resource, asked)
+    return _parse(spec, resource.spec)
+
+
+def _response(answer: bytes) -> Resource:
+    try:
+        return response(answer)
+    except Malformed as error:
+        raise Unreadable(str(error)) from error
 
 
 def _parse(message: type[M], data: bytes) -> M:
@@ -167,35 +166,17 @@ def _parse(message: type[M], data: bytes) -> M:
         raise Unreadable(str(error)) from error
 
 
-def _resource(resource: object) -> Resource:
-    if not isinstance(resource, Resource):
-        raise Unreadable("an answer without a resource")
-    return resource
-
-
 def _checked_id(resource: Resource, asked: Asked) -> str:
     """The id, once the resource is known to be what was asked for."""
-    metadata = resource.metadata
-    if not isinstance(metadata, Metadata):
-        raise Unreadable("a resource without metadata")
-    told = (_text(metadata.namespace, "namespace"), _text(metadata.type, "type"), _text(metadata.id, "id"))
+    told = (
+        _text(resource.namespace, "namespace"),
+        _text(resource.type, "type"),
+        _text(resource.id, "id"),
+    )
     if told[:2] != (asked.namespace, asked.type) or told[2] != (asked.id or told[2]) or not told[2]:
         wanted = f"{asked.namespace}/{asked.type}/{asked.id or '*'}"
         raise Unreadable(f"asked for {wanted}, answered with {'/'.join(told)[:200]!r}")
     return told[2]
-
-
-def _spec(resource: Resource, spec: type[M]) -> M:
-    # Absent and empty are the same: encoders differ in whether they write zero values.
-    envelope = resource.spec if resource.spec is not None else Spec()
-    return _parse(spec, _spec_bytes(envelope))
-
-
-def _spec_bytes(envelope: object) -> bytes:
-    """The encoded spec of a resource."""
-    if not isinstance(envelope, Spec):
-        raise Unreadable("a spec that is none")
-    return _bytes(envelope.proto_spec, "proto_spec")
 
 
 def _address_status(spec: AddressStatusSpec, identifier: str) -> AddressStatus | None:

@@ -80,8 +80,9 @@ class TalosSession:
         fault: MachineFault | None = None
         for channel in channels:
             try:
-                async with asyncio.timeout_at(deadline):
-                    await channel.connected()
+                if not channel.is_connected:
+                    async with asyncio.timeout_at(deadline):
+                        await channel.connected()
             except OSError as error:  # TimeoutError and ssl.SSLError among them
                 kind, reason = why_no_connection(error)
                 problem = credentials.problem(self._clock())

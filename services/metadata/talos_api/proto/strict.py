@@ -1,6 +1,9 @@
 """Decoding that refuses what betterproto2 lets pass: truncated fields and foreign wire types."""
 
-from typing import Protocol, Self, TypeVar
+from collections.abc import Iterator
+from typing import Final, Protocol, Self, TypeVar
+
+_FIXED: Final = {1: 8, 5: 4}  # bytes, by wire type
 
 
 class Message(Protocol):
@@ -20,38 +23,44 @@ class Malformed(Exception):
 
 def parse(message: type[M], data: bytes) -> M:
     """The decoded message. Raises Malformed and nothing else; fields may still have the wrong Python type."""
-    end = _end_of_last_field(data)
-    if end != len(data):
-        raise Malformed(f"{message.__name__} is cut off: {len(data)} bytes of at least {end}")
+    for _ in fields(data):
+        pass  # one that is cut off is refused here
     try:
         return message.parse(data)
     except Exception as error:  # the library raises whatever hostile bytes lead to (KeyError, EOFError, ...)
         raise Malformed(f"{message.__name__} is not decodable: {type(error).__name__}: {error}") from error
 
 
-def _end_of_last_field(data: bytes) -> int:
-    """Where the last field says that it ends: beyond the data if the message is truncated."""
-    position, size = 0, len(data)
-    while position < size:
-        tag, position = _varint(data, position)
-        match tag & 7:
-            case wire if tag >> 3 == 0:
-                raise Malformed(f"field number 0 of wire type {wire}")
-            case 0:
-                _, position = _varint(data, position)
-            case 1:
-                position += 8
-            case 2:
-                length, position = _varint(data, position)
-                position += length
-            case 5:
-                position += 4
-            case wire:
-                raise Malformed(f"wire type {wire}")
-    return position
+def fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
+    """Number and value of each field, in order: an int, or bytes where the length is known.
+
+    Raises Malformed.
+    """
+    at, size = 0, len(data)
+    while at < size:
+        tag, at = _varint(data, at)
+        number, wire = tag >> 3, tag & 7
+        if not number:
+            raise Malformed(f"field number 0 of wire type {wire}")
+        if wire == 0:
+            value, at = _varint(data, at)
+            yield number, value
+            continue
+        if wire == 2:
+            length, at = _varint(data, at)
+        elif wire in _FIXED:
+            length = _FIXED[wire]
+        else:
+            raise Malformed(f"wire type {wire}")
+        if at + length > size:
+            raise Malformed(f"field {number} is cut off: {size} bytes of at least {at + length}")
+        yield number, data[at : at + length]
+        at += length
 
 
 def _varint(data: bytes, position: int) -> tuple[int, int]:
+    if position < len(data) and data[position] < 0x80:  # nearly always
+        return data[position], position + 1
     value = 0
     for shift in range(0, 70, 7):
         if position >= len(data):
