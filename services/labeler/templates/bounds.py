@@ -3,9 +3,11 @@
 from typing import Final
 
 # A rule's template is a line or a table of instance types; an annotation of all of a Node has 256 KiB.
-MAX_SOURCE: Final = 65_536  # bytes
+MAX_SOURCE: Final = 32_768  # bytes
 # Output, and every text on the way to it; a label has 63 bytes, the widest annotation anybody sets a few KiB.
 MAX_TEXT: Final = 65_536  # bytes
+# In scope at once; looking one up goes through them.
+MAX_VARIABLES: Final = 256
 # Nested blocks and parentheses as written. Each costs up to ten frames of Python's 1000.
 MAX_DEPTH: Final = 32
 # The same while it runs, through {{template}} too, which may call itself.
@@ -13,12 +15,13 @@ MAX_RUN_DEPTH: Final = 48
 # Evaluated nodes and what they read and write, see Budget. A usual template takes 5 to 200.
 MAX_STEPS: Final = 20_000
 # What one step stands for where the cost grows with the data.
-BYTES_PER_STEP: Final = 256
+BYTES_PER_STEP: Final = 64
 ITEMS_PER_STEP: Final = 16
 # RE2's slowest engine takes 20 ns for each instruction and byte.
 REGEX_WORK_PER_STEP: Final = 500
-# A compiled pattern: RE2 refuses what is larger. Its cache holds 128 of them.
+# A compiled pattern: RE2 refuses what is larger.
 MAX_REGEX_MEMORY: Final = 512 * 1024  # bytes
+MAX_KEPT_REGEXES: Final = 64  # compiled ones, of the whole process
 MAX_REGEX: Final = 1_024  # bytes of pattern
 REGEX_INSTRUCTIONS_PER_STEP: Final = 16  # to compile
 

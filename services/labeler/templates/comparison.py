@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from services.labeler.templates.errors import FunctionError
-from services.labeler.templates.printing import sprint
+from services.labeler.templates.printf import sprintf
+from services.labeler.templates.runes import valid
 from services.labeler.templates.values import GoList, GoMap, Record, Uint8, Value, is_nil, type_name
 
 _KINDS: Final[dict[type, str]] = {
@@ -53,14 +54,12 @@ def _same(left: Value, right: Value) -> bool:
 def _same_composite(left: Value, right: Value) -> bool:
     """Maps, slices and structs: comparable with nil, and structs with one another."""
     if left is not None and right is not None and type(left) is not type(right):
-        shown = sprint([left]).decode(), sprint([right]).decode()
-        raise FunctionError(
-            f"non-comparable types {shown[0]}: {type_name(left)}, {type_name(right)}: {shown[1]}"
-        )
+        types = type_name(left).encode(), type_name(right).encode()
+        raise _refused(b"non-comparable types %s: %s, %s: %v", left, types[0], types[1], right)
     if is_nil(left) or is_nil(right):
         return is_nil(left) == is_nil(right)
     if not _comparable(right):
-        raise FunctionError(f"non-comparable type {sprint([right]).decode()}: {type_name(right)}")
+        raise _refused(b"non-comparable type %s: %s", right, type_name(right).encode())
     return left == right
 
 
@@ -72,6 +71,10 @@ def _comparable(value: Value) -> bool:
 
 def _plain(value: Value) -> Any:
     return value.value if isinstance(value, Uint8) else value
+
+
+def _refused(template: bytes, *values: Value) -> FunctionError:
+    return FunctionError(valid(sprintf(template, values)))
 
 
 def _incompatible(left: Value, right: Value) -> FunctionError:

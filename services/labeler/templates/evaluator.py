@@ -7,6 +7,7 @@ from services.labeler.templates import calling
 from services.labeler.templates.bounds import MAX_RUN_DEPTH, BoundExceeded, Budget, fits
 from services.labeler.templates.errors import ErrorKind, FunctionError, Places, TemplateError
 from services.labeler.templates.functions import FUNCTIONS
+from services.labeler.templates.runes import encoded, valid
 from services.labeler.templates.signatures import Parameter
 from services.labeler.templates.tree import (
     Chain,
@@ -150,7 +151,7 @@ class Evaluator:
         if isinstance(receiver, GoMap):
             if has_arguments:
                 self.fail(f"{name} is not a method but has arguments")
-            return self._read(receiver.entries.get(name.encode("utf-8", "surrogatepass")))
+            return self._read(receiver.entries.get(encoded(name)))
         return self.fail(f"can't evaluate field {name} in type {type_name(receiver)}")
 
     def _read(self, value: Value) -> Value:
@@ -239,7 +240,7 @@ class Evaluator:
         if given[0] is None:
             reason = "call of nil"
         else:
-            piped = given[0].decode("utf-8", "replace") if isinstance(given[0], bytes) else "value"
+            piped = valid(given[0]) if isinstance(given[0], bytes) else f"<{type_name(given[0])} Value>"
             callee = str(arguments[0]) if arguments else piped
             reason = f"non-function {callee} of type {type_name(given[0])}"
         self.at = whole

@@ -9,7 +9,7 @@ from services.labeler.templates.evaluator import Evaluator
 from services.labeler.templates.parser import ROOT
 from services.labeler.templates.printing import sprint
 from services.labeler.templates.quoting import quote
-from services.labeler.templates.runes import encoded
+from services.labeler.templates.runes import encoded, valid
 from services.labeler.templates.tree import Action, Break, Call, Continue, If, Item, Items, Range, Text, With
 from services.labeler.templates.values import NO_VALUE, GoList, GoMap, Uint8, Value, size, truth
 
@@ -123,7 +123,9 @@ class _Execution:
             if left is _Leaving.LOOP:
                 break
         if empty:
-            leaving = self.items(dot, block.otherwise)  # a break in here leaves the loop around this one
+            leaving = self.items(dot, block.otherwise)
+            if leaving is _Leaving.LOOP:  # as in Go: of the loop around this one only `continue` gets hold
+                leaving = _Leaving.NOT
         self._leave(scope)
         return leaving
 
@@ -181,4 +183,4 @@ class _Execution:
 
 
 def _shown(value: Value) -> str:
-    return sprint([value]).decode("utf-8", "replace")
+    return valid(sprint([value]))

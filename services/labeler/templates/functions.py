@@ -1,24 +1,19 @@
 """Every function that a template may call: text/template's own, and the reference's."""
 
 import base64
-import binascii
-import re
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
-from services.labeler.templates import escaping, regular_expressions
+from services.labeler.templates import base64_text, escaping, regular_expressions
 from services.labeler.templates.bounds import Budget, fits
 from services.labeler.templates.comparison import equal, less, less_or_equal
-from services.labeler.templates.errors import FunctionError
 from services.labeler.templates.indexing import cut, index, length
 from services.labeler.templates.printf import sprintf
 from services.labeler.templates.printing import sprint, sprintln
 from services.labeler.templates.runes import characters, lower, raw, trim, upper
 from services.labeler.templates.signatures import Function, of_any, of_strings, text
 from services.labeler.templates.values import NO_VALUE, Value, is_zero, truth
-
-_NOT_BASE64: Final = re.compile(rb"[^A-Za-z0-9+/]")
 
 
 def _default(fallback: Value, given: Sequence[Value]) -> Value:
@@ -40,22 +35,6 @@ def _replace(given: Sequence[Value], budget: Budget) -> Value:
     return whole.replace(old, new)
 
 
-def _b64dec(encoded: bytes) -> Value:
-    """Go's base64.StdEncoding: padding needed, line breaks ignored; Go names the first byte that is wrong."""
-    packed = encoded.translate(None, b"\r\n")
-    try:
-        return base64.b64decode(packed, validate=True) if len(packed) % 4 == 0 else _illegal(encoded)
-    except binascii.Error:
-        return _illegal(encoded)
-
-
-def _illegal(encoded: bytes) -> Value:
-    """Where Go stops reading: at a foreign byte, a = out of place, or the end of an incomplete quantum."""
-    foreign = _NOT_BASE64.search(encoded.translate(None, b"\r\n"))
-    at = foreign.start() if foreign else len(encoded) // 4 * 4
-    raise FunctionError(f"illegal base64 data at input byte {at}")
-
-
 def _get_value(source: bytes, key: bytes) -> Value:
     for part in source.split(b";"):
         name, *values = part.split(b"=")
@@ -67,12 +46,6 @@ def _get_value(source: bytes, key: bytes) -> Value:
 def _printable(given: Sequence[Value]) -> bytes:
     """What html, js and urlquery escape."""
     return sprint([NO_VALUE if value is None else value for value in given])
-
-
-def _call(name_and_arguments: Sequence[Value]) -> Value:
-    raise FunctionError(
-        "call of nil" if name_and_arguments[0] is None else "call of a value that is no function"
-    )
 
 
 def _greater(left: Value, right: Value) -> Value:
@@ -95,10 +68,10 @@ def _replace_all(given: Sequence[Value], budget: Budget) -> Value:
 
 
 _OF_GO: Final = {
-    # `and`, `or` and `call` have their own rules in the executor; here is what they take
+    # `and`, `or` and `call` have their own rules in the evaluator; here is what they take
     "and": of_any(1, lambda _, __: None, rest=True),
     "or": of_any(1, lambda _, __: None, rest=True),
-    "call": of_any(1, lambda callee, _: _call([callee]), rest=True),
+    "call": of_any(1, lambda _, __: None, rest=True),
     "not": of_any(1, lambda value: not truth(value)),
     "eq": of_any(1, lambda first, others: equal([first, *others]), rest=True),
     "ne": of_any(2, lambda left, right: not equal([left, right])),
@@ -134,7 +107,7 @@ _OF_THE_REFERENCE: Final = {
     "hasPrefix": of_strings(2, lambda prefix, whole: whole.startswith(prefix)),
     "hasSuffix": of_strings(2, lambda suffix, whole: whole.endswith(suffix)),
     "b64enc": of_strings(1, base64.b64encode),
-    "b64dec": of_strings(1, _b64dec),
+    "b64dec": of_strings(1, base64_text.decode),
     "getValue": of_strings(2, _get_value),
 }
 FUNCTIONS: Final[Mapping[str, Function]] = MappingProxyType(_OF_GO | _OF_THE_REFERENCE)

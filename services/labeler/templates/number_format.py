@@ -10,7 +10,7 @@ from services.labeler.templates.bounds import fits
 _DIGITS: Final = "0123456789abcdef"
 _PREFIXES: Final = {2: "0b", 16: "0x"}
 _FORMATS: Final = {2: "b", 8: "o", 10: "d", 16: "x"}
-_SHORTEST_EXPONENT: Final = 21  # %v and %g without precision write no exponent below 1e+21
+_SHORTEST_EXPONENT: Final = 6  # %v and %g without precision write an exponent from 1e+06 on
 
 
 class Flags(msgspec.Struct):

@@ -44,6 +44,8 @@ def parse_number(text: str) -> Number:
         return _integer(text, match)
     if not (_FLOAT.fullmatch(text) or _HEX_FLOAT.fullmatch(text)):
         raise ValueError(f"illegal number syntax: {quote(encoded(text)).decode()}")
+    if not set(text) & set(".eEpP"):
+        raise ValueError(f"integer overflow: {quote(encoded(text)).decode()}")
     value = _float(text)
     if value in (float("inf"), float("-inf")):
         raise ValueError(f"illegal number syntax: {quote(encoded(text)).decode()}")

@@ -215,5 +215,8 @@ def parse_source(source: str, places: Places) -> dict[str, Items]:
     if size > MAX_SOURCE:
         raise TemplateError("bound", (1, 0), f"has {size} bytes, more than MAX_SOURCE = {MAX_SOURCE}")
     definitions: dict[str, Items] = {}
-    _Parser(TokenStream(source, places), definitions, 0).root()
+    try:
+        _Parser(TokenStream(source, places), definitions, 0).root()
+    except RecursionError as error:  # the caller's own stack was nearly full
+        raise TemplateError("bound", (1, 0), "is nested too deeply for the stack") from error
     return definitions

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from services.labeler.templates.bounds import MAX_DEPTH
+from services.labeler.templates.bounds import MAX_DEPTH, MAX_VARIABLES
 from services.labeler.templates.functions import FUNCTIONS
 from services.labeler.templates.lexer import Kind, Token
 from services.labeler.templates.numbers import parse_number
@@ -45,7 +45,7 @@ class PipelineParser:
         """Enter a block or a parenthesis; the caller leaves it by `depth -= 1`."""
         self.depth += 1
         if self.depth > MAX_DEPTH:
-            self.stream.fail(f"is nested deeper than MAX_DEPTH = {MAX_DEPTH}")
+            self.stream.fail(f"is nested deeper than MAX_DEPTH = {MAX_DEPTH}", kind="bound")
 
     def pipeline(self, context: str, end: Kind) -> Pipe:
         """A pipeline up to and with the token that ends it."""
@@ -92,6 +92,10 @@ class PipelineParser:
     def _declare(self, variable: Token, declared: list[str]) -> None:
         declared.append(variable.text)
         self.variables.append(variable.text)
+        if len(self.variables) > MAX_VARIABLES:
+            self.stream.fail(
+                f"has more than MAX_VARIABLES = {MAX_VARIABLES} variables in scope", kind="bound"
+            )
 
     def _command(self) -> Command:
         """Operands up to a pipe symbol, which is consumed, or an end, which is not."""
@@ -155,10 +159,10 @@ class PipelineParser:
     def _named(self, token: Token) -> Identifier | Variable:
         if token.kind is Kind.VARIABLE:
             if token.text not in self.variables:
-                self.stream.fail(f"undefined variable {_quoted(token.text)}")
+                self.stream.fail(f"undefined variable {_quoted(token.text)}", token)
             return Variable(token.position, (token.text,))
         if token.text not in FUNCTIONS:
-            self.stream.fail(f"function {_quoted(token.text)} not defined")
+            self.stream.fail(f"function {_quoted(token.text)} not defined", token)
         return Identifier(token.position, token.text)
 
     def _literal(self, token: Token) -> NumberConstant | String | None:
@@ -168,7 +172,7 @@ class PipelineParser:
             if token.kind in (Kind.STRING, Kind.RAW_STRING):
                 return String(token.position, token.text, unquote(token.text))
         except ValueError as error:
-            self.stream.fail(str(error))
+            self.stream.fail(str(error), token)
         self.stream.put_back(token)
         return None
 

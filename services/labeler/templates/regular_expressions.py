@@ -1,14 +1,16 @@
 """Go's regexp on RE2, which has the same syntax and no backtracking; each search is paid for before it runs.
 
-Where the two differ: the escape C (any byte) is refused by Go only, and invalid UTF-8 in a text matches `.` in Go only.
+They differ in two things: Go refuses the escape C (any byte), and only Go matches invalid UTF-8.
 """
 
 from collections.abc import Iterator
-from typing import Final
+from functools import lru_cache
+from typing import Any, Final
 
 import re2
 
 from services.labeler.templates.bounds import (
+    MAX_KEPT_REGEXES,
     MAX_REGEX,
     MAX_REGEX_MEMORY,
     REGEX_INSTRUCTIONS_PER_STEP,
@@ -21,6 +23,17 @@ from services.labeler.templates.errors import FunctionError
 from services.labeler.templates.runes import character_at, characters, is_word, raw
 
 _TOO_LARGE: Final = "pattern too large"
+# What RE2 says and what Go says of the same mistake: the documentation that users find is Go's.
+_IN_GO: Final = {
+    "missing )": "missing closing )",
+    "missing ]": "missing closing ]",
+    "invalid repetition size": "invalid repeat count",
+    "bad repetition operator": "invalid nested repetition operator",
+    "invalid perl operator": "invalid or unsupported Perl syntax",
+    "no argument for repetition operator": "missing argument to repetition operator",
+    "invalid named capture group": "invalid named capture",
+    "trailing \\": "trailing backslash at end of expression",
+}
 _Span = tuple[int, int]
 
 
@@ -34,6 +47,11 @@ def _options() -> "re2.Options":
 _OPTIONS: Final = _options()
 
 
+@lru_cache(maxsize=MAX_KEPT_REGEXES)
+def _compiled(pattern: bytes) -> Any:
+    return re2.compile(pattern, _OPTIONS)
+
+
 class _Pattern:
     """A compiled pattern whose searches are counted."""
 
@@ -42,14 +60,14 @@ class _Pattern:
             raise BoundExceeded(f"a regular expression is longer than MAX_REGEX = {MAX_REGEX} bytes")
         budget.read(len(pattern))
         try:
-            self._compiled = re2.compile(pattern, _OPTIONS)
+            self._compiled = _compiled(pattern)
         except re2.error as error:
             said = error.args[0].decode("utf-8", "replace") if error.args else ""
             if said.startswith(_TOO_LARGE):
                 raise BoundExceeded(
                     f"a regular expression needs more than MAX_REGEX_MEMORY = {MAX_REGEX_MEMORY} bytes"
                 ) from error
-            raise FunctionError(f"error parsing regexp: {said}") from error
+            raise FunctionError(_in_go(said)) from error
         self._budget = budget
         self._instructions: int = self._compiled.programsize
         budget.spend(self._instructions // REGEX_INSTRUCTIONS_PER_STEP)
@@ -91,6 +109,11 @@ def replace_all(pattern: bytes, text: bytes, replacement: bytes, budget: Budget)
     result += text[copied:]
     fits(len(result))
     return bytes(result)
+
+
+def _in_go(said: str) -> str:
+    mistake, _, where = said.partition(": ")
+    return f"error parsing regexp: {_IN_GO.get(mistake, mistake)}: `{where}`"
 
 
 def _matched(text: bytes, spans: list[_Span], group: int) -> bytes:

@@ -22,8 +22,8 @@ class Function(msgspec.Struct, frozen=True):
 
 def of_strings(count: int, run: Callable[..., Value]) -> Function:
     """A function of so many strings that does nothing costly."""
-    wanted: tuple[Parameter, ...] = ("string",) * count
-    return Function(wanted, lambda given, _: run(*given))
+    strings: Parameter = "string"
+    return Function((strings,) * count, lambda given, _: run(*given))
 
 
 def of_any(count: int, run: Callable[..., Value], *, rest: bool = False) -> Function:
@@ -32,8 +32,8 @@ def of_any(count: int, run: Callable[..., Value], *, rest: bool = False) -> Func
     def call(given: Sequence[Value], _: Budget) -> Value:
         return run(*given[:count], given[count:]) if rest else run(*given)
 
-    wanted: tuple[Parameter, ...] = ("any",) * count
-    return Function(wanted, call, "any" if rest else None)
+    anything: Parameter = "any"
+    return Function((anything,) * count, call, "any" if rest else None)
 
 
 def text(value: Value) -> bytes:

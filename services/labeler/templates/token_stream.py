@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import NoReturn
 
-from services.labeler.templates.errors import Places, TemplateError
+from services.labeler.templates.errors import ErrorKind, Places, TemplateError
 from services.labeler.templates.lexer import Kind, Token, tokens
 
 
@@ -61,13 +61,13 @@ class TokenStream:
     def unexpected(self, token: Token, context: str) -> NoReturn:
         """Fail on a token, in Go's words."""
         if token.kind is not Kind.ERROR:
-            self.fail(f"unexpected {token} in {context}")
+            self.fail(f"unexpected {token} in {context}", token)
         extra = ""
         if self.action_line not in (0, self.line(token)):
             started = f" started at {self.action_line}"
             extra = started if token.text.endswith(" action") else f" in action{started}"
-        self.fail(f"{token}{extra}")
+        self.fail(f"{token}{extra}", token)
 
-    def fail(self, reason: str) -> NoReturn:
-        """Fail at the newest token, as Go does."""
-        raise TemplateError("parse", self._places.place(self._newest.position), reason)
+    def fail(self, reason: str, token: Token | None = None, kind: ErrorKind = "parse") -> NoReturn:
+        """Fail at a token; if none is to blame, at the newest, as Go does."""
+        raise TemplateError(kind, self._places.place((token or self._newest).position), reason)

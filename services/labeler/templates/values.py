@@ -107,8 +107,6 @@ def is_zero(value: Value) -> bool:
         return all(is_zero(field) for field in value.fields.values())
     if isinstance(value, GoMap | GoList):
         return value.nil
-    if isinstance(value, float):
-        return value == 0 and str(value)[0] != "-"
     return not truth(value)
 
 

@@ -1,0 +1,5 @@
+GO_TEMPLATES := tests/unit/go_templates
+
+.PHONY: go-templates
+go-templates: ## write what Go's text/template makes of the template cases anew (needs Go)
+	@cd $(GO_TEMPLATES)/generate && go run . > ../cases.json

@@ -1,0 +1,3 @@
+module talos-ccm/tests/go-templates
+
+go 1.26.2

@@ -1,0 +1,118 @@
+// Command generate writes what Go's own text/template makes of templates and data: output, or error with its place.
+package main
+
+import (
+	"encoding/json"
+	"log"
+	"os"
+	"regexp"
+	"runtime"
+	"strconv"
+	"strings"
+	"text/template"
+)
+
+// Case is one template with one set of data. Output is null where there is an error.
+type Case struct {
+	Template string  `json:"template"`
+	Data     string  `json:"data"`
+	Output   *string `json:"output"`
+	Error    *Error  `json:"error,omitempty"`
+}
+
+// Error is what Go says, taken apart. Column and At are known of execution only.
+type Error struct {
+	Kind   string `json:"kind"` // parse or exec
+	Line   int    `json:"line"`
+	Column int    `json:"column"`
+	At     string `json:"at,omitempty"`
+	Reason string `json:"reason"`
+}
+
+// Group is templates that are each rendered with each set of data.
+type Group struct {
+	data      []string
+	templates []string
+}
+
+const name = "rule"
+
+var (
+	whileParsing   = regexp.MustCompile(`(?s)^template: rule:(\d+): (.*)$`)
+	whileExecuting = regexp.MustCompile(`(?s)^template: rule:(\d+):(\d+): executing "[^"]*" at <(.*?)>: (.*)$`)
+	place          = regexp.MustCompile(`rule:(\d+)`)
+)
+
+func main() {
+	cases := []Case{}
+	seen := map[[2]string]bool{}
+	for _, group := range groups() {
+		for _, source := range group.templates {
+			for _, set := range group.data {
+				if key := [2]string{source, set}; !seen[key] {
+					seen[key] = true
+					cases = append(cases, render(source, set))
+				}
+			}
+		}
+	}
+	write(struct {
+		Command string `json:"generated_by"`
+		Go      string `json:"go"`
+		Data    []Set  `json:"data"`
+		Cases   []Case `json:"cases"`
+	}{"make go-templates", runtime.Version(), described(), cases})
+}
+
+func write(all any) {
+	output := json.NewEncoder(os.Stdout)
+	output.SetEscapeHTML(false)
+	output.SetIndent("", " ")
+	if err := output.Encode(all); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func render(source, set string) Case {
+	result := Case{Template: source, Data: set}
+	parsed, err := template.New(name).Funcs(functions).Parse(source)
+	if err != nil {
+		result.Error = parseError(err)
+		return result
+	}
+	var text strings.Builder
+	if err := parsed.Execute(&text, sets[set]); err != nil {
+		result.Error = execError(err)
+		return result
+	}
+	output := strings.ToValidUTF8(text.String(), "\uFFFD")
+	if output != text.String() { // ToValidUTF8 replaces runs of invalid bytes, JSON and we each byte
+		output = string([]rune(text.String()))
+	}
+	result.Output = &output
+	return result
+}
+
+func parseError(err error) *Error {
+	parts := whileParsing.FindStringSubmatch(err.Error())
+	if parts == nil {
+		log.Fatalf("unread parse error: %v", err)
+	}
+	return &Error{Kind: "parse", Line: number(parts[1]), Reason: place.ReplaceAllString(parts[2], "$1")}
+}
+
+func execError(err error) *Error {
+	parts := whileExecuting.FindStringSubmatch(err.Error())
+	if parts == nil {
+		log.Fatalf("unread error of execution: %v", err)
+	}
+	return &Error{Kind: "exec", Line: number(parts[1]), Column: number(parts[2]), At: parts[3], Reason: parts[4]}
+}
+
+func number(digits string) int {
+	value, err := strconv.Atoi(digits)
+	if err != nil {
+		log.Fatal(err)
+	}
+	return value
+}
