@@ -5,3 +5,9 @@ cloud-config-schema: env ## write the JSON Schema of the --cloud-config file ane
 MUTATIONS ?= 10000
 cloud-config-fuzz: env ## parse 10,000 broken config files (MUTATIONS=...)
 	@MUTATIONS=$(MUTATIONS) $(BIN)/pytest -q tests/unit/test_cloud_config_fuzz.py
+
+CONFIG_DECODING := tests/contract/config_decoding
+
+.PHONY: config-decoding
+config-decoding: ## decode the config cases anew with the reference's decoder (needs Go)
+	@cd $(CONFIG_DECODING)/generate && go run . < ../cases.json > ../decoded.json
