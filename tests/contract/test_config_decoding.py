@@ -25,7 +25,6 @@ WE_REFUSE: Final = {
 # What the reference refuses and we take.
 WE_TAKE: Final = {
     "EOF": "an empty file says nothing",
-    "cannot unmarshal !!str `Yes`": "YAML 1.1's booleans in every letter case",
     "found incompatible YAML document": "%YAML 1.2, which nobody reads otherwise",
     "cannot decode !!str `x` as a !!int": "a text, whatever its author called it",
 }
