@@ -4,12 +4,14 @@ import asyncio
 import signal
 import sys
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 from rich.console import Console
 
+from bench.figures import Run
 from bench.fleet import MOST
 from bench.results import Results, Unreadable, decode, encode, of_scenarios
 from bench.tables import comparison, host_line, tables
@@ -112,7 +114,9 @@ def main(json_file: Path | None, compare: Path | None, show: Path | None, **opti
         json_file.write_bytes(encode(results))
     for problem in results.problems:
         errors.print(f"[red]failed:[/] {problem}", highlight=False)
-    sys.exit(1 if results.problems else 0)
+    if not results.complete:
+        errors.print("[red]not complete:[/] told to end before all was measured")
+    sys.exit(1 if results.problems else 0 if results.complete else 130)
 
 
 def _wanted(options: dict[str, Any]) -> Wanted:
@@ -142,24 +146,30 @@ def _read(path: Path) -> Results:
 
 
 def _measure(wanted: Wanted, console: Console) -> Results:
-    from bench.run import bench  # noqa: PLC0415 - `--help` and `--show` need not load all of it
+    from bench.host import this_host  # noqa: PLC0415 - `--help` and `--show` need not load all of it
+    from bench.run import bench  # noqa: PLC0415
     from libs.testbed.children import ChildDied  # noqa: PLC0415
     from libs.testbed.control_plane.build import BuildError  # noqa: PLC0415
 
-    async def until_told() -> Results:
+    runs: list[Run] = []
+    begun_at, host = datetime.now(UTC), this_host()
+
+    async def until_told() -> None:
         task = asyncio.current_task()
         assert task is not None
         for number in (signal.SIGTERM, signal.SIGHUP):  # Ctrl-C is asyncio's own affair
             asyncio.get_running_loop().add_signal_handler(number, task.cancel)
-        return await bench(wanted, console)
+        await bench(wanted, console, runs)
 
+    complete = True
     try:
-        return asyncio.run(until_told())
+        asyncio.run(until_told())
     except (KeyboardInterrupt, asyncio.CancelledError):
-        console.print("Ended: every process stopped, nothing measured is kept.")
-        sys.exit(130)
+        console.print(f"Ended: every process stopped; {len(runs)} runs were done.")
+        complete = False
     except (ChildDied, BuildError) as error:
         raise click.ClickException(str(error)) from None
+    return Results(begun_at=begun_at, host=host, wanted=wanted, runs=tuple(runs), complete=complete)
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ class Results(msgspec.Struct, frozen=True, kw_only=True):
     host: Host
     wanted: Wanted
     runs: tuple[Run, ...]
+    complete: bool = True  # False: it was told to end before all was measured
 
     @property
     def problems(self) -> tuple[str, ...]:

@@ -5,16 +5,13 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 
 from rich.console import Console
 
 from bench.figures import Run
 from bench.fleet import fleet
-from bench.host import this_host
 from bench.profiles import top
-from bench.results import Results
 from bench.scenarios import MEASURES, Measuring, present
 from bench.stage import Stage, made, staged
 from bench.wanted import Mode, Scenario, Wanted
@@ -23,15 +20,16 @@ from libs.testbed.children import ChildDied
 _WARM_UP_NODES = 100
 
 
-async def bench(wanted: Wanted, console: Console) -> Results:
-    """Measure everything. Cancelled (Ctrl-C), it ends every process that it started."""
-    begun_at, host = datetime.now(UTC), this_host()
+async def bench(wanted: Wanted, console: Console, runs: list[Run]) -> None:
+    """Measure everything; each run is appended when it is done, so that Ctrl-C loses only the present one.
+
+    Cancelled, it ends every process that it started. A run without figures, in which one ended, is the last.
+    """
     began = time.monotonic()
 
     def told(what: str) -> None:
         console.print(f"[dim]{time.monotonic() - began:5.0f} s[/]  {what}", highlight=False, soft_wrap=True)
 
-    runs: list[Run] = []
     with _run_dir(wanted.keep_logs) as run_dir:
         async with staged(run_dir, told) as stage:
             told(f"warming up: {_WARM_UP_NODES} nodes join and go")
@@ -41,11 +39,20 @@ async def bench(wanted: Wanted, console: Console) -> Results:
                     run = await _measured(stage, wanted, scenario, mode, number)
                 runs.append(run)
                 told(f"{scenario}, {mode}, run {number} of {wanted.runs}: {headline(run)}")
-                if not run.figures:  # its nodes are still there: nothing after it would be worth anything
-                    return Results(begun_at=begun_at, host=host, wanted=wanted, runs=tuple(runs))
+                if not run.figures:
+                    return
             if wanted.profile is not None:
                 await _profile(stage, wanted, wanted.profile, console)
-    return Results(begun_at=begun_at, host=host, wanted=wanted, runs=tuple(runs))
+
+
+def plan(wanted: Wanted) -> list[tuple[Scenario, Mode, int]]:
+    """The modes take turns within a scenario: what the machine does meanwhile strikes all of them alike."""
+    return [
+        (scenario, mode, number)
+        for scenario in wanted.scenarios
+        for number in range(1, wanted.runs + 1)
+        for mode in wanted.modes
+    ]
 
 
 async def _measured(stage: Stage, wanted: Wanted, scenario: Scenario, mode: Mode, number: int) -> Run:
@@ -59,16 +66,6 @@ async def _measured(stage: Stage, wanted: Wanted, scenario: Scenario, mode: Mode
         if died is None or others is not None:
             raise
         return measuring.run(scenario, {}, [str(error) for error in died.exceptions])
-
-
-def plan(wanted: Wanted) -> list[tuple[Scenario, Mode, int]]:
-    """The modes take turns within a scenario: what the machine does meanwhile strikes all of them alike."""
-    return [
-        (scenario, mode, number)
-        for scenario in wanted.scenarios
-        for number in range(1, wanted.runs + 1)
-        for mode in wanted.modes
-    ]
 
 
 def headline(run: Run) -> str:

@@ -112,6 +112,7 @@ async def _joining(m: Measuring, nodes: int, *, one_at_a_time: bool) -> tuple[Fi
             | costs.process_figures(before, after)
         )
         figures["ours: CPU per node ms"] = 1000 * figures["ours: all CPU s"] / nodes
+        figures["context: watch restarts of the observer"] = float(joins.restarts)
         figures["start to ready s"] = controlled.start_seconds
         return figures, _problems(figures, settled=settled)
 

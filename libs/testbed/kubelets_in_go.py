@@ -43,7 +43,7 @@ class Joins(msgspec.Struct, frozen=True, kw_only=True):
 
     nodes: tuple[Joined, ...]
     retries: int  # requests of kubelets that were sent again
-    restarts: int  # of the watch since its process began; what it missed bears too late a time
+    restarts: int  # of the watch meanwhile: the API server ended it, and what it missed bears too late a time
 
 
 class Beats(msgspec.Struct, frozen=True, kw_only=True):

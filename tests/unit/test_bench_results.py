@@ -19,9 +19,10 @@ from bench.tables import comparison, grouped, number, tables
 from bench.wanted import Wanted
 
 HOST = Host(processor="P", cores=2, memory_gb=8, python="3.11", kubernetes="v1", load_before=0.1)
+WANTED = Wanted()
 
 
-def results(*runs: Run, host: Host = HOST, wanted: Wanted = Wanted()) -> Results:
+def results(*runs: Run, host: Host = HOST, wanted: Wanted = WANTED) -> Results:
     return Results(begun_at=datetime(2026, 1, 2, tzinfo=UTC), host=host, wanted=wanted, runs=runs)
 
 
@@ -168,3 +169,11 @@ def test_a_file_that_is_no_result_is_refused_in_words(tmp_path: Path):
     answer = CliRunner().invoke(main, ["--show", str(other)])
     assert answer.exit_code == 2
     assert "no results of this bench" in answer.output
+
+
+def test_results_of_a_bench_that_was_told_to_end_say_so(tmp_path: Path):
+    part = tmp_path / "part.json"
+    part.write_bytes(encode(msgspec.structs.replace(results(a_burst(seconds=1.5)), complete=False)))
+    shown = CliRunner().invoke(main, ["--show", str(part)])
+    assert shown.exit_code == 130
+    assert "not complete" in shown.output

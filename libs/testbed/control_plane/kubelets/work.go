@@ -18,13 +18,13 @@ type Joined struct {
 type JoinResult struct {
 	Nodes    []Joined `json:"nodes"`
 	Retries  int64    `json:"retries"`  // requests of kubelets that were sent again
-	Restarts int      `json:"restarts"` // of the watch; times of what it missed are late
+	Restarts int      `json:"restarts"` // of the watch meanwhile; times of what it missed are late
 }
 
 func (c *Control) join(ctx context.Context, command Command, kubelets []Kubelet) (any, error) {
 	ctx, cancel := within(ctx, command.Seconds)
 	defer cancel()
-	retried := c.api.retries.Load()
+	retried, restarts := c.api.retries.Load(), c.nodes.restartCount()
 	result := JoinResult{Nodes: make([]Joined, len(kubelets))}
 	names := make([]string, len(kubelets))
 	err := paced(ctx, command, len(kubelets), func(i int) error {
@@ -50,9 +50,7 @@ func (c *Control) join(ctx context.Context, command Command, kubelets []Kubelet)
 		result.Nodes[i].Untainted = when
 	}
 	result.Retries = c.api.retries.Load() - retried
-	c.nodes.mu.Lock()
-	result.Restarts = c.nodes.restarts
-	c.nodes.mu.Unlock()
+	result.Restarts = c.nodes.restartCount() - restarts
 	return result, nil
 }
 
@@ -142,6 +140,12 @@ func paced(ctx context.Context, command Command, count int, do func(int) error) 
 	close(next)
 	working.Wait()
 	return context.Cause(ctx)
+}
+
+func (n *Nodes) restartCount() int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.restarts
 }
 
 func (n *Nodes) eventCount() int {
