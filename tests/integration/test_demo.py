@@ -133,7 +133,7 @@ def test_on_the_memory_bus_there_is_no_nats_and_what_it_says_to_look_at_exists(t
     [
         (signal.SIGINT, "Starting a cluster", ("--bus=memory",)),
         (signal.SIGTERM, "Talos API", ()),
-        (signal.SIGHUP, "500 nodes join", ("--nodes=500", "--bus=memory")),
+        (signal.SIGHUP, "200 nodes join", ("--nodes=200", "--bus=memory")),
     ],
     ids=["while-starting", "while-the-services-start", "while-nodes-join"],
 )
