@@ -1,6 +1,7 @@
 """status.addresses as the reference makes them: from the kubelet's own IPs and what the machine says."""
 
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Final
 
 from libs.common.machine import AddressStatus, MachineFacts
@@ -55,8 +56,8 @@ def _discovered(statuses: Iterable[AddressStatus], ips: tuple[IP, ...]) -> tuple
     ipv4: list[IP] = []
     ipv6: list[IP] = []
     for status in statuses:
-        ip = parse_ip(_bare(status))
-        if ip is None or _is_inside(status.link) or not is_global_unicast(ip) or is_private(ip) or ip in ips:
+        ip = _public(_bare(status))
+        if ip is None or _is_inside(status.link) or ip in ips:
             continue
         if ip.version == 4:
             ipv4.append(ip)
@@ -65,6 +66,13 @@ def _discovered(statuses: Iterable[AddressStatus], ips: tuple[IP, ...]) -> tuple
         else:
             ipv6.append(ip)
     return (*ipv4, *ipv6)
+
+
+@lru_cache(maxsize=4096)  # asked for each address of a machine, at each look at its Node
+def _public(text: str) -> IP | None:
+    """The address in a text if others can reach it from everywhere."""
+    ip = parse_ip(text)
+    return ip if ip is not None and is_global_unicast(ip) and not is_private(ip) else None
 
 
 def _with_node_ips_first(found: list[NodeAddress], ips: list[str]) -> tuple[NodeAddress, ...]:

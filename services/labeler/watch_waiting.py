@@ -115,6 +115,8 @@ class WatchWaiting:
             self._waiting.by_name.pop(name, None)
             return None
         enriched = self._event(f"{ENRICHED_NODE}.{name}")
+        if self._nodes.newest(node).initialized:
+            return None  # so Kubernetes has answered; the watcher's word of it rests for some seconds
         if not is_ours(node, enriched):
             return None
         blocked: Blocked | None

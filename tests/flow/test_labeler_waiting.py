@@ -55,10 +55,11 @@ class Stage:
             on_void=self.waiting.clear,
         )
         told = Told()
+        self.answers = Answers(self.clock)
         self.watch = WatchWaiting(
             table=self.table,
             waiting=self.waiting,
-            nodes=NodeApi(kube, told, Answers(self.clock), now=self.clock.now, observe_only=observe_only),
+            nodes=NodeApi(kube, told, self.answers, now=self.clock.now, observe_only=observe_only),
             decisions=Decisions(flow.bus, told, now=self.clock.now, observe_only=observe_only),
             config=Global(),
             paused=lambda: self.paused,
@@ -172,6 +173,16 @@ async def test_nothing_is_written_on_an_initialized_node(flow: Flow):
     stage = Stage(flow, InMemoryNodes(node))
     stage.hear(observed(node), unreachable(node))
     await stage.second(40)
+    assert stage.kube.requests == []
+
+
+async def test_a_node_that_kubernetes_has_answered_to_be_initialized_does_not_wait(flow: Flow):
+    stage = Stage(flow, InMemoryNodes(a_node()))
+    stage.hear(observed(a_node()), enriched(a_node(), some_facts()))
+    await stage.second()
+    stage.answers.keep(stage.kube.put(a_node(taints=())))
+    stage.hear(unreachable())  # the watcher has not told of it yet
+    await stage.second(6)
     assert stage.kube.requests == []
 
 

@@ -26,7 +26,13 @@ from services.labeler.freshest import freshest
 from services.labeler.outage import MANY, outage
 from services.labeler.plan import AS_IT_SHOULD_BE, Global, Notice, plan_unreachable
 from services.labeler.told import Told
-from services.labeler.waiting import NO_FACTS_AFTER_SECONDS, WaitingNodes, why_blocked
+from services.labeler.waiting import (
+    NO_FACTS_AFTER_SECONDS,
+    Waiting,
+    WaitingNodes,
+    why_blocked,
+    why_still_blocked,
+)
 from services.labeler.watch_waiting import PASS_SECONDS, SAID_WITHIN_SECONDS
 from tests.builders import NOW, a_message, a_node, enriched, gone, observed, some_facts
 from tests.unreachable import FAULT, unreachable
@@ -153,6 +159,30 @@ def test_a_node_that_kubernetes_does_not_let_us_write_says_so():
     assert found is not None
     assert found.reason == "NodeWriteFailed"
     assert "403 Forbidden: no" in found.message
+
+
+@given(st.lists(st.sampled_from(("refuse", "take", "fault", "facts", "other", "nothing", "ip")), max_size=8))
+def test_what_is_remembered_of_a_waiting_node_is_what_would_be_judged_anew(changes):
+    waiting, node, event, at = Waiting(uid="uid-1", since=0.0), a_node(), None, 0.0
+    for change in changes:
+        at += 8.0
+        match change:
+            case "refuse":
+                waiting.failed_write = f"403 at {at}"
+            case "take":
+                waiting.failed_write = ""
+            case "fault":
+                event = unreachable()
+            case "facts":
+                event = enriched(a_node(), some_facts())
+            case "other":
+                event = enriched(a_node(uid="uid-2"), some_facts())
+            case "nothing":
+                event = None
+            case "ip":
+                node = a_node(ip="127.0.0.1")
+        anew = why_blocked(node, event, Global(), waited_seconds=at, failed_write=waiting.failed_write)
+        assert why_still_blocked(waiting, node, event, Global(), at=at) == anew
 
 
 def test_nodes_wait_from_when_they_are_first_seen_until_they_are_initialized():
