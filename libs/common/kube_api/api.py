@@ -14,7 +14,7 @@ from libs.common.kube_api.events import ObjectEvent, event_body, event_namespace
 from libs.common.kube_api.identity import KubeConfig
 from libs.common.kube_api.lease import Lease, read_lease
 from libs.common.kube_api.objects import Item, Page, Resource, UnreadableObject, decoded, read_page
-from libs.common.kube_api.transport import DEADLINE_SECONDS, Observe, Request, Transport
+from libs.common.kube_api.transport import CONNECTIONS, DEADLINE_SECONDS, Observe, Request, Transport
 from libs.common.node import Node
 
 PAGE_SIZE: Final = 500  # decoding a page of that many Nodes holds up the event loop for some 30 ms
@@ -34,7 +34,7 @@ class KubeApi:
         component: str = "talos-ccm",
         instance: str = "",
         deadline_seconds: float = DEADLINE_SECONDS,
-        connections: int = 64,
+        connections: int = CONNECTIONS,
         observe: Observe = lambda verb, resource, status, seconds: None,
         jitter: Callable[[], float] = random.random,
     ) -> None:

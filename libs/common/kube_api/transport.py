@@ -24,6 +24,9 @@ from libs.common.kube_api.errors import (
 from libs.common.kube_api.identity import KubeConfig, KubeConfigError
 
 DEADLINE_SECONDS: Final = 15.0
+# At most. Each costs a handshake and 0.3 MB of TLS buffers, and a thousand joins would open as many as they
+# may; with 24 an API server that takes 20 ms for a write still gets more of them than it can store.
+CONNECTIONS: Final = 24
 _LINE_LIMIT: Final = 2**21  # bytes of one watch event: etcd's 1.5 MiB for an object, and its envelope
 _PAUSE_FLOOR_SECONDS: Final = 0.25  # for a server that says "Retry-After: 0"
 
@@ -57,7 +60,7 @@ class Transport:
         *,
         user_agent: str,
         deadline_seconds: float = DEADLINE_SECONDS,
-        connections: int = 64,
+        connections: int = CONNECTIONS,
         observe: Observe = lambda verb, resource, status, seconds: None,
         jitter: Callable[[], float] = random.random,
     ) -> None:
