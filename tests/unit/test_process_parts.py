@@ -3,6 +3,8 @@
 import asyncio
 import logging
 import ssl
+import subprocess
+import sys
 import time
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime, timedelta
@@ -23,6 +25,7 @@ from libs.common.process.readiness import Readiness
 from libs.common.process.serving_certificate import ServingCertificate
 from libs.common.settings.reading import SettingsError
 from libs.testbed.pki import Authority
+from tests.architecture.sources import ROOT
 from tests.bus_actors import doing, eventually
 
 
@@ -209,3 +212,14 @@ def test_a_bus_and_an_api_server_are_counted():
         value("talosccm_kubernetes_request_duration_seconds_count", verb="watch", resource="nodes/odd")
         is None
     )
+
+
+def test_what_was_loaded_is_never_looked_through_and_a_thousand_new_objects_are_not_either():
+    script = (
+        "import gc; from libs.common.process.collecting import collect_seldom\n"
+        "collect_seldom(); assert gc.get_freeze_count() > 1_000\n"
+        "begun = []; gc.callbacks.append(lambda phase, info: begun.append(phase))\n"
+        "kept = [[number] for number in range(10_000)]; assert not begun\n"
+        "kept += [[number] for number in range(20_000)]; assert begun and gc.isenabled()"
+    )
+    subprocess.run([sys.executable, "-c", script], cwd=ROOT, check=True, timeout=60)

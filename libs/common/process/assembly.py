@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from libs.common import telemetry
 from libs.common.bus import Bus
+from libs.common.process.collecting import collect_seldom
 from libs.common.process.endings import PART_ENDS_SECONDS, at_end, in_background
 from libs.common.process.health import HealthServer
 from libs.common.process.loop_watch import LoopWatch
@@ -79,6 +80,7 @@ class Assembly:
         bus = await open_bus(self._runs, self._settings, self._name)
         at_end(endings, "bus", bus.close)
         services = [self._build(run, bus, kube) for run in self._runs]
+        collect_seldom()
         self._watch_readiness(bus, services)
         in_background(endings, self._readiness.tell())
         return await self._running.run(services)
