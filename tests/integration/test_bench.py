@@ -1,16 +1,22 @@
 """The bench on real parts: kubelets in Go join and see what happens to their nodes; scenarios measure."""
 
+import asyncio
 import math
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from bench.figures import Run
 from bench.fleet import fleet
+from bench.profiles import top
 from bench.scenarios import MEASURES, Measuring
-from bench.stage import Stage, is_ours
+from bench.stage import PROFILE_DIRECTORY, Stage, controlled, is_ours
 from bench.wanted import Mode, Scenario, Wanted
 from libs.common.node import TAINT_UNINITIALIZED
+from libs.testbed.children import ChildDied
 from libs.testbed.control_plane.cluster import ControlPlane
 from libs.testbed.kubelets import Kubelet, Kubelets
 from libs.testbed.kubelets_in_go import KubeletsInGo
@@ -155,3 +161,31 @@ async def test_no_node_and_no_machine_is_left_behind(stage: Stage):
     assert not [node for node in listed if node["metadata"]["name"].startswith("bench-burst")]
     with pytest.raises(KeyError):
         stage.machines.machine(fleet("bench-burst-all-in-one-memory", 1)[0].id)
+
+
+async def killed_while_measuring(stage: Stage) -> None:
+    async with controlled(stage, "all-in-one-memory", "bench-death") as running:
+        await running.children()["all-in-one"].kill()
+        await asyncio.Event().wait()
+
+
+async def test_a_service_that_ends_ends_the_measurement_at_once_and_is_named(stage: Stage):
+    with pytest.raises(ExceptionGroup) as caught:
+        await asyncio.wait_for(killed_while_measuring(stage), 60)
+    assert caught.group_contains(ChildDied, match="all-in-one ended with status -9")
+
+
+def test_a_process_told_to_profiles_itself_from_then_on(tmp_path: Path):
+    program = (
+        "import os, signal\n"
+        "def before(): return sum(range(10))\n"
+        "def after(): return sum(range(10))\n"
+        "before(); os.kill(os.getpid(), signal.SIGUSR2); after()\n"
+    )
+    profiled = Path(__file__).parents[2] / "bench" / "profiled"
+    environment = os.environ | {"PYTHONPATH": str(profiled), PROFILE_DIRECTORY: str(tmp_path)}
+    subprocess.run([sys.executable, "-c", program], env=environment, check=True, timeout=60)
+    (written,) = tmp_path.iterdir()
+    told = top(written)
+    assert "(after)" in told
+    assert "(before)" not in told
