@@ -1,13 +1,13 @@
 """One HTTP/2 connection to one Talos endpoint: bytes in, bytes out."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 from services.metadata.talos_api.answer import CallEnded
-from services.metadata.talos_api.connection import Connection
+from services.metadata.talos_api.connection import Call, Connection
 from services.metadata.talos_api.credentials import Credentials
-from services.metadata.talos_api.http2 import StreamLost
+from services.metadata.talos_api.http2 import Stream, StreamLost
 from services.metadata.talos_api.machine_events import WatchErrored
 from services.metadata.talos_api.machine_reading import Unreadable
 from services.metadata.talos_api.talosconfig import Endpoint
@@ -16,8 +16,6 @@ __all__ = ["CallEnded", "StreamLost", "TalosChannel"]
 
 LARGEST_ANSWER_BYTES: Final = 512 * 1024  # all messages of one call
 MOST_MESSAGES: Final = 2048
-
-OnEnd = Callable[[Exception | None], None]
 
 
 class TalosChannel:
@@ -61,76 +59,32 @@ class TalosChannel:
         self, path: str, request: bytes, headers: Mapping[str, str], *, deadline_seconds: float
     ) -> list[bytes]:
         """All messages of the answer. Raises CallEnded, StreamLost, TimeoutError, Unreadable."""
-        ended = asyncio.get_running_loop().create_future()
-        answers: list[bytes] = []
-        size = 0
-
-        def keep(message: bytes) -> bool:
-            nonlocal size
-            size += len(message)
-            if size > LARGEST_ANSWER_BYTES or len(answers) >= MOST_MESSAGES:
-                raise Unreadable(f"more than {LARGEST_ANSWER_BYTES} bytes or {MOST_MESSAGES} messages")
-            answers.append(message)
-            return False
-
-        def end(error: Exception | None) -> None:
-            if not ended.done():
-                ended.set_result(error)
-
+        answers = _Answers()
         timed = {"grpc-timeout": _timeout(deadline_seconds), **headers}
-        cancel = self._start(path, request, timed, keep, end)
+        call = self.follow(path, request, timed, answers)
         try:
             async with asyncio.timeout(deadline_seconds):
-                error = await ended
+                error = await answers.ended
         finally:
-            cancel()
+            call.cancel()
         if error is not None:
             raise error
-        return answers
+        return answers.messages
 
-    def follow(
-        self,
-        path: str,
-        request: bytes,
-        headers: Mapping[str, str],
-        on_message: Callable[[bytes], bool],
-        on_end: OnEnd,
-    ) -> Callable[[], None]:
-        """Hand over each message until the server ends it; the next one waits a little if `on_message` says
-        so. `on_end` has CallEnded, StreamLost, Unreadable, WatchErrored, or None if the server ended it
-        without an error. What is returned cancels it.
+    def follow(self, path: str, request: bytes, headers: Mapping[str, str], listener: Call) -> "CallUnderWay":
+        """Hand over each message until the server ends it, with CallEnded, StreamLost, Unreadable,
+        WatchErrored, or without an error.
         """
-        return self._start(path, request, headers, on_message, on_end)
-
-    def _start(
-        self,
-        path: str,
-        request: bytes,
-        headers: Mapping[str, str],
-        on_message: Callable[[bytes], bool],
-        on_end: OnEnd,
-    ) -> Callable[[], None]:
-        is_counted = True
-
-        def leave() -> None:
-            nonlocal is_counted
-            if is_counted:
-                is_counted = False
-                self._calls -= 1
-                if self._retired and not self._calls:
-                    self._connection.close()
-
-        def end(error: Exception | None) -> None:
-            on_end(_translated(error))
-            leave()
-
-        def stop() -> None:
-            cancel()
-            leave()
-
         self._calls += 1
-        cancel = self._connection.start(path, request, headers, on_message, end)
-        return stop
+        call = CallUnderWay(self, listener)
+        call.stream = self._connection.start(path, request, headers, call)
+        return call
+
+    def left(self) -> None:
+        """A call has ended or was cancelled."""
+        self._calls -= 1
+        if self._retired and not self._calls:
+            self._connection.close()
 
     def retire(self) -> None:
         """Close as soon as the last call has ended: other credentials are in use by now."""
@@ -152,6 +106,59 @@ class TalosChannel:
             task.exception()  # those who wait have it; with nobody waiting it is nobody's
         if self._retired and not self._calls:
             self._connection.close()
+
+
+class CallUnderWay:
+    """Stands between a stream and who listens to it."""
+
+    __slots__ = ("_channel", "_listener", "stream")
+
+    def __init__(self, channel: TalosChannel, listener: Call) -> None:
+        self._channel: TalosChannel | None = channel
+        self._listener = listener
+        self.stream: Stream | None = None
+
+    def hear(self, message: bytes) -> bool:
+        """As `connection.Call`."""
+        return self._listener.hear(message)
+
+    def end(self, error: Exception | None) -> None:
+        """As `connection.Call`."""
+        self._listener.end(_translated(error))
+        self._leave()
+
+    def cancel(self) -> None:
+        """Nobody listens any more. More than once, or after the end, it does nothing."""
+        if self.stream is not None:
+            self.stream.cancel()
+        self._leave()
+
+    def _leave(self) -> None:
+        channel, self._channel, self.stream = self._channel, None, None
+        if channel is not None:
+            channel.left()
+
+
+class _Answers:
+    """All messages of one call."""
+
+    __slots__ = ("_size", "ended", "messages")
+
+    def __init__(self) -> None:
+        self.ended: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
+        self.messages: list[bytes] = []
+        self._size = 0
+
+    def hear(self, message: bytes) -> bool:
+        self._size += len(message)
+        if self._size > LARGEST_ANSWER_BYTES or len(self.messages) >= MOST_MESSAGES:
+            raise Unreadable(f"more than {LARGEST_ANSWER_BYTES} bytes or {MOST_MESSAGES} messages")
+        self.messages.append(message)
+        return False
+
+    def end(self, error: Exception | None) -> None:
+        if not self.ended.done():
+            self.ended.set_result(error)
 
 
 def _timeout(seconds: float) -> str:

@@ -2,8 +2,8 @@
 
 import asyncio
 import ssl
-from collections.abc import Callable, Mapping
-from typing import Final
+from collections.abc import Mapping
+from typing import Final, Protocol
 
 from libs.common.machine import FaultKind
 from services.metadata.talos_api import frames
@@ -13,6 +13,16 @@ from services.metadata.talos_api.http2 import Http2, Stream, StreamLost
 from services.metadata.talos_api.talosconfig import Endpoint
 
 _TLS_SHUTDOWN_SECONDS: Final = 1.0  # asyncio's 30 s would keep a dead connection's streams waiting
+
+
+class Call(Protocol):
+    """Who takes an answer."""
+
+    def hear(self, message: bytes) -> bool:
+        """One message; whether the next one has to wait a little. What it raises ends the call."""
+
+    def end(self, error: Exception | None) -> None:
+        """Nothing more will come. Called once, unless the stream is cancelled."""
 
 
 class ConnectionRejected(ConnectionError):
@@ -74,24 +84,17 @@ class Connection:
             raise ConnectionRejected(str(http.loss or ""))
         self._http = http
 
-    def start(
-        self,
-        path: str,
-        request: bytes,
-        headers: Mapping[str, str],
-        on_message: Callable[[bytes], bool],
-        on_end: Callable[[Exception | None], None],
-    ) -> Callable[[], None]:
-        """Begin a call; what is returned cancels it, after which `on_end` is not called."""
+    def start(self, path: str, request: bytes, headers: Mapping[str, str], call: Call) -> Stream | None:
+        """Begin a call; None if the connection is lost, once the call was told so."""
         http = self._http
         if http is None or http.is_closing:
-            on_end(StreamLost("connection lost"))
-            return lambda: None
+            call.end(StreamLost("connection lost"))
+            return None
         block = frames.request_headers(http.authority, path, headers)
         body = b"\0" + len(request).to_bytes(4, "big") + request
-        stream = Stream(block, body, Answer(on_message), on_end)
+        stream = Stream(block, body, Answer(call.hear), call.end)
         http.start(stream)
-        return lambda: http.cancel(stream)
+        return stream
 
     def close(self) -> None:
         """Close; calls under way end with StreamLost."""

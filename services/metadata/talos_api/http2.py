@@ -37,7 +37,7 @@ class StreamLost(Exception):
 class Stream:
     """One call: what is sent, and who takes the answer. `on_end` is called once, with None if all is well."""
 
-    __slots__ = ("answer", "body", "headers", "id", "is_held", "on_end", "unacknowledged")
+    __slots__ = ("answer", "body", "headers", "http", "id", "is_held", "on_end", "unacknowledged")
 
     def __init__(
         self, headers: bytes, body: bytes, answer: Answer, on_end: Callable[[Exception | None], None]
@@ -46,9 +46,15 @@ class Stream:
         self.body = body
         self.answer = answer
         self.on_end: Callable[[Exception | None], None] | None = on_end
+        self.http: Http2 | None = None  # from when it is started
         self.id = 0  # until it is sent
         self.is_held = False  # its next message waits
         self.unacknowledged = 0  # bytes taken, and not yet told to the server
+
+    def cancel(self) -> None:
+        """Nobody waits for the answer any more; `on_end` is not called."""
+        if self.http is not None:
+            self.http.cancel(self)
 
 
 class Http2(asyncio.Protocol):
@@ -128,6 +134,7 @@ class Http2(asyncio.Protocol):
 
     def start(self, stream: Stream) -> None:
         """Send the call as soon as there is room for it."""
+        stream.http = self
         if self.is_closing:
             self._tell(stream, StreamLost("connection lost"))
             return
@@ -306,7 +313,7 @@ class Http2(asyncio.Protocol):
 
     @staticmethod
     def _tell(stream: Stream, error: Exception | None) -> None:
-        on_end, stream.on_end = stream.on_end, None
+        on_end, stream.on_end, stream.http = stream.on_end, None, None
         if on_end is not None:
             on_end(error)
 

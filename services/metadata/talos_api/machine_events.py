@@ -50,6 +50,8 @@ class Contents(msgspec.Struct, frozen=True, kw_only=True):
 class Opening:
     """How one watch opens: an empty message, the state of now, then changes."""
 
+    __slots__ = ("_asked", "_found", "_is_open")
+
     def __init__(self, asked: Asked) -> None:
         self._asked = asked
         self._is_open = False

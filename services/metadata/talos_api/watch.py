@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import NoReturn, Self
 
 from libs.common.machine import FaultKind, MachineFault
-from services.metadata.talos_api.channel import CallEnded, StreamLost, TalosChannel
+from services.metadata.talos_api.channel import CallEnded, CallUnderWay, StreamLost, TalosChannel
 from services.metadata.talos_api.faults import fault_of_status
 from services.metadata.talos_api.machine_events import Contents, Opening, WatchErrored, contents_of
 from services.metadata.talos_api.machine_reading import Unreadable
@@ -20,11 +20,10 @@ class MachineWatch:
 
     def __init__(self, machine: str) -> None:
         self._machine = machine
-        self._openings = {asked: Opening(asked) for asked in WATCHED}
         self._has_changed = False
         self._woken = asyncio.Event()
         self._ended: list[tuple[Asked, Exception | None]] = []
-        self._cancels: list[Callable[[], None]] = []
+        self._watches: list[_Watch] = []
         self._at = ""
 
     async def __aenter__(self) -> Self:
@@ -33,8 +32,8 @@ class MachineWatch:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for cancel in self._cancels:
-            cancel()
+        for watch in self._watches:
+            watch.cancel()
 
     async def open(self, channel: TalosChannel, headers: dict[str, str], *, deadline: float) -> Contents:
         """What the watches found when they opened: every later change will be told.
@@ -43,7 +42,9 @@ class MachineWatch:
         """
         self._at = f"{channel.endpoint} for {self._machine}"
         for asked in WATCHED:
-            self._cancels.append(self._follow(channel, headers, asked))
+            self._watches.append(_Watch(asked, self._heard, self._end))
+        for watch in self._watches:
+            watch.begin(channel, headers)
         try:
             async with asyncio.timeout_at(deadline):
                 while self._unopened() and not self._has_ended():
@@ -53,12 +54,12 @@ class MachineWatch:
         if unopened := self._unopened():
             self._unavailable("internal", unopened[0], "the watch ended at once", None)
         try:
-            return contents_of(self._openings)
+            return contents_of({watch.asked: watch.opening for watch in self._watches})
         except Unreadable as error:
             self._unavailable("invalid", WATCHED[0], str(error), error)
         finally:
-            for opening in self._openings.values():
-                opening.forget()
+            for watch in self._watches:
+                watch.opening.forget()
 
     async def changed(self, read_deadline_seconds: float) -> bool:
         """True if something has changed since the last call, False if a stream has ended or all are silent.
@@ -77,7 +78,7 @@ class MachineWatch:
         return True
 
     def _unopened(self) -> list[Asked]:
-        return [asked for asked, opening in self._openings.items() if not opening.is_open]
+        return [watch.asked for watch in self._watches if not watch.opening.is_open]
 
     def _has_ended(self) -> bool:
         """Raises MachineUnavailable, unless the server ended a watch without any reason."""
@@ -104,22 +105,48 @@ class MachineWatch:
         await self._woken.wait()
         self._woken.clear()
 
-    def _follow(self, channel: TalosChannel, headers: dict[str, str], asked: Asked) -> Callable[[], None]:
-        opening = self._openings[asked]
+    def _heard(self, has_changed: bool) -> None:
+        self._has_changed = self._has_changed or has_changed
+        self._woken.set()
 
-        def on_message(message: bytes) -> bool:
-            was_open = opening.is_open
-            if opening.hear(message):
-                self._has_changed = True
-            if opening.is_open:
-                self._woken.set()
-            return was_open
+    def _end(self, asked: Asked, error: Exception | None) -> None:
+        self._ended.append((asked, error))
+        self._woken.set()
 
-        def on_end(error: Exception | None) -> None:
-            self._ended.append((asked, error))
-            self._woken.set()
 
-        return channel.follow(WATCH, _request(asked), headers, on_message, on_end)
+class _Watch:
+    """One of them."""
+
+    __slots__ = ("_call", "_end", "_heard", "asked", "opening")
+
+    def __init__(
+        self,
+        asked: Asked,
+        heard: Callable[[bool], None],
+        end: Callable[[Asked, Exception | None], None],
+    ) -> None:
+        self.asked = asked
+        self.opening = Opening(asked)
+        self._heard = heard
+        self._end = end
+        self._call: CallUnderWay | None = None
+
+    def begin(self, channel: TalosChannel, headers: dict[str, str]) -> None:
+        self._call = channel.follow(WATCH, _request(self.asked), headers, self)
+
+    def cancel(self) -> None:
+        if self._call is not None:
+            self._call.cancel()
+
+    def hear(self, message: bytes) -> bool:
+        was_open = self.opening.is_open
+        has_changed = self.opening.hear(message)
+        if self.opening.is_open:
+            self._heard(has_changed)
+        return was_open
+
+    def end(self, error: Exception | None) -> None:
+        self._end(self.asked, error)
 
 
 @cache
