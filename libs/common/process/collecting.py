@@ -3,8 +3,8 @@
 import gc
 from typing import Final
 
-# New objects until the young ones are looked through; 700 by default. While nodes join by the hundred, what is
-# new stays: looking for what does not was a sixth of our processor time, in pauses of up to 0.1 s.
+# New objects until the young ones are looked through; 700 by default. While nodes join by the hundred, what
+# is new stays: looking for what does not was a sixth of our processor time, in pauses of up to 0.1 s.
 _YOUNG: Final = 20_000
 
 
