@@ -81,6 +81,11 @@ def is_lease(request: str) -> bool:
     return " leases" in request
 
 
+def is_write(request: str) -> bool:
+    """Whether the request changes something if it is granted."""
+    return request.split(maxsplit=1)[0] not in {"get", "list", "watch"}
+
+
 def per_node(kind: str, counts: Counter[str], nodes: int) -> Figures:
     """Figures "<kind>: <what> per node" and their sum, the Lease left out."""
     counted = {what: count for what, count in sorted(counts.items()) if not is_lease(what)}

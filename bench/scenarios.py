@@ -129,23 +129,24 @@ async def steady(m: Measuring) -> Run:
     stage, wanted = m.stage, m.wanted
     async with present(stage, fleet(m.name, wanted.steady_nodes)) as names:
         await m.joined(names, alone=True)
-        figures = await _beating(m, names, None, "heartbeats only: ")
+        alone = await _beating(m, names, None, "heartbeats only: ")
         async with m.controlled() as controlled:
-            joined = await stage.kubelets.untainted(names, seconds=wanted.patience_seconds)
-            settled = await quiet(stage)
+            prepared = await stage.kubelets.untainted(names, seconds=wanted.patience_seconds)
+            prepared = await quiet(stage) and prepared
             mark = stage.control_plane.audit_mark()
-            figures |= await _beating(m, names, controlled, "")
+            figures = await _beating(m, names, controlled, "")
             asked = costs.requests(stage, mark)
-        writes = {what: n for what, n in asked.items() if what.split()[0] not in {"get", "list", "watch"}}
-        unwanted = {what: n for what, n in writes.items() if not costs.is_lease(what)}
-        figures["Kubernetes: writes"] = float(sum(unwanted.values()))
-        figures["Kubernetes: requests for the Lease per second"] = (
-            sum(n for what, n in asked.items() if costs.is_lease(what)) / wanted.steady_seconds
-        )
-        problems = [f"writes though nothing was to do: {unwanted}"] if unwanted else []
-        if not joined or not settled:
-            problems.append("the nodes were not all initialized and quiet before the heartbeats")
-        return m.run("steady", figures, problems)
+    unwanted = {what: n for what, n in asked.items() if costs.is_write(what) and not costs.is_lease(what)}
+    problems = [f"writes though nothing was to do: {unwanted}"] if unwanted else []
+    if not prepared:
+        problems.append("the nodes were not all initialized and quiet before the heartbeats")
+    leases = sum(n for what, n in asked.items() if costs.is_lease(what))
+    first = {
+        "Kubernetes: writes": float(sum(unwanted.values())),
+        "Kubernetes: requests for the Lease per second": leases / wanted.steady_seconds,
+        "Kubernetes: other requests": float(asked.total() - leases - sum(unwanted.values())),
+    }
+    return m.run("steady", first | figures | alone, problems)
 
 
 async def _beating(m: Measuring, names: list[str], controlled: Controlled | None, prefix: str) -> Figures:
