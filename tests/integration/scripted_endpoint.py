@@ -12,6 +12,7 @@ from h2.events import (
     ConnectionTerminated,
     DataReceived,
     PingAckReceived,
+    RemoteSettingsChanged,
     RequestReceived,
     StreamEnded,
     StreamReset,
@@ -105,6 +106,7 @@ class ScriptedEndpoint:
         self.settings: dict[int, int] = {}  # said to the next connections
         self.connections = 0
         self.pings_answered = 0
+        self.told: dict[int, int] = {}  # the client's settings
         self.requests: list[Request] = []
         self.address = ""
 
@@ -191,6 +193,10 @@ class _Connection(asyncio.Protocol):
                 self._endpoint.script(request)
             case StreamReset():
                 self._requests.pop(event.stream_id, None)
+            case RemoteSettingsChanged():
+                self._endpoint.told.update(
+                    {key: one.new_value for key, one in event.changed_settings.items()}
+                )
             case PingAckReceived():
                 self._endpoint.pings_answered += 1
             case ConnectionTerminated():

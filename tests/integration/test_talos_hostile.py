@@ -194,6 +194,16 @@ async def test_an_endpoint_that_takes_no_call_is_told_as_such(tmp_path: Path):
         assert "no more than 16 bytes" in fault.message
 
 
+async def test_an_endpoint_is_told_what_we_take(tmp_path: Path):
+    async with asking(tmp_path, lambda request: request.answer_well()) as (api, endpoint):
+        await api.look(HONEST, deadline_seconds=5)
+        assert endpoint.told == {
+            SettingCodes.ENABLE_PUSH: 0,
+            SettingCodes.INITIAL_WINDOW_SIZE: 131_072,
+            SettingCodes.MAX_HEADER_LIST_SIZE: 65_536,
+        }
+
+
 async def test_a_ping_is_answered(tmp_path: Path):
     def script(request: Request) -> None:
         request.ping()

@@ -92,7 +92,12 @@ class Http2(asyncio.Protocol):
             if hasattr(socket, name):  # they are Linux's
                 raw.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
         self._transport = transport
-        ours = {frames.ENABLE_PUSH: 0, frames.INITIAL_WINDOW_SIZE: MOST_WAITING_BYTES}
+        ours = {
+            frames.ENABLE_PUSH: 0,
+            frames.INITIAL_WINDOW_SIZE: MOST_WAITING_BYTES,
+            # Larger ones would end the connection for all machines: apid resets such a call instead.
+            frames.MAX_HEADER_LIST_SIZE: _LARGEST_HEADER_BLOCK,
+        }
         self._send(frames.PREFACE)
         self._send(frames.settings(ours))
         self._send(frames.window_update(0, _CONNECTION_WINDOW - frames.DEFAULT_WINDOW))
