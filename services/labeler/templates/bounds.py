@@ -19,9 +19,8 @@ BYTES_PER_STEP: Final = 64
 ITEMS_PER_STEP: Final = 16
 # RE2's slowest engine takes 20 ns for each instruction and byte.
 REGEX_WORK_PER_STEP: Final = 500
-# A compiled pattern: RE2 refuses what is larger.
+# A compiled pattern: RE2 refuses what is larger. Its library keeps the last 128 of the whole process.
 MAX_REGEX_MEMORY: Final = 512 * 1024  # bytes
-MAX_KEPT_REGEXES: Final = 64  # compiled ones, of the whole process
 MAX_REGEX: Final = 1_024  # bytes of pattern
 REGEX_INSTRUCTIONS_PER_STEP: Final = 16  # to compile
 

@@ -4,13 +4,12 @@ They differ in two things: Go refuses the escape C (any byte), and only Go match
 """
 
 from collections.abc import Iterator
-from functools import lru_cache
-from typing import Any, Final
+from itertools import dropwhile
+from typing import Final
 
 import re2
 
 from services.labeler.templates.bounds import (
-    MAX_KEPT_REGEXES,
     MAX_REGEX,
     MAX_REGEX_MEMORY,
     REGEX_INSTRUCTIONS_PER_STEP,
@@ -20,7 +19,14 @@ from services.labeler.templates.bounds import (
     fits,
 )
 from services.labeler.templates.errors import FunctionError
-from services.labeler.templates.runes import character_at, characters, is_word, raw
+from services.labeler.templates.runes import (
+    character_at,
+    characters,
+    is_invalid,
+    is_word,
+    raw,
+    valid,
+)
 
 _TOO_LARGE: Final = "pattern too large"
 # What RE2 says and what Go says of the same mistake: the documentation that users find is Go's.
@@ -47,11 +53,6 @@ def _options() -> "re2.Options":
 _OPTIONS: Final = _options()
 
 
-@lru_cache(maxsize=MAX_KEPT_REGEXES)
-def _compiled(pattern: bytes) -> Any:
-    return re2.compile(pattern, _OPTIONS)
-
-
 class _Pattern:
     """A compiled pattern whose searches are counted."""
 
@@ -60,14 +61,14 @@ class _Pattern:
             raise BoundExceeded(f"a regular expression is longer than MAX_REGEX = {MAX_REGEX} bytes")
         budget.read(len(pattern))
         try:
-            self._compiled = _compiled(pattern)
+            self._compiled = re2.compile(pattern, _OPTIONS)
         except re2.error as error:
             said = error.args[0].decode("utf-8", "replace") if error.args else ""
             if said.startswith(_TOO_LARGE):
                 raise BoundExceeded(
                     f"a regular expression needs more than MAX_REGEX_MEMORY = {MAX_REGEX_MEMORY} bytes"
                 ) from error
-            raise FunctionError(_in_go(said)) from error
+            raise FunctionError(_in_go(said, pattern)) from error
         self._budget = budget
         self._instructions: int = self._compiled.programsize
         budget.spend(self._instructions // REGEX_INSTRUCTIONS_PER_STEP)
@@ -111,8 +112,11 @@ def replace_all(pattern: bytes, text: bytes, replacement: bytes, budget: Budget)
     return bytes(result)
 
 
-def _in_go(said: str) -> str:
+def _in_go(said: str, pattern: bytes) -> str:
     mistake, _, where = said.partition(": ")
+    if mistake == "invalid UTF-8":
+        text = characters(pattern)  # Go shows what follows the valid part
+        where = valid(raw("".join(dropwhile(lambda c: not is_invalid(c), text))))
     return f"error parsing regexp: {_IN_GO.get(mistake, mistake)}: `{where}`"
 
 
