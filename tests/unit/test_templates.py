@@ -57,6 +57,14 @@ def test_a_long_part_of_a_template_is_cut_in_the_message_only():
     assert len(error.context) > 500
 
 
+def test_what_a_machine_says_does_not_make_an_error_longer_than_an_event():
+    hostile = record("Machine", {"Tags": {"a": "<" * 60_000}})
+    with pytest.raises(TemplateError) as caught:
+        render(parse("{{ eq .Tags .Tags }}"), hostile)
+    assert len(str(caught.value)) < 600
+    assert "non-comparable type map[a:<<<" in str(caught.value)
+
+
 def test_output_is_plain_text():
     source = "{{ .Tags.team }}+<{{ `\"'&` }}>"
     assert render(parse(source), MACHINE) == "a&b+<\"'&>"

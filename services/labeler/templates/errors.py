@@ -5,7 +5,9 @@ from typing import Final, Literal
 
 ErrorKind = Literal["parse", "exec", "bound"]
 
-_LONGEST_CONTEXT: Final = 120  # characters of the template that an error shows
+# Characters that an error shows: it goes into an Event, which has 1024, and may quote what a machine says.
+_LONGEST_CONTEXT: Final = 120
+_LONGEST_REASON: Final = 400
 
 
 class FunctionError(Exception):
@@ -26,11 +28,12 @@ class TemplateError(Exception):
         super().__init__(str(self))
 
     def __str__(self) -> str:
-        context = self.context
-        if len(context) > _LONGEST_CONTEXT:
-            context = context[:_LONGEST_CONTEXT] + "..."
-        at = f"at <{context}>: " if context else ""
-        return f"{self.line}:{self.column}: {at}{self.reason}"
+        at = f"at <{_cut(self.context, _LONGEST_CONTEXT)}>: " if self.context else ""
+        return f"{self.line}:{self.column}: {at}{_cut(self.reason, _LONGEST_REASON)}"
+
+
+def _cut(text: str, longest: int) -> str:
+    return text if len(text) <= longest else text[:longest] + "..."
 
 
 class Places:

@@ -2,7 +2,6 @@
 
 from typing import Final
 
-from services.labeler.templates.bounds import MAX_SOURCE
 from services.labeler.templates.errors import Places, TemplateError
 from services.labeler.templates.lexer import Kind, Token
 from services.labeler.templates.pipelines import PipelineParser
@@ -211,9 +210,6 @@ class _Parser:
 
 def parse_source(source: str, places: Places) -> dict[str, Items]:
     """The template under ROOT, and those that it defines; TemplateError for what Go refuses to parse."""
-    size = len(encoded(source))
-    if size > MAX_SOURCE:
-        raise TemplateError("bound", (1, 0), f"has {size} bytes, more than MAX_SOURCE = {MAX_SOURCE}")
     definitions: dict[str, Items] = {}
     try:
         _Parser(TokenStream(source, places), definitions, 0).root()

@@ -4,11 +4,12 @@ from collections.abc import Mapping
 
 import msgspec
 
-from services.labeler.templates.errors import Places
+from services.labeler.templates.bounds import MAX_SOURCE
+from services.labeler.templates.errors import Places, TemplateError
 from services.labeler.templates.executor import execute
 from services.labeler.templates.parser import ROOT, parse_source
 from services.labeler.templates.reading import fields_read
-from services.labeler.templates.runes import valid
+from services.labeler.templates.runes import encoded, valid
 from services.labeler.templates.tree import Items
 from services.labeler.templates.values import Record
 
@@ -28,6 +29,9 @@ def parse(source: str) -> Template:
     What Go notices only when it runs (a wrong number of arguments, a field that does not exist) is an
     error of `render`.
     """
+    size = len(encoded(source))
+    if size > MAX_SOURCE:
+        raise TemplateError("bound", (1, 0), f"has {size} bytes, more than MAX_SOURCE = {MAX_SOURCE}")
     places = Places(source)
     definitions = parse_source(source, places)
     return Template(source, fields_read(definitions, ROOT), definitions, places)
