@@ -10,8 +10,8 @@ from libs.common.bus import Bus, BusError
 from libs.common.events import Decided
 from libs.common.node import Node
 from libs.common.wiring import LABELER
+from services.labeler.already_said import AlreadySaid
 from services.labeler.plan import Plan
-from services.labeler.told import Told
 
 log = logging.getLogger(__name__)
 
@@ -21,7 +21,9 @@ _OBSERVED_ONLY: Final = {"initialized": "would-initialize", "updated": "would-up
 class Decisions:
     """The labeler's decisions on the bus: for the operator's eyes, never input to another service."""
 
-    def __init__(self, bus: Bus, told: Told, *, now: Callable[[], datetime], observe_only: bool) -> None:
+    def __init__(
+        self, bus: Bus, told: AlreadySaid, *, now: Callable[[], datetime], observe_only: bool
+    ) -> None:
         self._bus = bus
         self._told = told
         self._now = now

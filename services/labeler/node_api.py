@@ -10,10 +10,10 @@ from libs.common.delivery import PermanentError, TemporaryError
 from libs.common.kube_api.events import ObjectEvent, about_node
 from libs.common.node import CONDITION_BLOCKED, Node
 from libs.common.patch import node_patch, status_patch
+from services.labeler.already_said import AlreadySaid
 from services.labeler.answers import Answers
 from services.labeler.blocked import Blocked, condition
 from services.labeler.plan import Notice, Plan, continued
-from services.labeler.told import Told
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ class NodeApi:
     def __init__(
         self,
         kube: Kubernetes,
-        told: Told,
+        told: AlreadySaid,
         answers: Answers,
         *,
         now: Callable[[], datetime],

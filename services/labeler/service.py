@@ -10,12 +10,12 @@ from libs.common.handling import Handling
 from libs.common.process.service import Parts, Run
 from libs.common.subjects import FLOW
 from libs.common.wiring import LABELER
+from services.labeler.already_said import AlreadySaid
 from services.labeler.answers import Answers
 from services.labeler.decisions import Decisions
 from services.labeler.node_api import NodeApi
 from services.labeler.on_node_enriched import OnNodeEnriched
 from services.labeler.settings import LabelerSettings
-from services.labeler.told import Told
 from services.labeler.waiting import WaitingNodes
 from services.labeler.watch_waiting import WatchWaiting
 
@@ -33,7 +33,7 @@ class LabelerService:
         self._led = asyncio.Event()
         self._waiting = WaitingNodes()
         self._table = FlowTable(clock=parts.monotonic, on_message=self._heard, on_void=self._waiting.clear)
-        self._told = told = Told()
+        self._told = told = AlreadySaid()
         self._answers = Answers(parts.monotonic)
         dry = settings.observe_only
         nodes = NodeApi(parts.kubernetes(), told, self._answers, now=parts.now, observe_only=dry)

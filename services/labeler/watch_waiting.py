@@ -23,9 +23,9 @@ from libs.common.subjects import ENRICHED_NODE, OBSERVED_NODE
 from services.labeler.blocked import Blocked, by_defect, says_so_already
 from services.labeler.decisions import Decisions
 from services.labeler.node_api import NodeApi
-from services.labeler.outage import MANY, Outage, outage
 from services.labeler.ownership import why_not_ours
 from services.labeler.plan import Global, Notice, Plan
+from services.labeler.shared_trouble import MANY, SharedTrouble, shared_trouble
 from services.labeler.waiting import (
     NO_FACTS_AFTER_SECONDS,
     Waiting,
@@ -75,7 +75,7 @@ class WatchWaiting:
         self._paused = paused
         self._clock = clock
         self._random = random
-        self._outage: Outage | None = None
+        self._outage: SharedTrouble | None = None
         self._outage_due: float | None = None
 
     def problems(self) -> tuple[str, ...]:
@@ -157,7 +157,7 @@ class WatchWaiting:
             await self._decisions.publish(wait.node, plan)
 
     def _judge_outage(self, reasons: Mapping[str, str], waiting: int, at: float) -> None:
-        before, self._outage = self._outage, outage(reasons, waiting)
+        before, self._outage = self._outage, shared_trouble(reasons, waiting)
         if self._outage is None:
             self._outage_due = None
             if before is not None:

@@ -10,12 +10,12 @@ from libs.common.flow_table import FlowTable
 from libs.common.kube_api.errors import Forbidden
 from libs.common.machine import MachineFault
 from libs.common.node import CONDITION_BLOCKED, Node
+from services.labeler.already_said import AlreadySaid
 from services.labeler.answers import Answers
 from services.labeler.blocked import by_fault, condition
 from services.labeler.decisions import Decisions
 from services.labeler.node_api import NodeApi
 from services.labeler.plan import Global
-from services.labeler.told import Told
 from services.labeler.waiting import WaitingNodes
 from services.labeler.watch_waiting import WRITES_PER_PASS, WatchWaiting
 from tests.builders import (
@@ -54,7 +54,7 @@ class Stage:
             on_message=lambda message: self.waiting.heard(message.event, self.clock()),
             on_void=self.waiting.clear,
         )
-        told = Told()
+        told = AlreadySaid()
         self.answers = Answers(self.clock)
         self.watch = WatchWaiting(
             table=self.table,

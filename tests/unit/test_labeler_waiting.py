@@ -13,6 +13,7 @@ from libs.common.kube_api.errors import Forbidden, Invalid
 from libs.common.machine import FaultKind, MachineFault
 from libs.common.node import CONDITION_BLOCKED, NodeCondition
 from libs.common.patch import NodeChanges
+from services.labeler.already_said import AlreadySaid
 from services.labeler.blocked import (
     REASON_OF_FAULT,
     by_bad_node_ip,
@@ -23,9 +24,8 @@ from services.labeler.blocked import (
     says_so_already,
 )
 from services.labeler.freshest import freshest
-from services.labeler.outage import MANY, outage
 from services.labeler.plan import AS_IT_SHOULD_BE, Global, Notice, plan_unreachable
-from services.labeler.told import Told
+from services.labeler.shared_trouble import MANY, shared_trouble
 from services.labeler.waiting import (
     NO_FACTS_AFTER_SECONDS,
     Waiting,
@@ -226,7 +226,7 @@ def test_a_failed_write_is_kept_for_the_node_that_it_was_meant_for_until_one_suc
     ],
 )
 def test_trouble_of_more_than_ten_and_more_than_half_is_an_outage(blocked, waiting, is_one):
-    found = outage({f"node-{number:02}": reason for number, reason in blocked.items()}, waiting)
+    found = shared_trouble({f"node-{number:02}": reason for number, reason in blocked.items()}, waiting)
     assert (found is not None) is is_one
     if found:
         assert (found.reason, found.first) == ("A", "node-00")
@@ -234,7 +234,7 @@ def test_trouble_of_more_than_ten_and_more_than_half_is_an_outage(blocked, waiti
 
 @given(st.dictionaries(st.text("ab", max_size=5), st.sampled_from("XYZ"), max_size=60), st.integers(0, 20))
 def test_an_outage_is_told_of_a_node_that_has_it(reasons: dict[str, str], more: int):
-    found = outage(reasons, len(reasons) + more)
+    found = shared_trouble(reasons, len(reasons) + more)
     if found:
         assert reasons[found.first] == found.reason
         assert found.nodes == sum(reason == found.reason for reason in reasons.values())
@@ -275,7 +275,7 @@ def decided(outcome="initialized", reason="r", uid="uid-1", **fields) -> Decided
 
 
 def test_a_decision_is_news_once():
-    told = Told()
+    told = AlreadySaid()
     assert told.is_news(decided())
     told.decided(decided())
     later = msgspec.structs.replace(decided(), decided_at=NOW + timedelta(hours=1))
@@ -285,7 +285,7 @@ def test_a_decision_is_news_once():
 
 
 def test_our_own_write_that_comes_back_is_no_news():
-    told = Told()
+    told = AlreadySaid()
     told.decided(decided())
     assert not told.is_news(decided("unchanged", AS_IT_SHOULD_BE))
     told.decided(decided("blocked", "no"))
@@ -293,7 +293,7 @@ def test_our_own_write_that_comes_back_is_no_news():
 
 
 def test_a_machine_that_falls_silent_is_news_and_so_is_its_return():
-    told = Told()
+    told = AlreadySaid()
     silent = decided("unchanged", "left as it is: connection refused")
     told.decided(decided())
     assert told.is_news(silent)
@@ -303,13 +303,13 @@ def test_a_machine_that_falls_silent_is_news_and_so_is_its_return():
 
 
 def test_the_next_try_of_a_blocked_node_is_news():
-    told = Told()
+    told = AlreadySaid()
     told.decided(decided("blocked", next_look_at=NOW))
     assert told.is_news(decided("blocked", next_look_at=NOW + timedelta(seconds=1)))
 
 
 def test_a_notice_is_given_once_to_each_node():
-    told = Told()
+    told = AlreadySaid()
     notice, other = Notice(reason="A", message="m"), Notice(reason="A", message="n")
     told.said("web-1", "uid-1", notice)
     assert told.unsaid("web-1", "uid-1", (notice, other)) == (other,)

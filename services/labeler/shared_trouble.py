@@ -9,7 +9,7 @@ import msgspec
 MANY: Final = 10  # up to that many Nodes may each have their own Event
 
 
-class Outage(msgspec.Struct, frozen=True, kw_only=True):
+class SharedTrouble(msgspec.Struct, frozen=True, kw_only=True):
     """What most of the waiting Nodes have in common."""
 
     reason: str
@@ -21,7 +21,7 @@ class Outage(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.reason}: {self.nodes} of {self.waiting} Nodes that wait to be initialised"
 
 
-def outage(reasons: Mapping[str, str], waiting: int) -> Outage | None:
+def shared_trouble(reasons: Mapping[str, str], waiting: int) -> SharedTrouble | None:
     """The reason that more than ten, and more than half of the waiting Nodes share; None if there is none.
 
     `reasons`: why each blocked Node is blocked, by name; `waiting`: how many Nodes of ours wait in all.
@@ -32,4 +32,4 @@ def outage(reasons: Mapping[str, str], waiting: int) -> Outage | None:
     if nodes <= MANY or nodes * 2 <= waiting:
         return None
     first = min(name for name, its in reasons.items() if its == reason)
-    return Outage(reason=reason, nodes=nodes, waiting=waiting, first=first)
+    return SharedTrouble(reason=reason, nodes=nodes, waiting=waiting, first=first)

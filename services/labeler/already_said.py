@@ -17,7 +17,7 @@ class _OfNode(msgspec.Struct):
     notices: dict[Notice, None] = msgspec.field(default_factory=dict)  # in the order in which they were given
 
 
-class Told:
+class AlreadySaid:
     """Remembers, by Node, the last decision published and the notices given."""
 
     def __init__(self) -> None:

@@ -1,13 +1,13 @@
 """What machines say of themselves fills neither our memory nor an operator's terminal."""
 
 from libs.common.machine import MachineFault
+from services.labeler.already_said import MOST_NOTICES, AlreadySaid
 from services.labeler.blocked import by_fault
 from services.labeler.plan import Notice
-from services.labeler.told import MOST_NOTICES, Told
 
 
 def test_a_machine_with_ever_new_words_does_not_fill_us():
-    told = Told()
+    told = AlreadySaid()
     notices = tuple(Notice(reason="LabelSkipped", message=f"zone {number}") for number in range(1000))
     for notice in notices:
         told.said("web-1", "uid-1", notice)
