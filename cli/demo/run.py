@@ -45,7 +45,7 @@ async def demo(wanted: Wanted, console: Console) -> bool:
                     view.commands("Try next", other_runs(wanted, all_ready=all_ready)), soft_wrap=True
                 )
             else:
-                await _stay(wanted, parts, console, run_dir)
+                await _stay(parts, console, run_dir)
             deaths.cancel()
     return all_ready
 
@@ -115,15 +115,12 @@ async def _tell(
         console.print(view.troubles(stuck))
 
 
-async def _stay(wanted: Wanted, parts: Parts, console: Console, run_dir: Path) -> None:
+async def _stay(parts: Parts, console: Console, run_dir: Path) -> None:
     """Keep the cluster for whoever wants to look around, until Ctrl-C."""
     kubeconfig = run_dir / "kubeconfig"  # a short name for what is to be copied from the terminal
     kubeconfig.symlink_to(parts.api_server.kubeconfig().resolve())
-    # The simulated API server has no discovery, without which kubectl does not know what nodes are.
-    nodes = "get nodes" if wanted.real else "get --raw /api/v1/nodes"
     rows = [
-        ("kubeconfig", f"export KUBECONFIG={kubeconfig}"),
-        ("nodes", f"kubectl {nodes}"),
+        ("nodes", f"kubectl --kubeconfig={kubeconfig} get nodes -o wide"),
         ("logs", f"tail -f {run_dir / 'services'}/*.log"),
         *((name, f"curl http://127.0.0.1:{port}/metrics") for name, port in parts.services.ports.items()),
     ]

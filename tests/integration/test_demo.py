@@ -116,7 +116,7 @@ def test_on_the_memory_bus_there_is_no_nats_and_what_it_says_to_look_at_exists(t
         demo.says("/metrics")
         tells_all(demo.said().partition(_STAYS)[0], 9)
         assert not [command for command in demo.processes() if "nats" in command]
-        (kubeconfig,) = re.findall(r"KUBECONFIG=(\S+)", demo.said())
+        (kubeconfig,) = re.findall(r"kubectl --kubeconfig=(\S+) get nodes", demo.said())
         assert "certificate-authority" in Path(kubeconfig).read_text()
         (logs,) = re.findall(r"tail -f (\S+)/\*", demo.said())
         assert [log.name for log in Path(logs).glob("*.log")] == ["all-in-one.log"]

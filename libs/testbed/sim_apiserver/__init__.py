@@ -1,7 +1,8 @@
 """The part of the Kubernetes API that we use, in memory; held to the contract tests of the real server.
 
 Served: nodes with status, leases, events, configmaps, certificatesigningrequests with approval and status
-(and the signer kubernetes.io/kubelet-serving), selfsubjectaccessreviews, roles and bindings (enforced).
+(and the signer kubernetes.io/kubelet-serving), selfsubjectaccessreviews, roles and bindings (enforced);
+discovery, and nodes as a Table for kubectl.
 Refused as "not simulated" (422 with a cause): fields that are not modelled, finalizers and owners, move and
 copy of JSON Patch, label selectors, strategic merge of lists other than taints, conditions and addresses.
 Not there at all (404): every other resource. Unlike the real server it writes no managedFields, serves no

@@ -14,6 +14,8 @@ from libs.testbed.pki import Authority
 from libs.testbed.sim_apiserver.access_reviews import AccessReview, ReviewStatus
 from libs.testbed.sim_apiserver.asked import KINDS, Asked, check, number
 from libs.testbed.sim_apiserver.certificates import SIGNING_REQUESTS
+from libs.testbed.sim_apiserver.discovery import DOCUMENTS, HEALTH
+from libs.testbed.sim_apiserver.nodes import NODES
 from libs.testbed.sim_apiserver.objects import Caller, Kind
 from libs.testbed.sim_apiserver.reading import (
     Token,
@@ -40,9 +42,9 @@ from libs.testbed.sim_apiserver.refusals import (
 from libs.testbed.sim_apiserver.rights import Identity, admit, authorize, may
 from libs.testbed.sim_apiserver.signing import answer_request
 from libs.testbed.sim_apiserver.store import CompactedError, Key, Page, Store, Stored
+from libs.testbed.sim_apiserver.tables import node_table
 
 NAMESPACES: Final = ("default", "kube-node-lease", "kube-public", "kube-system")  # as in a new cluster
-VERSION: Final = {"major": "1", "minor": "36", "gitVersion": "v1.36.3", "platform": "simulated"}
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -73,7 +75,7 @@ class Api:
             self._refuse_namespace(asked)
         match asked.verb:
             case "get":
-                return _object(200, kind, self._stored(asked, kind).raw)
+                return Answer(200, self.told(asked, kind, self._stored(asked, kind)))
             case "list":
                 return self._list(asked, kind)
             case "create" if not kind.stored:
@@ -100,6 +102,12 @@ class Api:
             return kind, since, []
         return kind, self.store.version, list(self.store.table(kind.plural).of(asked.namespace))
 
+    def told(self, asked: Asked, kind: Kind, stored: Stored) -> bytes:
+        """An object as it stands alone: lists carry it without kind and apiVersion."""
+        if asked.as_table and kind == NODES:
+            return node_table([stored.item], {"resourceVersion": str(stored.version)}, self._now())
+        return _with_kind(kind, stored.raw)
+
     def _refuse_namespace(self, asked: Asked) -> None:
         if asked.verb == "create":
             raise Refusal(404, "NotFound", f'namespaces "{asked.namespace}" not found')
@@ -117,8 +125,11 @@ class Api:
         if page.left:
             metadata["continue"] = Token.after(page.version, page.items[-1]).encode()
             metadata["remainingItemCount"] = page.left
+        told = [stored for stored in page.items if selected(stored.item)]
+        if asked.as_table and kind == NODES:
+            return Answer(200, node_table((stored.item for stored in told), metadata, self._now()))
         head = {"kind": f"{kind.kind}List", "apiVersion": kind.api_version, "metadata": metadata}
-        items = b",".join(stored.raw for stored in page.items if selected(stored.item))
+        items = b",".join(stored.raw for stored in told)
         return Answer(200, msgspec.json.encode(head)[:-1] + b',"items":[' + items + b"]}")
 
     def _page(self, asked: Asked, kind: Kind) -> Page:
@@ -268,23 +279,20 @@ class Api:
         return self.store.put(kind.plural, key, item, msgspec.json.encode(item)).raw
 
 
-def with_kind(kind: Kind, raw: bytes) -> bytes:
-    """An object as it stands alone: lists carry it without kind and apiVersion."""
+def _with_kind(kind: Kind, raw: bytes) -> bytes:
     return f'{{"kind":"{kind.kind}","apiVersion":"{kind.api_version}",'.encode() + raw[1:]
 
 
 def _object(code: int, kind: Kind, raw: bytes) -> Answer:
-    return Answer(code, with_kind(kind, raw))
+    return Answer(code, _with_kind(kind, raw))
 
 
 def _about_the_server(asked: Asked) -> Answer:
-    match asked.path:
-        case "/version":
-            return Answer(200, msgspec.json.encode(VERSION))
-        case "/readyz" | "/healthz" | "/livez":
-            return Answer(200, b"ok", "text/plain")
-        case _:
-            raise no_such_resource()
+    if asked.path in HEALTH:
+        return Answer(200, b"ok", "text/plain")
+    if asked.path in DOCUMENTS:
+        return Answer(200, DOCUMENTS[asked.path])
+    raise no_such_resource()
 
 
 def _other_name(name: str, asked: str) -> Refusal:

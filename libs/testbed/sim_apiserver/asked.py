@@ -52,6 +52,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     name: str = ""
     subresource: str = ""
     query: Mapping[str, str] = {}
+    as_table: bool = False  # for kubectl; kinds without a table are answered as ever
 
     @property
     def resource(self) -> str:
@@ -61,7 +62,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.kind.plural}/{self.subresource}" if self.subresource else self.kind.plural
 
 
-def read_request(method: str, path: str, query: Mapping[str, str]) -> Asked:
+def read_request(method: str, path: str, query: Mapping[str, str], *, as_table: bool = False) -> Asked:
     """Which resource is asked for what; unknown ones leave kind and verb to be refused later."""
     group, parts = _split(path)
     namespace = ""
@@ -79,6 +80,7 @@ def read_request(method: str, path: str, query: Mapping[str, str]) -> Asked:
         name=name,
         subresource=subresource,
         query=query,
+        as_table=as_table,
     )
 
 

@@ -132,6 +132,7 @@ def _invalid_spec(spec: RequestSpec) -> list[Cause]:
 SIGNING_REQUESTS: Final = Kind(
     plural="certificatesigningrequests",
     kind="CertificateSigningRequest",
+    short_names=("csr",),
     group="certificates.k8s.io",
     model=SigningRequest,
     subresources=frozenset({"approval", "status"}),

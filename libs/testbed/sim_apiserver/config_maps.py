@@ -54,5 +54,10 @@ def invalid(new: ConfigMap, old: ConfigMap | None) -> list[Cause]:
 
 
 CONFIG_MAPS: Final = Kind(
-    plural="configmaps", kind="ConfigMap", model=ConfigMap, namespaced=True, invalid=invalid
+    plural="configmaps",
+    kind="ConfigMap",
+    short_names=("cm",),
+    model=ConfigMap,
+    namespaced=True,
+    invalid=invalid,
 )

@@ -60,6 +60,7 @@ def invalid(new: Event, old: Event | None) -> list[Cause]:
 EVENTS: Final = Kind(
     plural="events",
     kind="Event",
+    short_names=("ev",),
     model=Event,
     namespaced=True,
     invalid=invalid,

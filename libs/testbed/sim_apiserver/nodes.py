@@ -203,6 +203,7 @@ def _invalid_pod_cidrs(cidrs: list[str]) -> Iterable[Cause]:
 NODES: Final = Kind(
     plural="nodes",
     kind="Node",
+    short_names=("no",),
     model=Node,
     subresources=frozenset({"status"}),
     patchable_strategically=True,

@@ -58,6 +58,7 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
     model: type[Any]
     group: str = ""
+    short_names: tuple[str, ...] = ()  # for kubectl
     namespaced: bool = False
     stored: bool = True  # False: a create is answered and forgotten
     subresources: frozenset[str] = frozenset()

@@ -11,6 +11,7 @@ from cryptography.x509.oid import NameOID
 from libs.testbed.sim_apiserver.access_reviews import ACCESS_REVIEWS
 from libs.testbed.sim_apiserver.asked import Asked
 from libs.testbed.sim_apiserver.certificates import SIGNING_REQUESTS, SigningRequest
+from libs.testbed.sim_apiserver.discovery import DOCUMENTS, PUBLIC_PATHS
 from libs.testbed.sim_apiserver.nodes import Node
 from libs.testbed.sim_apiserver.objects import Kind
 from libs.testbed.sim_apiserver.refusals import Named, Refusal, forbidden
@@ -24,7 +25,6 @@ from libs.testbed.sim_apiserver.roles import (
 )
 from libs.testbed.sim_apiserver.store import Key, Store
 
-_PUBLIC_PATHS: Final = {"/version", "/readyz", "/healthz", "/livez"}
 _NODE_USER: Final = "system:node:"
 _NODE_LEASES: Final = "kube-node-lease"
 _WRITES: Final = ("create", "update", "patch")
@@ -88,7 +88,7 @@ def may(identity: Identity, asked: Asked, store: Store) -> bool:
     if "system:masters" in identity.groups:
         return True
     if asked.kind is None:
-        return asked.path in _PUBLIC_PATHS
+        return asked.path in PUBLIC_PATHS or (asked.path in DOCUMENTS and identity != ANONYMOUS)
     if asked.kind == ACCESS_REVIEWS and asked.verb == "create" and identity != ANONYMOUS:
         return True  # everybody may ask (system:basic-user)
     if identity.node and _node_may(identity.node, asked):

@@ -21,6 +21,7 @@ from libs.testbed.sim_apiserver.faults import Faults
 from libs.testbed.sim_apiserver.misbehaving import misbehave, opened, refused
 from libs.testbed.sim_apiserver.refusals import Refusal, unauthorized
 from libs.testbed.sim_apiserver.rights import ANONYMOUS, Identity, impersonated
+from libs.testbed.sim_apiserver.tables import wants_table
 from libs.testbed.sim_apiserver.watching import News, Watch
 
 
@@ -92,7 +93,8 @@ class SimApiServer:
             self._runner = None
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        asked = read_request(request.method, request.path, request.query)
+        as_table = wants_table(request.headers.get("Accept", ""))
+        asked = read_request(request.method, request.path, request.query, as_table=as_table)
         identity = _certified(request)
         try:
             fault = self.faults.strike(asked.verb, asked.resource)

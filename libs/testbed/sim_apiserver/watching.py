@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 from aiohttp import web
 
-from libs.testbed.sim_apiserver.api import Api, with_kind
+from libs.testbed.sim_apiserver.api import Api
 from libs.testbed.sim_apiserver.asked import Asked, number
 from libs.testbed.sim_apiserver.reading import selector
 from libs.testbed.sim_apiserver.refusals import Refusal, expired
@@ -45,7 +45,8 @@ class Watch:
         self._started_at = self._position
         self._table = api.store.table(self._kind.plural)
         self._selected = selector(asked, self._kind)
-        self._namespace = asked.namespace
+        self._asked = asked
+        self._api = api
         self._seconds = number(asked, "timeoutSeconds") or _DEFAULT_SECONDS
         self._bookmarks = asked.query.get("allowWatchBookmarks") in {"1", "true"}
         self._news = news
@@ -89,9 +90,9 @@ class Watch:
 
     def _line(self, change: Change) -> bytes:
         stored = change.stored
-        if self._namespace not in {"", stored.key.namespace} or not self._selected(stored.item):
+        if self._asked.namespace not in {"", stored.key.namespace} or not self._selected(stored.item):
             return b""
-        return _event(change.type, with_kind(self._kind, stored.raw))
+        return _event(change.type, self._api.told(self._asked, self._kind, stored))
 
 
 def error_event(refusal: Refusal) -> bytes:

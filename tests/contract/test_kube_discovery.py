@@ -1,0 +1,144 @@
+"""What kubectl asks for before and while it shows nodes, on a real and a simulated API server."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import aiohttp
+import msgspec
+import pytest
+
+from libs.testbed.kubelet_node import Kubelet
+from libs.testbed.kubelets import MERGE, Kubelets
+from libs.testbed.sim_apiserver.asked import KINDS
+from libs.testbed.sim_apiserver.discovery import documents
+from tests.contract.conftest import ApiServer
+
+# The headers of kubectl 1.36.
+DISCOVERY = (
+    "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,"
+    "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json"
+)
+TABLE = (
+    "application/json;as=Table;v=v1;g=meta.k8s.io,"
+    "application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json"
+)
+RESOURCE_LISTS = [path for path, said in documents(KINDS).items() if said.get("kind") == "APIResourceList"]
+
+
+class Kubectl:
+    """Requests as kubectl makes them."""
+
+    def __init__(self, session: aiohttp.ClientSession, server: str) -> None:
+        self._session = session
+        self._server = server
+
+    async def get(self, path: str, accept: str = "application/json") -> Any:
+        async with self._session.get(f"{self._server}{path}", headers={"Accept": accept}) as answer:
+            assert answer.status == 200, await answer.text()
+            return await answer.json()
+
+    async def first_line(self, path: str, accept: str) -> Any:
+        async with self._session.get(f"{self._server}{path}", headers={"Accept": accept}) as answer:
+            return msgspec.json.decode(await answer.content.readline())
+
+
+@pytest.fixture
+async def kubectl(api_server: ApiServer) -> AsyncIterator[Kubectl]:
+    connector = aiohttp.TCPConnector(ssl=api_server.ssl_context())
+    async with aiohttp.ClientSession(connector=connector) as session:
+        yield Kubectl(session, api_server.server)
+
+
+@pytest.fixture
+async def node(admin: Kubelets) -> AsyncIterator[str]:
+    await admin.join(Kubelet(name="shown"))
+    labels = {"node-role.kubernetes.io/worker": "", "node-role.kubernetes.io/edge": ""}
+    body = {"metadata": {"labels": labels}, "spec": {"unschedulable": True}}
+    patched = await admin.request("PATCH", "/api/v1/nodes/shown", body=body, content_type=MERGE)
+    assert patched.status == 200, patched
+    yield "shown"
+    await admin.delete("shown")
+
+
+def rows(table: Any) -> dict[str, list[str]]:
+    """Name -> cells without the age, which passes."""
+    names = [column["name"] for column in table["columnDefinitions"]]
+    age = names.index("Age")
+    return {row["cells"][0]: row["cells"][:age] + row["cells"][age + 1 :] for row in table["rows"]}
+
+
+async def test_the_core_and_every_group_that_is_simulated_are_discovered(kubectl: Kubectl):
+    core = await kubectl.get("/api?timeout=32s")
+    assert (core["kind"], core["versions"]) == ("APIVersions", ["v1"])
+    listed = await kubectl.get("/apis?timeout=32s")
+    groups = {group["name"]: group["preferredVersion"] for group in listed["groups"]}
+    for name in {kind.group for kind in KINDS} - {""}:
+        assert groups[name] == {"groupVersion": f"{name}/v1", "version": "v1"}
+        alone = await kubectl.get(f"/apis/{name}")
+        assert (alone["kind"], alone["preferredVersion"]) == ("APIGroup", groups[name])
+
+
+@pytest.mark.parametrize("path", RESOURCE_LISTS)
+async def test_a_simulated_resource_is_described_as_the_real_one_is(kubectl: Kubectl, path: str):
+    expected = {resource["name"]: resource for resource in documents(KINDS)[path]["resources"]}
+    told = await kubectl.get(f"{path}?timeout=32s")
+    assert (told["kind"], told["groupVersion"]) == ("APIResourceList", documents(KINDS)[path]["groupVersion"])
+    found = {resource["name"]: resource for resource in told["resources"]}
+    for name, resource in expected.items():
+        said = found[name]
+        assert set(resource["verbs"]) <= set(said["verbs"]), name
+        told_alike = ("singularName", "namespaced", "kind", "shortNames")
+        assert {key: said.get(key) for key in told_alike} == {key: resource.get(key) for key in told_alike}
+
+
+async def test_who_accepts_aggregated_discovery_finds_nodes_too(kubectl: Kubectl):
+    told = await kubectl.get("/api?timeout=32s", DISCOVERY)
+    if told["kind"] == "APIVersions":  # kubectl falls back to asking version by version
+        listed = await kubectl.get(f"/api/{told['versions'][0]}?timeout=32s")
+        assert "nodes" in {resource["name"] for resource in listed["resources"]}
+    else:
+        [core] = told["items"]
+        assert "nodes" in {resource["resource"] for resource in core["versions"][0]["resources"]}
+
+
+async def test_a_node_has_the_same_row_in_lists_and_alone(kubectl: Kubectl, node: str):
+    expected = ["shown", "Ready,SchedulingDisabled", "edge,worker", "v1.36.3", "10.0.0.5", "<none>"]
+    expected += ["Talos (v1.13.5)", "6.18.5-talos (amd64)", "containerd://2.2.1"]
+    for path in ("/api/v1/nodes?limit=500", f"/api/v1/nodes/{node}"):
+        table = await kubectl.get(path, TABLE)
+        assert (table["kind"], table["apiVersion"]) == ("Table", "meta.k8s.io/v1")
+        assert rows(table)[node] == expected
+        [about] = [row["object"] for row in table["rows"] if row["cells"][0] == node]
+        assert (about["kind"], about["metadata"]["name"]) == ("PartialObjectMetadata", node)
+        columns = table["columnDefinitions"]
+        assert [(c["name"], c["priority"]) for c in columns] == [
+            *((name, 0) for name in ("Name", "Status", "Roles", "Age", "Version")),
+            *((name, 1) for name in ("Internal-IP", "External-IP")),
+            *((name, 1) for name in ("OS-Image", "Kernel-Version", "Container-Runtime")),
+        ]
+        assert {(c["type"], c["format"]) for c in columns} == {("string", "name"), ("string", "")}
+
+
+async def test_a_node_that_has_said_nothing_yet_has_a_row_too(kubectl: Kubectl, admin: Kubelets):
+    await admin.request("POST", "/api/v1/nodes", body={"metadata": {"name": "silent"}})
+    table = await kubectl.get("/api/v1/nodes/silent", TABLE)
+    before = ["silent", "Unknown", "<none>", "", "<none>", "<none>", "<unknown>"]
+    assert rows(table) == {"silent": [*before, "<unknown>", "<unknown>"]}
+    told = {"status": {"nodeInfo": {"architecture": "arm64"}}}
+    path = "/api/v1/nodes/silent"
+    await admin.request("PATCH", f"{path}/status", body=told, content_type=MERGE)
+    table = await kubectl.get(path, TABLE)
+    assert rows(table) == {"silent": [*before, "<unknown> (arm64)", "<unknown>"]}
+    await admin.delete("silent")
+
+
+async def test_a_watch_that_asks_for_tables_tells_each_change_as_one(kubectl: Kubectl, node: str):
+    listed = await kubectl.get(f"/api/v1/nodes?fieldSelector=metadata.name%3D{node}", TABLE)
+    told = await kubectl.first_line(f"/api/v1/nodes?watch=true&fieldSelector=metadata.name%3D{node}", TABLE)
+    assert told["type"] == "ADDED"
+    assert rows(told["object"]) == rows(listed)
+
+
+async def test_whoever_asks_for_json_gets_no_table(kubectl: Kubectl, node: str):
+    listed = await kubectl.get("/api/v1/nodes?limit=500", f"application/json,{TABLE}")
+    assert listed["kind"] == "NodeList"
