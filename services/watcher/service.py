@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import NoReturn
+from typing import Final, NoReturn
 
 from libs.common.kube_api.api import NODES, KubeApi
 from libs.common.kube_api.lock import LeaseLock
@@ -21,6 +21,8 @@ from services.watcher.term import Term
 from services.watcher.watch_nodes import NodeSourceMaker
 
 log = logging.getLogger(__name__)
+
+_CONNECTIONS: Final = 4  # the Lease, a watch, a list beside it, and one to spare
 
 
 class WatcherService:
@@ -51,7 +53,7 @@ class WatcherService:
             on_change=self._on_change,
         )
         self._apart: KubeApi | None = None
-        self._source = source or _nodes_of(parts)
+        self._source = source or self._nodes
         self._candidacy = candidacy or self._elected()
         self._term: Term | None = None
 
@@ -100,6 +102,24 @@ class WatcherService:
         if self._term is not None:
             self._term.wake()
 
+    def _kubernetes(self) -> KubeApi:
+        # Connections of its own: writes that hang for the others must delay neither a renewal nor a watch.
+        if self._apart is None:
+            self._apart = self._parts.kubernetes().apart(connections=_CONNECTIONS)
+        return self._apart
+
+    def _nodes(
+        self, on_unreadable: Callable[[UnreadableObject], None], on_trouble: Callable[[Exception], None]
+    ) -> Reflector[Node]:
+        return Reflector(
+            self._kubernetes(),
+            NODES,
+            on_unreadable=on_unreadable,
+            on_trouble=on_trouble,
+            clock=self._parts.monotonic,
+            jitter=self._parts.random.random,
+        )
+
     def _elected(self) -> Candidacy:
         parts, settings = self._parts, self._settings
         if not settings.takes_lease:
@@ -108,10 +128,8 @@ class WatcherService:
                 retry_seconds=settings.retry_period_seconds,
                 silence_seconds=settings.renew_deadline_seconds,
             )
-        # Connections of its own: writes that queue for the others must not delay a renewal.
-        self._apart = parts.kubernetes().apart(connections=2)
         lock = LeaseLock(
-            self._apart,
+            self._kubernetes(),
             namespace=settings.lease_namespace,
             name=settings.lease_name,
             identity=parts.identity,
@@ -126,22 +144,6 @@ class WatcherService:
             clock=parts.monotonic,
             jitter=parts.random.random,
         )
-
-
-def _nodes_of(parts: Parts) -> NodeSourceMaker:
-    def source(
-        on_unreadable: Callable[[UnreadableObject], None], on_trouble: Callable[[Exception], None]
-    ) -> Reflector[Node]:
-        return Reflector(
-            parts.kubernetes(),
-            NODES,
-            on_unreadable=on_unreadable,
-            on_trouble=on_trouble,
-            clock=parts.monotonic,
-            jitter=parts.random.random,
-        )
-
-    return source
 
 
 def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
