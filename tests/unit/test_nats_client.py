@@ -1,11 +1,23 @@
 """What comes over the wire is read whatever it is; what would be another command is not sent."""
 
+import inspect
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from nats.aio.client import Client as NatsPyClient
 from nats.errors import BadHeaderError, BadSubjectError, ConnectionClosedError, MaxPayloadError
 
 from libs.common.nats_bus.client import Client, received
+
+
+@pytest.mark.parametrize(
+    "name", sorted(n for n in vars(Client) if n.startswith("_process") or n == "_flush_pending")
+)
+def test_what_we_put_in_place_of_nats_pys_is_still_there_and_called_alike(name: str):
+    ours, theirs = getattr(Client, name), getattr(NatsPyClient, name)
+    assert inspect.iscoroutinefunction(theirs)
+    assert list(inspect.signature(ours).parameters) == list(inspect.signature(theirs).parameters)
 
 
 def read(block: bytes, data: bytes = b"") -> tuple[str, str, dict[str, str]]:

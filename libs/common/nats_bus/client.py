@@ -103,6 +103,12 @@ class Client(NatsPyClient):
 
     # ---- hearing
 
+    async def _process_pong(self) -> None:
+        # nats-py sets the result even of a future whose waiter has given up, which would end the reading.
+        if self._pongs and self._pongs[0].done():
+            self._pongs[0] = asyncio.get_running_loop().create_future()
+        await super()._process_pong()
+
     async def _process_msg(self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes) -> None:
         heard = self._heard.get(sid)
         if heard is None:

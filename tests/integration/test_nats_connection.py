@@ -1,0 +1,54 @@
+"""One connection to a real nats-server: what comes late, or from a hostile publisher, ends nothing."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import nats
+import pytest
+
+from libs.common.bus import BusError, Unreadable
+from libs.common.nats_bus.access import Access
+from libs.common.nats_bus.bus import NatsBus
+from libs.common.nats_bus.connection import Connection
+from libs.common.subjects import subject_of
+from libs.testbed.nats_server import NatsServer
+from tests.bus_actors import Worker, a_word, eventually
+
+
+@asynccontextmanager
+async def connected(server: NatsServer) -> AsyncIterator[Connection]:
+    access = Access(servers=(server.url,), service="watcher", nkey_seed_file=None, tls_ca_file=None)
+    connection = await Connection.open(access, server.url, seconds=5.0, on_violation=lambda text: None)
+    try:
+        yield connection
+    finally:
+        await connection.end("the test is over")
+
+
+async def test_an_answer_to_a_ping_that_nobody_waits_for_any_more_does_not_end_the_connection(
+    nats_server: NatsServer,
+):
+    async with connected(nats_server) as connection:
+        nats_server.pause()
+        with pytest.raises(BusError, match="ping"):
+            await connection.round_trip(0.2)
+        nats_server.resume()
+        await connection.round_trip(5.0)  # behind the late answer
+        assert not connection.lost.done()
+
+
+async def test_a_publisher_cannot_speak_in_the_servers_name(nats_bus: NatsBus, nats_server: NatsServer):
+    subject = subject_of(a_word("poisoned"))
+    publisher = await nats.connect(nats_server.url)
+    block = b"NATS/1.0 404 No Messages\r\n\r\n"
+    await publisher._send_command(
+        b"HPUB %s %d %d\r\n%s\r\n" % (subject.encode(), len(block), len(block), block)
+    )
+    await publisher.flush()
+    await publisher.close()
+    found = await nats_bus.last(subject)
+    assert found is not None
+    assert isinstance(found.event, Unreadable)
+    worker = Worker()
+    async with worker.consuming(nats_bus):
+        await eventually(lambda: bool(worker.names()), "delivered", seconds=5.0)
