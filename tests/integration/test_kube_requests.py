@@ -32,6 +32,7 @@ from libs.testbed.control_plane.cluster import ControlPlane
 from libs.testbed.kubelets import Kubelets
 from libs.testbed.pki import Authority
 from tests.builders import NOW
+from tests.bus_actors import eventually
 from tests.kube_loopback import Loopback, a_node_object, api_of, refusal
 
 
@@ -510,6 +511,23 @@ async def test_a_request_in_flight_ends_when_the_api_is_closed(server: Loopback,
         with pytest.raises(KubeError):
             async with asyncio.timeout(30):
                 await waiting
+
+
+async def test_a_request_that_waits_for_a_connection_ends_when_the_api_is_closed(
+    server: Loopback, tmp_path: Path
+):
+    async def answer(request: web.Request) -> web.StreamResponse:
+        await asyncio.Event().wait()
+        return web.Response()
+
+    server.answer = answer
+    async with api_of(server.url, tmp_path, connections=1) as api:
+        asking = [asyncio.create_task(api.get_node("web-1")) for _ in range(2)]
+        await eventually(lambda: len(server.asked) == 1)
+        await api.close()
+        async with asyncio.timeout(30):
+            answers = await asyncio.gather(*asking, return_exceptions=True)
+    assert [type(one) for one in answers] == [Unreachable, Unreachable]
 
 
 async def test_a_list_with_a_node_that_cannot_be_read_is_no_answer(server: Loopback, tmp_path: Path):

@@ -5,7 +5,7 @@ import random
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import Final
+from typing import Any, Final
 
 import aiohttp
 import msgspec
@@ -212,23 +212,29 @@ class Transport:
             await self._credentials.refresh(time.monotonic())
         except KubeConfigError as error:
             raise Unauthorized(str(error), request=str(request)) from error
-        if self._closed:
-            raise Unreachable("this connection to the API server has been closed", request=str(request))
+        if self._is_closed():
+            raise _closed(request)
         headers = {"Accept": "application/json", **self._credentials.headers}
         if request.body is not None:
             headers["Content-Type"] = request.content_type
-        return await self._open_session().request(
-            request.method,
-            self._config.server + request.path,
-            params=request.query,
-            data=request.body,
-            headers=headers,
-            timeout=timeout,
-            allow_redirects=False,
-            ssl=self._credentials.tls or True,
-            server_hostname=self._config.tls_server_name or None,
-            read_bufsize=_LINE_LIMIT if request.verb == "watch" else 2**16,
-        )
+        try:
+            return await self._open_session().request(
+                request.method,
+                self._config.server + request.path,
+                params=request.query,
+                data=request.body,
+                headers=headers,
+                timeout=timeout,
+                allow_redirects=False,
+                ssl=self._credentials.tls or True,
+                server_hostname=self._config.tls_server_name or None,
+                read_bufsize=_LINE_LIMIT if request.verb == "watch" else 2**16,
+            )
+        except asyncio.CancelledError as error:
+            # Closing, aiohttp cancels whoever waits for a connection; nobody has cancelled the task.
+            if self._is_closed() and not _is_cancelled(asyncio.current_task()):
+                raise _closed(request) from error
+            raise
 
     async def _refusal_of_watch(self, request: Request, response: aiohttp.ClientResponse) -> KubeError:
         try:
@@ -260,10 +266,21 @@ class Transport:
             )
         return self._session
 
+    def _is_closed(self) -> bool:
+        return self._closed
+
     def _unreachable(self, request: Request, what: str, error: BaseException) -> Unreachable:
         reason = "Timeout" if isinstance(error, TimeoutError) else "Unreachable"
         where = f"{self._config.server} ({self._config.source})"
         return Unreachable(f"{where}: {what}", request=str(request), reason=reason)
+
+
+def _is_cancelled(task: "asyncio.Task[Any] | None") -> bool:
+    return task is not None and task.cancelling() > 0
+
+
+def _closed(request: Request) -> Unreachable:
+    return Unreachable("this connection to the API server has been closed", request=str(request))
 
 
 class _ConnectionBroke(Exception):
