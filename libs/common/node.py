@@ -7,11 +7,13 @@ import msgspec
 # Written by a kubelet with --cloud-provider=external.
 PROVIDED_NODE_IP = "alpha.kubernetes.io/provided-node-ip"
 TAINT_UNINITIALIZED = "node.cloudprovider.kubernetes.io/uninitialized"
+# What the labeler has set on the Node, and so may change and remove.
+OWNED_RECORD = "node.cloudprovider.kubernetes.io/talos-ccm-owned"
 CONDITION_BLOCKED = "TalosInitializationBlocked"  # ours, negative polarity: absent on nodes that never failed
 
-_ANNOTATION_VALUE_LIMIT = 1024  # characters; longer ones are other people's state and no rule reads them
-# Lists of keys, as long as the machine config is; whoever writes must know them.
-_OWNED_BY_TALOS = "talos.dev/owned-"
+ANNOTATION_VALUE_LIMIT = 1024  # characters; longer ones are other people's state and no rule reads them
+# Lists of keys, as long as the machine config or our rules are; whoever writes must know them.
+_READ_AT_ANY_LENGTH = ("talos.dev/owned-", OWNED_RECORD)
 _IGNORED_ANNOTATIONS = frozenset(
     {
         "kubectl.kubernetes.io/last-applied-configuration",
@@ -141,7 +143,7 @@ def what_we_read(node: Node) -> Node:
     annotations = {
         key: value
         for key, value in metadata.annotations.items()
-        if (len(value) <= _ANNOTATION_VALUE_LIMIT or key.startswith(_OWNED_BY_TALOS))
+        if (len(value) <= ANNOTATION_VALUE_LIMIT or key.startswith(_READ_AT_ANY_LENGTH))
         and key not in _IGNORED_ANNOTATIONS
     }
     conditions = tuple(c for c in node.status.conditions if c.type in _CONDITIONS_READ)

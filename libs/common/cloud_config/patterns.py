@@ -8,7 +8,7 @@ import re2
 
 _MOST_CHARACTERS: Final = 10_000
 _MOST_MEMORY: Final = 2 << 20  # bytes per pattern, program and cache
-_KEPT: Final = 128
+PATTERNS_KEPT: Final = 128  # compiled; a file with more of them compiles anew for each machine
 _ONE_BYTE: Final = re.compile(r"(?<!\\)(?:\\\\)*\\C")  # Go has no \C: half a character is no text
 
 
@@ -34,7 +34,12 @@ def is_found(pattern: str, text: str) -> bool:
     return _compiled(pattern).search(text.encode(errors="replace")) is not None
 
 
-@lru_cache(maxsize=_KEPT)
+def instructions(pattern: str) -> int:
+    """How large a pattern that was checked is, compiled: a search costs at most that times the text."""
+    return int(_compiled(pattern).programsize)
+
+
+@lru_cache(maxsize=PATTERNS_KEPT)
 def _compiled(pattern: str) -> Any:
     options = re2.Options()
     options.log_errors = False

@@ -35,6 +35,11 @@ class Budget:
     def __init__(self, steps: int = MAX_STEPS) -> None:
         self._left = steps
 
+    @property
+    def left(self) -> int:
+        """Steps that may still be taken; less than 0 when one more was asked for than there were."""
+        return self._left
+
     def spend(self, steps: int = 1) -> None:
         """Take steps, or raise BoundExceeded before the work is done."""
         self._left -= steps

@@ -22,9 +22,8 @@ class _Leaving(Enum):
     LOOP = 2
 
 
-def execute(definitions: Mapping[str, Items], places: Places, data: Value) -> bytes:
+def execute(definitions: Mapping[str, Items], places: Places, data: Value, budget: Budget) -> bytes:
     """The output; TemplateError for what Go refuses to execute, and for each bound."""
-    budget = Budget()
     evaluator = Evaluator(places, data, budget)
     execution = _Execution(definitions, evaluator)
     try:

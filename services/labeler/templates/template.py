@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from services.labeler.templates.bounds import MAX_SOURCE
+from services.labeler.templates.bounds import MAX_SOURCE, Budget
 from services.labeler.templates.errors import Places, TemplateError
 from services.labeler.templates.executor import execute
 from services.labeler.templates.parser import ROOT, parse_source
@@ -37,9 +37,10 @@ def parse(source: str) -> Template:
     return Template(source, fields_read(definitions, ROOT), definitions, places)
 
 
-def render(template: Template, data: Record) -> str:
+def render(template: Template, data: Record, budget: Budget | None = None) -> str:
     """The plain text that the template makes of the data; TemplateError of kind "exec" or "bound".
 
-    Nothing is escaped. What is no UTF-8 comes out as U+FFFD.
+    Nothing is escaped. What is no UTF-8 comes out as U+FFFD. The budget, of MAX_STEPS if none is given, tells
+    afterwards what is left of it.
     """
-    return valid(execute(template.definitions, template.places, data))
+    return valid(execute(template.definitions, template.places, data, budget or Budget()))

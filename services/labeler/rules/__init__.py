@@ -1,0 +1,18 @@
+"""The operator's rules: compiled when the file is read, applied to what each machine says."""
+
+from services.labeler.rules.applying import apply_rules
+from services.labeler.rules.compiling import NO_RULES, Rules, RulesError, compile_rules
+from services.labeler.rules.effects import EffectKind, EntryTold, RuleEffects, RuleTold, Skipped
+
+__all__ = [
+    "NO_RULES",
+    "EffectKind",
+    "EntryTold",
+    "RuleEffects",
+    "RuleTold",
+    "Rules",
+    "RulesError",
+    "Skipped",
+    "apply_rules",
+    "compile_rules",
+]

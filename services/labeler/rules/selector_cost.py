@@ -1,0 +1,61 @@
+"""What judging a selector costs, in steps of a rendering, before it is judged."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from libs.common.cloud_config.patterns import PATTERNS_KEPT, PatternError, check_pattern, instructions
+from libs.common.cloud_config.rule import Requirement, Rule, Term
+from services.labeler.templates.bounds import REGEX_INSTRUCTIONS_PER_STEP, REGEX_WORK_PER_STEP
+
+_VALUES_PER_STEP: Final = 16  # of In and NotIn
+
+
+class SelectorCost(msgspec.Struct, frozen=True):
+    """At most that much: a selector is decided by the first term that is met."""
+
+    steps: int  # whatever the machine
+    patterns: tuple[tuple[str, int], ...]  # key of the field, instructions for each byte of its text
+
+    def steps_for(self, texts: Mapping[str, str]) -> int:
+        """For a machine that says this."""
+        work = sum(size * len(texts.get(key, "")) for key, size in self.patterns)
+        return self.steps + work // REGEX_WORK_PER_STEP
+
+
+def selector_costs(rules: Sequence[Rule]) -> list[SelectorCost]:
+    """For each rule of a file."""
+    requirements = (each for rule in rules for each in _requirements(rule.selector))
+    patterns = {each.values for each in requirements if each.operator == "Regexp"}
+    anew = len(patterns) > PATTERNS_KEPT
+    return [_cost(rule.selector, anew=anew) for rule in rules]
+
+
+def _requirements(selector: Sequence[Term]) -> Iterator[Requirement]:
+    for term in selector:
+        yield from term.requirements
+
+
+def _cost(selector: Sequence[Term], *, anew: bool) -> SelectorCost:
+    """`anew`: each pattern is compiled again for each machine."""
+    steps = 1 + len(selector)
+    patterns = []
+    for requirement in _requirements(selector):
+        steps += 1 + len(requirement.values) // _VALUES_PER_STEP
+        if requirement.operator == "Regexp":
+            size = _size(requirement.values)
+            patterns.append((requirement.key, size))
+            steps += size // REGEX_INSTRUCTIONS_PER_STEP if anew else 0
+    return SelectorCost(steps, tuple(patterns))
+
+
+def _size(patterns: tuple[str, ...]) -> int:
+    """Instructions; 0 where the reader of the file has told that there is no pattern."""
+    if len(patterns) != 1:
+        return 0
+    try:
+        check_pattern(patterns[0])
+    except PatternError:
+        return 0
+    return instructions(patterns[0])
