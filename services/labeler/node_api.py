@@ -1,24 +1,18 @@
 """The labeler's writes: a Node's status, the Node, and Events on it; none of them in observe-only mode."""
 
-import logging
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 from libs.common import metrics
-from libs.common.delivery import PermanentError, TemporaryError
-from libs.common.kube_api.events import ObjectEvent, about_node
+from libs.common.kube_api.events import ObjectEvent
 from libs.common.node import CONDITION_BLOCKED, Node
 from libs.common.patch import node_patch, status_patch
 from services.labeler.already_said import AlreadySaid
 from services.labeler.answers import Answers
 from services.labeler.blocked import Blocked, condition
+from services.labeler.node_events import NodeEvents
 from services.labeler.plan import Notice, Plan, continued
-
-log = logging.getLogger(__name__)
-
-COMPONENT: Final = "cloud-node-controller"  # the reference's: dashboards and people look for it
-SYNCED: Final = Notice(reason="Synced", message="Node synced successfully", warning=False)
 
 
 class Kubernetes(Protocol):
@@ -43,7 +37,7 @@ class NodeApi:
         observe_only: bool,
     ) -> None:
         self._kube = kube
-        self._told = told
+        self.events = NodeEvents(kube, told, now=now)
         self._answers = answers
         self._now = now
         self._observe_only = observe_only
@@ -74,16 +68,13 @@ class NodeApi:
             self._kept(await self._kube.patch_node(node.name, operations))
         return plan
 
-    async def tell(self, node: Node, plan: Plan) -> None:
-        """Events and measures of what has been written; each notice once in a Node's lifetime."""
+    def tell(self, node: Node, plan: Plan) -> None:
+        """Measures and, behind the writes, Events of what has been written."""
         if self._observe_only:
             return
         if plan.outcome == "initialized":
             self._measure(node)
-            await self._say(node, SYNCED)
-        for notice in self._told.unsaid(node.name, node.uid, plan.notices):
-            if await self._say(node, notice):
-                self._told.said(node.name, node.uid, notice)
+        self.events.tell(node, plan)
 
     async def block(self, node: Node, blocked: Blocked, *, with_event: bool) -> None:
         """Let the Node itself say why it waits. Raises KubeError."""
@@ -93,34 +84,15 @@ class NodeApi:
         if status:
             self._kept(await self._kube.patch_node_status(node.name, status))
         if with_event:
-            await self._say(node, Notice(reason=blocked.reason, message=blocked.message))
+            await self.events.say(node, Notice(reason=blocked.reason, message=blocked.message))
 
     async def say(self, node: Node, notice: Notice) -> bool:
         """One Event on the Node; whether it was told (by us or, in the same minute, by another replica)."""
-        return not self._observe_only and await self._say(node, notice)
+        return not self._observe_only and await self.events.say(node, notice)
 
     def _kept(self, answer: Node) -> Node:
         self._answers.keep(answer)
         return answer
-
-    async def _say(self, node: Node, notice: Notice) -> bool:
-        event = ObjectEvent(
-            about=about_node(node.name, node.uid),
-            reason=notice.reason,
-            message=notice.message,
-            type="Warning" if notice.warning else "Normal",
-            component=COMPONENT,
-        )
-        try:
-            await self._kube.create_event(event, now=self._now())
-        except (TemporaryError, PermanentError) as error:
-            # What it speaks of has been done: an Event must not make a finished message fail.
-            log.warning(
-                "an Event could not be written",
-                extra={"node": node.name, "reason": notice.reason, "error": str(error)},
-            )
-            return False
-        return True
 
     def _measure(self, node: Node) -> None:
         created = node.metadata.creation_timestamp

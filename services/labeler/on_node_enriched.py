@@ -87,7 +87,7 @@ class OnNodeEnriched:
             )
             return
         self._waiting.written(node.name)
-        await self._nodes.tell(node, plan)
+        self._nodes.tell(node, plan)
         again = event.retry_at if isinstance(event, NodeUnreachable) and plan.blocked else None
         await self._decisions.publish(node, plan, next_look_at=again)
 

@@ -36,7 +36,9 @@ class LabelerService:
         self._told = told = AlreadySaid()
         self._answers = Answers(parts.monotonic)
         dry = settings.observe_only
-        nodes = NodeApi(parts.kubernetes(), told, self._answers, now=parts.now, observe_only=dry)
+        self._nodes = nodes = NodeApi(
+            parts.kubernetes(), told, self._answers, now=parts.now, observe_only=dry
+        )
         decisions = Decisions(parts.bus, told, now=parts.now, observe_only=dry)
         self._on_node_enriched = OnNodeEnriched(
             bus=parts.bus,
@@ -60,10 +62,14 @@ class LabelerService:
 
     async def run(self) -> None:
         """Work until cancelled; what is in flight is finished."""
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._parts.bus.follow(LABELER.service, f"{FLOW}.>", self._table))
-            tasks.create_task(self._watch_waiting.run())
-            tasks.create_task(self._consume())
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._parts.bus.follow(LABELER.service, f"{FLOW}.>", self._table))
+                tasks.create_task(self._watch_waiting.run())
+                tasks.create_task(self._nodes.events.run())
+                tasks.create_task(self._consume())
+        finally:
+            await self._nodes.events.last_words()
 
     def problems(self) -> tuple[str, ...]:
         """Why nothing, or not everything, is written now."""

@@ -187,7 +187,7 @@ class WatchWaiting:
         if len(strangers) > MANY:
             return  # the fleet of another cloud controller manager, that has trouble of its own
         for node, notice in strangers:
-            await self._nodes.tell(node, Plan(outcome="not-ours", reason=notice.message, notices=(notice,)))
+            self._nodes.tell(node, Plan(outcome="not-ours", reason=notice.message, notices=(notice,)))
 
     def _stranger(self, name: str) -> tuple[Node, Notice] | None:
         node = self._node(name)

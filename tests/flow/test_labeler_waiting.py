@@ -56,10 +56,11 @@ class Stage:
         )
         told = AlreadySaid()
         self.answers = Answers(self.clock)
+        self.nodes = NodeApi(kube, told, self.answers, now=self.clock.now, observe_only=observe_only)
         self.watch = WatchWaiting(
             table=self.table,
             waiting=self.waiting,
-            nodes=NodeApi(kube, told, self.answers, now=self.clock.now, observe_only=observe_only),
+            nodes=self.nodes,
             decisions=Decisions(flow.bus, told, now=self.clock.now, observe_only=observe_only),
             config=Global(),
             paused=lambda: self.paused,
@@ -86,6 +87,7 @@ class Stage:
         for _ in range(times):
             self.clock.turn(1.0)
             await self.watch.look()
+            await self.nodes.events.tell_all()
 
     def blocked(self, name: str = "web-1") -> str:
         """The reason on the Node, "" without the condition."""

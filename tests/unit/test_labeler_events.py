@@ -1,0 +1,134 @@
+"""Events of what has been done: one at a time, behind the writes, with the time at which it was done."""
+
+import asyncio
+import logging
+from datetime import datetime, timedelta
+
+import pytest
+
+from libs.common.delivery import TemporaryError
+from libs.common.kube_api.events import ObjectEvent
+from services.labeler import node_events
+from services.labeler.already_said import AlreadySaid
+from services.labeler.node_events import NodeEvents
+from services.labeler.plan import Notice, Plan
+from tests.builders import a_node
+from tests.bus_actors import eventually
+from tests.turned_clock import TurnedClock
+
+INITIALIZED = Plan(outcome="initialized", reason="metal machine at 10.0.0.5")
+NOTICE = Notice(reason="RuleSkipped", message="rule web: label x")
+
+
+class Writer:
+    """Writes Events one by one, when the test lets it."""
+
+    def __init__(self) -> None:
+        self.written: list[tuple[str, str, datetime]] = []
+        self.at_once = 0
+        self.most_at_once = 0
+        self.failing = 0
+        self.may_go_on = asyncio.Event()
+        self.may_go_on.set()
+
+    async def create_event(self, event: ObjectEvent, *, now: datetime) -> bool:
+        self.at_once += 1
+        self.most_at_once = max(self.most_at_once, self.at_once)
+        try:
+            await self.may_go_on.wait()
+            if self.failing:
+                self.failing -= 1
+                raise TemporaryError("the API server does not answer")
+            self.written.append((event.about.name, event.reason, now))
+        finally:
+            self.at_once -= 1
+        return True
+
+
+@pytest.fixture
+def writer() -> Writer:
+    return Writer()
+
+
+@pytest.fixture
+def clock() -> TurnedClock:
+    return TurnedClock()
+
+
+@pytest.fixture
+def events(writer: Writer, clock: TurnedClock) -> NodeEvents:
+    return NodeEvents(writer, AlreadySaid(), now=clock.now)
+
+
+async def test_whoever_tells_waits_for_no_event_and_they_go_one_at_a_time(
+    writer: Writer, clock: TurnedClock, events: NodeEvents
+):
+    begun = clock.now()
+    writer.may_go_on.clear()
+    running = asyncio.create_task(events.run())
+    for name in ("a", "b", "c"):
+        events.tell(a_node(name, uid=f"uid-{name}"), INITIALIZED)
+    clock.turn(30)
+    writer.may_go_on.set()
+    await eventually(lambda: len(writer.written) == 3, "three Events")
+    assert writer.written == [(name, "Synced", begun) for name in ("a", "b", "c")]
+    assert writer.most_at_once == 1
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_a_notice_that_could_not_be_written_is_given_with_the_next_plan_and_then_never_again(
+    writer: Writer, events: NodeEvents
+):
+    writer.failing = 1
+    plan = Plan(outcome="unchanged", reason="", notices=(NOTICE,))
+    for _ in range(3):
+        events.tell(a_node(), plan)
+        await events.tell_all()
+    assert [reason for _, reason, _ in writer.written] == ["RuleSkipped"]
+
+
+async def test_what_has_nothing_to_say_does_not_wait_in_the_queue(writer: Writer, events: NodeEvents):
+    events.tell(a_node(), Plan(outcome="updated", reason="the Node did not say what its machine says"))
+    await events.tell_all()
+    assert writer.written == []
+
+
+async def test_an_event_that_was_being_written_at_the_end_is_among_the_last_words(
+    writer: Writer, events: NodeEvents
+):
+    writer.may_go_on.clear()
+    running = asyncio.create_task(events.run())
+    events.tell(a_node(), INITIALIZED)
+    await eventually(lambda: writer.at_once == 1, "an Event is being written")
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    writer.may_go_on.set()
+    await events.last_words()
+    assert [name for name, *_ in writer.written] == [a_node().name]
+
+
+async def test_last_words_do_not_keep_the_process_and_say_how_many_went_unsaid(
+    writer: Writer, events: NodeEvents, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    monkeypatch.setattr(node_events, "LAST_WORDS_SECONDS", 0.01)
+    writer.may_go_on.clear()
+    events.tell(a_node(), INITIALIZED)
+    with caplog.at_level(logging.WARNING):
+        await events.last_words()
+    [line] = caplog.records
+    assert line.getMessage() == "Events go unsaid: the process ends"
+    assert line.__dict__["count"] == 1
+
+
+async def test_too_many_events_push_out_the_oldest_and_the_log_names_its_node(
+    writer: Writer, clock: TurnedClock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    monkeypatch.setattr(node_events, "MOST_WAITING", 2)
+    events = NodeEvents(writer, AlreadySaid(), now=clock.now)
+    for name in ("a", "b", "c"):
+        events.tell(a_node(name, uid=f"uid-{name}"), INITIALIZED)
+    await events.tell_all()
+    assert [name for name, *_ in writer.written] == ["b", "c"]
+    assert [line.__dict__["node"] for line in caplog.records] == ["a"]
+    assert clock.now() - writer.written[0][2] == timedelta(0)
