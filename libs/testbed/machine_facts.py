@@ -40,6 +40,33 @@ class SystemInformation(msgspec.Struct, frozen=True, kw_only=True):
     sku_number: str = ""
 
 
+class Extension(msgspec.Struct, frozen=True, kw_only=True):
+    """One ExtensionStatus. The Image Factory's schematic id is the version of one named "schematic"."""
+
+    name: str
+    version: str
+
+
+class Processor(msgspec.Struct, frozen=True, kw_only=True):
+    """One SMBIOS socket, populated or not."""
+
+    socket: str = "CPU 0"
+    manufacturer: str = "QEMU"
+    product_name: str = "pc-q35-9.0"
+    boot_speed: int = 2000
+    core_count: int = 2
+    core_enabled: int = 2
+    thread_count: int = 2
+
+
+class MemoryModule(msgspec.Struct, frozen=True, kw_only=True):
+    """One SMBIOS memory slot, populated or not."""
+
+    locator: str = "DIMM 0"
+    size: int = 4096  # MiB
+    manufacturer: str = "QEMU"
+
+
 PERMANENT = 128
 TEMPORARY = 1
 
@@ -77,6 +104,9 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     cluster_id: str = "q5vZ0Vh0Qb8vYyq1nS0cKJrW2dTn3m1xXgqP6yLh8a0="
     cluster_name: str = "testbed"
     talos_version: str = "v1.13.5"
+    extensions: tuple[Extension, ...] = ()
+    processors: tuple[Processor, ...] = ()  # never there in container mode, like memory modules
+    memory_modules: tuple[MemoryModule, ...] = ()
 
 
 def a_machine(

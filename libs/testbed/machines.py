@@ -14,10 +14,30 @@ import msgspec
 from libs.testbed.children import Child, free_port
 from libs.testbed.control_plane.build import MACHINES, built
 from libs.testbed.conversation import Conversation, Reply
-from libs.testbed.machine_facts import Address, Machine, Platform, SystemInformation, a_machine
+from libs.testbed.machine_facts import (
+    Address,
+    Extension,
+    Machine,
+    MemoryModule,
+    Platform,
+    Processor,
+    SystemInformation,
+    a_machine,
+)
 from libs.testbed.talos_pki import TalosPki, write_private
 
-__all__ = ["Address", "Call", "Machine", "Machines", "Platform", "SystemInformation", "a_machine"]
+__all__ = [
+    "Address",
+    "Call",
+    "Extension",
+    "Machine",
+    "Machines",
+    "MemoryModule",
+    "Platform",
+    "Processor",
+    "SystemInformation",
+    "a_machine",
+]
 
 
 class Call(NamedTuple):
@@ -117,11 +137,16 @@ class Machines:
         delay_ms: int = 0,
         permission_denied: bool = False,
         not_found: Sequence[str] = (),
+        unsupported: Sequence[str] = (),
+        forbidden: Sequence[str] = (),
+        slow: Sequence[str] = (),
     ) -> None:
         """Set everything that is wrong with a machine; without any argument it is healthy again.
 
         A machine that hangs answers, and sends its watch events, once it is healed. `not_found` names types
         whose resources do not exist meanwhile: watches see them destroyed, and created when they are back.
+        `unsupported` names types that this Talos does not know, `forbidden` ones that our role may not read,
+        and questions about `slow` ones are answered once the machine is healed.
         """
         faults = {
             "unavailable": unavailable,
@@ -129,6 +154,9 @@ class Machines:
             "delay_ms": delay_ms,
             "permission_denied": permission_denied,
             "not_found": list(not_found),
+            "unsupported": list(unsupported),
+            "forbidden": list(forbidden),
+            "slow": list(slow),
         }
         await self._conversation.ask("fault", names=[machine_id], faults=faults)
 

@@ -59,11 +59,16 @@ def authorize(roles: Iterable[str]) -> None:
         raise not_authorized()
 
 
+def not_supported(kind: str) -> Refused:
+    """What Talos says to a type that it does not know."""
+    return Refused(Code.PERMISSION_DENIED, f'resource type "{kind}" is not supported')
+
+
 def allow(namespace: str, kind: str) -> None:
     """Raise Refused unless a reader may see this type in this namespace. Types are compared in lower case."""
     may_read = _MAY_READ.get(kind.lower())
     if may_read is None:
-        raise Refused(Code.PERMISSION_DENIED, f'resource type "{kind}" is not supported')
+        raise not_supported(kind)
     if not may_read:
         raise not_authorized()
     if namespace not in _NAMESPACES:

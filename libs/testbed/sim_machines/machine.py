@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 import msgspec
 
 from libs.testbed.machine_facts import Machine
+from libs.testbed.sim_machines import access
 from libs.testbed.sim_machines.refusal import not_authorized
 from libs.testbed.sim_machines.requests import WatchRequest
 from libs.testbed.sim_machines.resources import resources_of
@@ -27,6 +28,9 @@ class Faults(msgspec.Struct, frozen=True):
     delay_ms: int = 0
     permission_denied: bool = False
     not_found: tuple[str, ...] = ()  # types whose resources do not exist for now
+    unsupported: tuple[str, ...] = ()  # types that this Talos does not know
+    forbidden: tuple[str, ...] = ()  # types that our role may not read
+    slow: tuple[str, ...] = ()  # types: questions about them are answered once the machine is healed
 
 
 class SimMachine:
@@ -134,6 +138,15 @@ class Visit:
         """The next event, once there is one and the machine does not hang. Raises Refused."""
         await self._until(lambda: bool(self._backlog) and not self.machine.faults.hang)
         return self._backlog.popleft()
+
+    async def allowed(self, namespace: str, kind: str) -> None:
+        """Return when the machine answers questions about that type. Raises Refused."""
+        await self._until(lambda: kind not in self.machine.faults.slow)
+        if kind in self.machine.faults.unsupported:
+            raise access.not_supported(kind)
+        if kind in self.machine.faults.forbidden:
+            raise not_authorized()
+        access.allow(namespace, kind)
 
     async def awake(self) -> None:
         """Return when the machine does not hang. Raises Refused if it goes down."""

@@ -27,7 +27,13 @@ class Resource(msgspec.Struct, frozen=True):
 
 def resources_of(machine: Machine) -> list[Resource]:
     """In the order in which they are written. Raises ValueError for an address that is none."""
-    return [*_identity(machine), *_platform(machine), *_addresses(machine), *_cluster(machine)]
+    return [
+        *_identity(machine),
+        *_platform(machine),
+        *_inventory(machine),
+        *_addresses(machine),
+        *_cluster(machine),
+    ]
 
 
 def _identity(machine: Machine) -> Iterator[Resource]:
@@ -91,6 +97,30 @@ def _system_information(system: SystemInformation) -> dict[int, Field]:
         5: system.uuid,
         7: system.sku_number,
     }
+
+
+def _inventory(machine: Machine) -> Iterator[Resource]:
+    for number, extension in enumerate(machine.extensions):
+        metadata: dict[int, Field] = {1: extension.name, 2: extension.version, 5: [{1: [{}]}]}
+        spec: dict[int, Field] = {1: f"{number:03}.sqsh", 2: metadata}
+        owner = "runtime.ExtensionStatusController"
+        yield _resource("runtime", "ExtensionStatuses.runtime", str(number), owner, spec)
+    for cpu in machine.processors:
+        name = cpu.socket.replace(" ", "-")
+        spec = {
+            1: cpu.socket,
+            2: cpu.manufacturer,
+            3: cpu.product_name,
+            5: cpu.boot_speed,
+            10: cpu.core_count,
+            11: cpu.core_enabled,
+            12: cpu.thread_count,
+        }
+        yield _resource("hardware", "Processors.hardware", name, "hardware.SystemInfoController", spec)
+    for module in machine.memory_modules:
+        name = module.locator.replace(" ", "-")
+        spec = {1: module.size, 2: module.locator, 5: module.manufacturer}
+        yield _resource("hardware", "MemoryModules.hardware", name, "hardware.SystemInfoController", spec)
 
 
 def _addresses(machine: Machine) -> Iterator[Resource]:

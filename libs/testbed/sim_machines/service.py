@@ -75,14 +75,14 @@ class TalosService:
     async def _get(self, stream: Bytes) -> None:
         asked = read_get(await _request(stream))
         async with self._visit(stream, _STATE, Call("", "Get", asked.type)) as visit:
-            access.allow(asked.namespace, asked.type)
+            await visit.allowed(asked.namespace, asked.type)
             await stream.send_message(encode({1: get(visit.machine.state, asked)}))
 
     async def _list(self, stream: Bytes) -> None:
         request = await _request(stream)
         async with self._visit(stream, _STATE, Call("", "List", read_type(request))) as visit:
             asked = read_list(request)
-            access.allow(asked.namespace, asked.type)
+            await visit.allowed(asked.namespace, asked.type)
             for held in select(visit.machine.state, asked):
                 await visit.awake()
                 await stream.send_message(encode({1: encode_resource(held)}))
@@ -91,7 +91,7 @@ class TalosService:
         request = await _request(stream)
         async with self._visit(stream, _STATE, Call("", "Watch", read_type(request))) as visit:
             asked = read_watch(request)
-            access.allow(asked.of.namespace, asked.of.type)
+            await visit.allowed(asked.of.namespace, asked.of.type)
             visit.watch(asked, list(opening(visit.machine.state, asked, time.time_ns())))
             await stream.send_message(b"")  # says that the watch is ready
             while True:

@@ -53,7 +53,7 @@ var sensitivity = func() map[string]spec.Sensitivity {
 func access(_ context.Context, asked state.Access) error {
 	kind, supported := sensitivity[strings.ToLower(asked.ResourceType)]
 	if !supported {
-		return status.Errorf(codes.PermissionDenied, "resource type %q is not supported", asked.ResourceType)
+		return notSupported(asked.ResourceType)
 	}
 	if kind == meta.Sensitive {
 		return notAuthorized()
@@ -76,6 +76,10 @@ func authorize(ctx context.Context) error {
 		}
 	}
 	return notAuthorized()
+}
+
+func notSupported(kind string) error {
+	return status.Errorf(codes.PermissionDenied, "resource type %q is not supported", kind)
 }
 
 func notAuthorized() error {

@@ -31,6 +31,9 @@ type Facts struct {
 	ClusterID         string             `json:"cluster_id"`
 	ClusterName       string             `json:"cluster_name"`
 	TalosVersion      string             `json:"talos_version"`
+	Extensions        []Extension        `json:"extensions"`
+	Processors        []Processor        `json:"processors"`
+	MemoryModules     []MemoryModule     `json:"memory_modules"`
 }
 
 // Platform is the spec of PlatformMetadata.
@@ -91,6 +94,7 @@ func (f *Facts) Resources() ([]owned, error) {
 		}
 		resources = append(resources, owned{information, "hardware.SystemInfoController"})
 	}
+	resources = append(resources, f.inventory()...)
 	for _, address := range f.Addresses {
 		status, err := address.status()
 		if err != nil {

@@ -23,6 +23,9 @@ type Faults struct {
 	DelayMS          int      `json:"delay_ms"`          // answers late
 	PermissionDenied bool     `json:"permission_denied"` // as if the client had no role
 	NotFound         []string `json:"not_found"`         // types whose resources do not exist for now
+	Unsupported      []string `json:"unsupported"`       // types that this Talos does not know
+	Forbidden        []string `json:"forbidden"`         // types that our role may not read
+	Slow             []string `json:"slow"`              // types: questions about them are answered once the machine is healed
 }
 
 // Machine is one Talos machine: its state as COSI keeps it, and what is wrong with it.
@@ -30,14 +33,15 @@ type Machine struct {
 	state  state.CoreState
 	server *server.State
 
-	mu     sync.Mutex
-	facts  Facts
-	held   map[string]owned
-	faults Faults
-	awake  chan struct{}   // closed unless the machine hangs
-	up     context.Context // done while the machine is down
-	goDown context.CancelCauseFunc
-	muted  *mute // the watches opened from now on; replaced to leave the older ones deaf
+	mu      sync.Mutex
+	facts   Facts
+	held    map[string]owned
+	faults  Faults
+	awake   chan struct{}   // closed unless the machine hangs
+	up      context.Context // done while the machine is down
+	goDown  context.CancelCauseFunc
+	changed chan struct{} // closed when the faults are replaced
+	muted   *mute         // the watches opened from now on; replaced to leave the older ones deaf
 }
 
 type mute struct{ deaf chan struct{} }
@@ -50,7 +54,7 @@ func NewMachine() *Machine {
 			inmem.WithHistoryInitialCapacity(8), inmem.WithHistoryMaxCapacity(1024), inmem.WithHistoryGap(4),
 		)(namespace)
 	})
-	m := &Machine{state: core, held: map[string]owned{}, awake: make(chan struct{}), muted: &mute{make(chan struct{})}}
+	m := &Machine{state: core, held: map[string]owned{}, awake: make(chan struct{}), changed: make(chan struct{}), muted: &mute{make(chan struct{})}}
 	close(m.awake)
 	m.up, m.goDown = context.WithCancelCause(context.Background())
 	m.server = server.NewState(state.Filter(core, access))
@@ -84,6 +88,8 @@ func (m *Machine) SetFaults(ctx context.Context, faults Faults) error {
 		m.up, m.goDown = context.WithCancelCause(context.Background())
 	}
 	m.faults = faults
+	close(m.changed)
+	m.changed = make(chan struct{})
 	return m.reconcile(ctx)
 }
 
@@ -175,5 +181,27 @@ func (m *Machine) wake(ctx context.Context) error {
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
+	}
+}
+
+// answers returns when the machine answers questions about a type, or with why it does not.
+func (m *Machine) answers(ctx context.Context, kind string) error {
+	for {
+		m.mu.Lock()
+		faults, changed := m.faults, m.changed
+		m.mu.Unlock()
+		switch {
+		case slices.Contains(faults.Unsupported, kind):
+			return notSupported(kind)
+		case slices.Contains(faults.Forbidden, kind):
+			return notAuthorized()
+		case !slices.Contains(faults.Slow, kind):
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
 }

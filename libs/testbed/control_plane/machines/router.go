@@ -81,14 +81,14 @@ func (r *Router) visit(ctx context.Context, method string, call Call) (*visit, e
 	ctx, cancel := context.WithCancel(ctx)
 	stop := context.AfterFunc(met.up, cancel)
 	v := &visit{machine: m, address: address, ctx: ctx, up: met.up, muted: met.muted, leave: func() { stop(); cancel() }}
-	if err := v.endure(met.faults); err != nil {
+	if err := v.endure(met.faults, call.Type); err != nil {
 		v.leave()
 		return nil, v.outcome(err)
 	}
 	return v, nil
 }
 
-func (v *visit) endure(faults Faults) error {
+func (v *visit) endure(faults Faults, kind string) error {
 	if faults.DelayMS > 0 {
 		select {
 		case <-time.After(time.Duration(faults.DelayMS) * time.Millisecond):
@@ -102,7 +102,7 @@ func (v *visit) endure(faults Faults) error {
 	if faults.PermissionDenied {
 		return notAuthorized()
 	}
-	return nil
+	return v.machine.answers(v.ctx, kind)
 }
 
 // outcome is the error of the call as the client of an apid sees it.
