@@ -4,24 +4,31 @@ import asyncio
 import random
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 
 import msgspec
 
-from libs.common.machine import FaultKind, MachineFacts, MachineFault
+from libs.common.machine import FaultKind, Inventory, MachineFacts, MachineFault
 from libs.common.nats_bus.bus import NatsBus
 from libs.common.process.service import Parts
 from services.metadata.ask_machine import Talos
 from services.metadata.service import MetadataService
 from services.metadata.settings import MetadataSettings
-from services.metadata.talos_api.api import Contents, MachineUnavailable
+from services.metadata.talos_api.api import Contents, InventoryAnswer, MachineUnavailable, Part
 from tests.bus_actors import doing
 from tests.flow_actors import QUICK
 
 # Nothing happens by itself within a test, but that watches open at once.
 CALM = MetadataSettings(watches_opened_after_seconds=0.0, watches_opened_per_second=1000.0)
+PARTS: Mapping[Part, str] = {
+    "Version": "talos_version",
+    "MachineType": "machine_type",
+    "ExtensionStatus": "extensions",
+    "Processor": "processors",
+    "MemoryModule": "memory_mib",
+}
 
 
 class ScriptedTalos:
@@ -35,6 +42,9 @@ class ScriptedTalos:
         self.looking: Counter[str] = Counter()
         self.most_at_once: Counter[str] = Counter()
         self.watching: Counter[str] = Counter()
+        self.inventories: dict[str, Inventory] = {}
+        self.part_faults: dict[Part, MachineFault] = {}  # of every machine
+        self.asked: list[tuple[str, frozenset[Part]]] = []  # for which parts of the inventory
         self.closed = False
         self.trouble = ""
         self._changes: dict[str, asyncio.Event] = {}
@@ -74,6 +84,15 @@ class ScriptedTalos:
             unknown = MachineFault(kind="refused", step="PlatformMetadata", message=f"nobody at {node_ip}")
             raise MachineUnavailable(self.faults.get(node_ip, unknown))
         return msgspec.structs.replace(self.machines[node_ip], looked_at=looked_at)
+
+    async def inventory(
+        self, node_ip: str, parts: Collection[Part], *, deadline_seconds: float
+    ) -> InventoryAnswer:
+        self.asked.append((node_ip, frozenset(parts)))
+        faults = {part: fault for part, fault in self.part_faults.items() if part in parts}
+        held = self.inventories.get(node_ip, Inventory())
+        told = {PARTS[part]: getattr(held, PARTS[part]) for part in parts if part not in faults}
+        return InventoryAnswer(inventory=Inventory(**told), faults=faults)
 
     async def watch(
         self, node_ip: str, *, read_deadline_seconds: float

@@ -3,11 +3,11 @@
 import asyncio
 import logging
 import os
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
@@ -15,7 +15,7 @@ from libs.common import metrics, telemetry
 from libs.common.machine import MachineFacts, MachineFault
 from libs.common.process.service import Parts
 from services.metadata.settings import MetadataSettings
-from services.metadata.talos_api.api import Contents, MachineUnavailable, TalosApi
+from services.metadata.talos_api.api import Contents, InventoryAnswer, MachineUnavailable, Part, TalosApi
 from services.metadata.talos_api.credentials import CredentialStore
 from services.metadata.talos_api.talosconfig import file_candidates
 
@@ -30,6 +30,11 @@ class Talos(Protocol):
 
     async def look(self, node_ip: str, *, deadline_seconds: float) -> MachineFacts:
         """All facts of the machine at that address. Raises MachineUnavailable."""
+
+    async def inventory(
+        self, node_ip: str, parts: Collection[Part], *, deadline_seconds: float
+    ) -> InventoryAnswer:
+        """Those parts of the machine's inventory, and why others are not told."""
 
     def watch(self, node_ip: str, *, read_deadline_seconds: float) -> AsyncGenerator[Contents | None, None]:
         """What the machine looks like once it is being watched, then None on each change.
@@ -94,20 +99,28 @@ class Slots:
             give_back()
 
 
+class Seen(NamedTuple):
+    """What one look gave."""
+
+    facts: MachineFacts
+    inventory: InventoryAnswer
+
+
 async def ask_in_turn(
     talos: Talos,
     addresses: tuple[str, ...],
     *,
+    parts: Collection[Part],
     deadline_seconds: float,
     why_not: Callable[[MachineFacts], MachineFault | None],
-) -> MachineFacts | MachineFault:
-    """The facts of the first machine that answers and has nothing against it; else the first fault, which
-    tells of the others too. Each address has the deadline for itself.
+) -> Seen | MachineFault:
+    """What the first machine says that answers and has nothing against it, with those parts of its inventory;
+    else the first fault, which tells of the others too. Each address has the deadline for itself.
     """
     faults: list[MachineFault] = []
     for address in addresses:
         try:
-            facts = await talos.look(address, deadline_seconds=deadline_seconds)
+            seen = await _ask(talos, address, parts, deadline_seconds)
         except MachineUnavailable as unavailable:
             faults.append(unavailable.fault)
             continue
@@ -117,11 +130,24 @@ async def ask_in_turn(
             text = f"{type(error).__name__}: {error}"[:_LONGEST]
             faults.append(MachineFault(kind="internal", step="look", message=text))
             continue
-        fault = why_not(facts)
+        fault = why_not(seen.facts)
         if fault is None:
-            return facts
+            return seen
         faults.append(fault)
     return _all_of(addresses, faults)
+
+
+async def _ask(talos: Talos, address: str, parts: Collection[Part], deadline_seconds: float) -> Seen:
+    """Both at once. Raises MachineUnavailable, and whatever a defect leads to."""
+    if not parts:
+        return Seen(await talos.look(address, deadline_seconds=deadline_seconds), InventoryAnswer())
+    asking = asyncio.create_task(talos.inventory(address, parts, deadline_seconds=deadline_seconds))
+    try:
+        facts = await talos.look(address, deadline_seconds=deadline_seconds)
+        return Seen(facts, await asking)
+    finally:
+        asking.cancel()
+        await asyncio.gather(asking, return_exceptions=True)
 
 
 def _all_of(addresses: tuple[str, ...], faults: list[MachineFault]) -> MachineFault:

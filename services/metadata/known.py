@@ -14,6 +14,7 @@ from services.metadata import schedule
 from services.metadata.links import dial_order
 from services.metadata.resolve import Recognized, recognize
 from services.metadata.schedule import Failures, Pace
+from services.metadata.talos_api.inventory_reading import Part
 
 NEVER: Final = math.inf
 LONG_AGO: Final = -math.inf
@@ -34,6 +35,9 @@ class Known(msgspec.Struct, frozen=True, kw_only=True):
     fault: MachineFault | None = None
     failures: Failures = {}
     incomplete_looks: int = 0  # in a row, each without the cloud's answer
+    untold: Mapping[Part, MachineFault] = {}  # of the inventory, what the machine does not tell, and why
+    untold_looks: int = 0  # in a row, each with something of it still to be asked for
+    inventory_asked: float = LONG_AGO  # when a look began that asked for all of it
     last_known: MachineFacts | None = None  # the last good ones, perhaps a predecessor's
     looked: float = LONG_AGO  # when the last look began, good or bad
     due: float = 0.0  # when the next look is due
@@ -127,6 +131,15 @@ def observe(
     if same_to_us(before, observed.node):
         return known
     return _judged_anew(known, before, observed.node, others=others, now=now, pace=pace)
+
+
+def dialled_by(known: Known, *, prefer_ipv6: bool, now: float, within: float) -> Known:
+    """The preferred family is another one. What is known holds until a look by the other address is good."""
+    node = known.node
+    addresses = dial_order(node.provided_node_ip, prefer_ipv6=prefer_ipv6) if node else ()
+    if isinstance(addresses, MachineFault) or addresses == known.addresses:
+        return known
+    return msgspec.structs.replace(known, addresses=addresses, due=min(known.due, now + within))
 
 
 def made_void(known: Known) -> Known:

@@ -8,9 +8,19 @@ from libs.common.events import EnrichedNode
 from libs.common.machine import MachineFacts, MachineFault, metadata_incomplete
 from libs.common.node import Node
 from services.metadata import schedule
+from services.metadata.inventory import (
+    NOTHING_ASKED,
+    Asked,
+    after_look,
+    doubted,
+    fault_to_wait_for,
+    parts_to_ask,
+    with_inventory,
+)
 from services.metadata.known import NEVER, Known
 from services.metadata.resolve import recognize
 from services.metadata.schedule import Pace
+from services.metadata.talos_api.inventory_reading import Part
 from services.metadata.talos_api.machine_events import Contents
 
 
@@ -24,6 +34,7 @@ def looked_well(
     now: float,
     pace: Pace,
     jitter: float,
+    asked: Asked = NOTHING_ASKED,
 ) -> Known:
     """A machine answered. `heard` is what the stream holds, whoever said it: it may need correction."""
     node = known.node
@@ -32,16 +43,17 @@ def looked_well(
     recognized = recognize(node, facts, others)
     if isinstance(recognized, MachineFault):
         return looked_badly(known, recognized, began=began, now=now, jitter=jitter)
-    lost = _lost_metadata(known.last_known, facts)
-    if lost is not None:
-        return looked_badly(known, lost, began=began, now=now, jitter=jitter)
+    fault = _lost_metadata(known.last_known, facts) or fault_to_wait_for(known, asked)
+    if fault is not None:
+        return looked_badly(known, fault, began=began, now=now, jitter=jitter)
+    facts = with_inventory(known, facts, asked)
     incomplete = known.incomplete_looks + 1 if metadata_incomplete(facts.platform) else 0
     wait = (
         schedule.after_incomplete(incomplete, jitter)
         if incomplete
         else schedule.after_success(pace, watched=known.watched, jitter=jitter)
     )
-    return msgspec.structs.replace(
+    known = msgspec.structs.replace(
         known,
         facts=facts,
         recognized=recognized,
@@ -54,6 +66,7 @@ def looked_well(
         look_first=False,
         said=heard if heard is not None else known.said,
     )
+    return after_look(known, asked, began=began, now=now, pace=pace, jitter=jitter)
 
 
 def looked_badly(known: Known, fault: MachineFault, *, began: float, now: float, jitter: float) -> Known:
@@ -75,6 +88,13 @@ def looked_badly(known: Known, fault: MachineFault, *, began: float, now: float,
 def hurried(known: Known, *, now: float, within: float) -> Known:
     """Look within that many seconds, if not sooner (a cause of many failures has gone away)."""
     return msgspec.structs.replace(known, due=min(known.due, now + within)) if known.addresses else known
+
+
+def needed_anew(known: Known, needed: frozenset[Part], *, now: float, within: float, pace: Pace) -> Known:
+    """The rules need another inventory: look within that many seconds, if they need more than is known."""
+    if known.facts is None or not parts_to_ask(known, needed, now=now, pace=pace):
+        return known
+    return hurried(known, now=now, within=within)
 
 
 def contradicted(known: Known, *, now: float, pace: Pace) -> Known:
@@ -108,7 +128,8 @@ def changed(known: Known, *, now: float, pace: Pace) -> Known:
 
 def watch_ended(known: Known, *, now: float, within: float) -> Known:
     """Nobody tells of changes any more: look within that many seconds."""
-    return msgspec.structs.replace(hurried(known, now=now, within=within), watched=False)
+    known = doubted(hurried(known, now=now, within=within))
+    return msgspec.structs.replace(known, watched=False)
 
 
 def _lost_metadata(last_known: MachineFacts | None, facts: MachineFacts) -> MachineFault | None:

@@ -17,12 +17,13 @@ from libs.common.publisher import OrderedPublisher, Outcome
 from libs.common.telemetry import Span, SpanKind, log_fields, outgoing_headers, span
 from services.metadata import known as knowledge
 from services.metadata import looked, said
-from services.metadata.ask_machine import Slots, Talos, ask_in_turn
+from services.metadata.ask_machine import Seen, Slots, Talos, ask_in_turn
+from services.metadata.inventory import Asked, parts_to_ask
 from services.metadata.known import NEVER, Known
 from services.metadata.next_step import Done, Look, Say, Wait, next_step
 from services.metadata.resolve import recognize
 from services.metadata.schedule import Pace
-from services.metadata.talos_api.api import Contents
+from services.metadata.talos_api.api import Contents, Part
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +36,8 @@ class Surroundings:
     publisher: OrderedPublisher
     slots: Slots
     pace: Pace
-    prefer_ipv6: bool
+    prefer_ipv6: Callable[[], bool]
+    needed: Callable[[], frozenset[Part]]  # what rules name of the inventory
     look_deadline_seconds: float
     monotonic: Callable[[], float]
     now: Callable[[], datetime]
@@ -66,7 +68,7 @@ class NodeReconciler:
                 others=self._with.others(),
                 now=self._with.monotonic(),
                 pace=self._with.pace,
-                prefer_ipv6=self._with.prefer_ipv6,
+                prefer_ipv6=self._with.prefer_ipv6(),
             )
         )
 
@@ -82,6 +84,15 @@ class NodeReconciler:
     def hurry(self, within_seconds: float) -> None:
         """Look within that time."""
         self._know(looked.hurried(self.known, now=self._with.monotonic(), within=within_seconds))
+
+    def rules_changed(self, within_seconds: float) -> None:
+        """The file says something else: look within that time for what is missing, by the right family."""
+        now = self._with.monotonic()
+        known = knowledge.dialled_by(
+            self.known, prefer_ipv6=self._with.prefer_ipv6(), now=now, within=within_seconds
+        )
+        needed, pace = self._with.needed(), self._with.pace
+        self._know(looked.needed_anew(known, needed, now=now, within=within_seconds, pace=pace))
 
     def told_unreachable(self) -> None:
         """The stream says by now that the machine gives no facts."""
@@ -138,10 +149,12 @@ class NodeReconciler:
         uid = self.known.uid
         async with self._with.slots.one():
             began = self._with.monotonic()
+            parts = parts_to_ask(self.known, self._with.needed(), now=began, pace=self._with.pace)
             with self._span("look at machine", kind="client"):
                 found = await ask_in_turn(
                     self._with.talos,
                     addresses,
+                    parts=parts,
                     deadline_seconds=self._with.look_deadline_seconds,
                     why_not=self._why_not,
                 )
@@ -149,16 +162,17 @@ class NodeReconciler:
             return  # asked on behalf of an observation that no longer holds
         now, jitter = self._with.monotonic(), self._with.random.random()
         before = self.known
-        if isinstance(found, MachineFacts):
+        if isinstance(found, Seen):
             after = looked.looked_well(
                 before,
-                found,
+                found.facts,
                 self._with.heard(self._name),
                 others=self._with.others(),
                 began=began,
                 now=now,
                 pace=self._with.pace,
                 jitter=jitter,
+                asked=Asked(needed=self._with.needed(), parts=parts, answer=found.inventory),
             )
         else:
             after = looked.looked_badly(before, found, began=began, now=now, jitter=jitter)
@@ -219,3 +233,9 @@ def _tell(before: Known, after: Known) -> None:
     elif after.recognized is not None:
         level = logging.INFO if before.recognized != after.recognized else logging.DEBUG
         log.log(level, "the machine says what it is", extra={"reason": after.recognized.reason})
+        for part in after.untold.keys() - before.untold.keys():
+            fault = after.untold[part]
+            fields = {"fault": fault.kind, "step": fault.step, "reason": fault.message}
+            log.warning(
+                "the machine does not tell what a rule needs; such rules are not judged", extra=fields
+            )

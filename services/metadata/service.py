@@ -3,9 +3,13 @@
 import asyncio
 import logging
 from collections.abc import Iterable
+from typing import Final
 
 from libs.common import metrics
 from libs.common.bus import Message
+from libs.common.cloud_config.document import CloudConfigError
+from libs.common.cloud_config.inventory import needed_resources
+from libs.common.cloud_config.rule import CloudConfig
 from libs.common.delivery import backoff_seconds
 from libs.common.events import (
     EnrichedNode,
@@ -21,6 +25,7 @@ from libs.common.machine import MachineFault
 from libs.common.node import Node
 from libs.common.process.service import Parts, Run
 from libs.common.publisher import OrderedPublisher
+from libs.common.settings.cloud_config_file import CloudConfigFile
 from libs.common.subjects import ENRICHED_NODE, FLOW, OBSERVED_NODE, name_in
 from libs.common.wiring import METADATA
 from services.metadata.ask_machine import Slots, Talos, open_talos
@@ -34,6 +39,8 @@ from services.metadata.watch_machines import MachineWatches, Told
 
 log = logging.getLogger(__name__)
 
+_ASKED_ANEW_WITHIN_SECONDS: Final = 6.0  # spread: a changed rule may concern every machine there is
+
 
 class MetadataService:
     """One replica; a second one for a while does no harm, the order of messages sees to that."""
@@ -43,6 +50,8 @@ class MetadataService:
     def __init__(self, parts: Parts, settings: MetadataSettings, *, talos: Talos | None = None) -> None:
         self._parts = parts
         self._settings = settings
+        self._prefer_ipv6 = settings.prefer_ipv6
+        self._needed = needed_resources(settings.cloud_config.rules)
         self._talos = talos or open_talos(parts, settings)
         self._table = FlowTable(
             clock=parts.monotonic,
@@ -78,6 +87,9 @@ class MetadataService:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._watches.open_in_turn())
                 group.create_task(self._probe())
+                if (path := self._settings.cloud_config_file) is not None:
+                    file = CloudConfigFile(path, self._settings.cloud_config)
+                    group.create_task(file.watch(self._file_changed))
                 group.create_task(self._parts.bus.follow(METADATA.service, f"{FLOW}.>", self._table))
         finally:
             for task in self._tasks.values():
@@ -96,7 +108,8 @@ class MetadataService:
             publisher=self._publisher,
             slots=self._slots,
             pace=self._pace,
-            prefer_ipv6=self._settings.prefer_ipv6,
+            prefer_ipv6=lambda: self._prefer_ipv6,
+            needed=lambda: self._needed,
             look_deadline_seconds=self._settings.look_deadline_seconds,
             monotonic=self._parts.monotonic,
             now=self._parts.now,
@@ -160,7 +173,7 @@ class MetadataService:
             _enriched(said),
             heard_again_in=max(0.0, self._pace.repeat - max(0.0, age)),
             now=self._parts.monotonic(),
-            prefer_ipv6=self._settings.prefer_ipv6,
+            prefer_ipv6=self._prefer_ipv6,
         )
         node = self._nodes[name] = NodeReconciler(name, known, self._surroundings)
         self._tasks[name] = asyncio.create_task(self._kept_running(name, node), name=f"node {name}")
@@ -209,6 +222,23 @@ class MetadataService:
         for other in self._outage.looked(name, fault, began=began, now=now):
             if other in self._nodes:
                 self._nodes[other].hurry(self._parts.random.random())
+
+    # ---- what the file of --cloud-config says
+
+    def _file_changed(self, config: CloudConfig | CloudConfigError) -> None:
+        """Of a bad file all mistakes are the labeler's to tell, which applies the rules."""
+        if isinstance(config, CloudConfigError):
+            fields = {"reason": "; ".join(config.mistakes[:1]), "mistakes": len(config.mistakes)}
+            log.warning("the --cloud-config file is bad: what it said before stands", extra=fields)
+            return
+        needed, prefer_ipv6 = needed_resources(config.rules), bool(config.prefer_ipv6)
+        if (needed, prefer_ipv6) == (self._needed, self._prefer_ipv6):
+            return
+        self._needed, self._prefer_ipv6 = needed, prefer_ipv6
+        asked = {"inventory": sorted(needed), "prefer_ipv6": prefer_ipv6}
+        log.info("the --cloud-config file needs machines to be asked for something else", extra=asked)
+        for node in self._nodes.values():
+            node.rules_changed(_ASKED_ANEW_WITHIN_SECONDS * self._parts.random.random())
 
     # ---- what watches and probes tell
 

@@ -5,7 +5,9 @@ from typing import Annotated
 
 import msgspec
 
+from libs.common.cloud_config.rule import CloudConfig
 from libs.common.settings.flags import (
+    CLOUD_CONFIG,
     NODE_STATUS_UPDATE_FREQUENCY,
     PREFER_IPV6,
     TALOS,
@@ -21,6 +23,8 @@ class MetadataSettings(msgspec.Struct, frozen=True, kw_only=True):
     talosconfig: Annotated[Path | None, TALOSCONFIG] = None
     talos_endpoints: Annotated[str, TALOS_ENDPOINTS] = ""
     prefer_ipv6: Annotated[bool, PREFER_IPV6] = False
+    cloud_config_file: Annotated[Path | None, CLOUD_CONFIG] = None  # followed: what it says may change
+    cloud_config: CloudConfig = CloudConfig()  # what it said at the start
     node_status_update_frequency_seconds: Annotated[float, NODE_STATUS_UPDATE_FREQUENCY] = 300.0
     look_deadline_seconds: Annotated[
         float,

@@ -8,9 +8,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from libs.common.machine import Inventory, Processors
+from services.metadata.inventory import told
+from services.metadata.talos_api.checked import Unreadable
+from services.metadata.talos_api.inventory_reading import Part, read_part
 from services.metadata.talos_api.machine_events import WatchErrored, count_changes
 from services.metadata.talos_api.machine_reading import (
-    Unreadable,
     read_addresses,
     read_cluster_name,
     read_cluster_networks,
@@ -67,6 +70,9 @@ def read(reads: str, message: bytes) -> Any:
             return read_cluster_name(message)
         case "cluster_networks":
             return every_field(read_cluster_networks(message))
+        case "Version" | "MachineType" | "ExtensionStatus" | "Processor" | "MemoryModule":
+            value = told(read_part(reads, [message]), reads)
+            return every_field(value) if isinstance(value, msgspec.Struct) else value
         case "watch":
             try:
                 return count_changes(message)
@@ -135,6 +141,38 @@ ADDRESSES = {
     for case in VALID
     if case.talos == "1.13.5" and case.sample.reads == "address"
 }
+
+
+PARTS = {
+    (case.sample.reads, case.sample.name): case.sample.message for case in VALID if case.talos == "1.13.5"
+}
+
+
+def test_an_inventory_sums_up_what_is_there():
+    epyc, module = PARTS["Processor", "a processor"], PARTS["MemoryModule", "a module"]
+    second = epyc.replace(b"CPU-0", b"CPU-1")
+    empty = PARTS["Processor", "an empty socket"].replace(b"CPU-0", b"CPU-2")
+    read_twice = read_part("Processor", [empty, second, epyc]).processors
+    assert read_twice == Processors(manufacturer="AMD", model="EPYC 9354P", sockets=2, cores=60, threads=120)
+    both = [module, module.replace(b"DIMM-0", b"DIMM-7"), PARTS["MemoryModule", "an empty slot"]]
+    assert read_part("MemoryModule", both).memory_mib == 65536
+
+
+def test_a_machine_without_any_is_told_from_one_that_was_not_asked():
+    assert read_part("Version", []) == Inventory(talos_version="")
+    assert read_part("MachineType", []) == Inventory(machine_type="")
+    assert read_part("ExtensionStatus", []) == Inventory(extensions={})
+    assert read_part("Processor", []) == Inventory(processors=Processors())
+    assert read_part("MemoryModule", []) == Inventory(memory_mib=0)
+
+
+@pytest.mark.parametrize("part", ["Processor", "ExtensionStatus", "MemoryModule"])
+def test_an_inventory_is_bounded_and_names_nothing_twice(part: Part):
+    message = next(message for (reads, _), message in PARTS.items() if reads == part)
+    with pytest.raises(Unreadable, match="same id"):
+        read_part(part, [message, message])
+    with pytest.raises(Unreadable, match="513 answers"):
+        read_part(part, [message] * 513)
 
 
 def test_the_same_resource_twice_is_refused():

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.metadata.talos_api.answer import LARGEST_MESSAGE_BYTES, MOST_WAITING_BYTES, Answer, CallEnded
-from services.metadata.talos_api.machine_reading import Unreadable
+from services.metadata.talos_api.checked import Unreadable
 
 BEGIN = [(":status", "200"), ("content-type", "application/grpc")]
 OK = [("grpc-status", "0")]

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from typing import Final
 from urllib.parse import unquote
 
+from services.metadata.talos_api.checked import Unreadable
 from services.metadata.talos_api.faults import Status
-from services.metadata.talos_api.machine_reading import Unreadable
 
 LARGEST_MESSAGE_BYTES: Final = 64 * 1024
 MOST_WAITING_BYTES: Final = 128 * 1024  # of one answer: a largest message fits in, whatever stands before it

@@ -2,18 +2,20 @@
 
 import asyncio
 import ipaddress
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Collection
 from datetime import datetime
+from functools import partial
 from typing import Any, Final, TypeVar
 
-from libs.common.machine import MachineFacts, MachineFault
+from libs.common.machine import Inventory, MachineFacts, MachineFault
 from services.metadata.talos_api.calls import Observe, TalosCalls, TraceHeaders
+from services.metadata.talos_api.checked import Unreadable
 from services.metadata.talos_api.cluster import ClusterName
 from services.metadata.talos_api.credentials import CredentialStore
+from services.metadata.talos_api.inventory_reading import InventoryAnswer, Part, joined, read_part
 from services.metadata.talos_api.machine_events import Contents
 from services.metadata.talos_api.machine_reading import (
     ClusterNetworks,
-    Unreadable,
     read_addresses,
     read_cluster_name,
     read_cluster_networks,
@@ -25,6 +27,7 @@ from services.metadata.talos_api.resources import (
     ADDRESSES,
     CLUSTER_INFO,
     CONTROLLER_MANAGER,
+    INVENTORY,
     NODENAME,
     PLATFORM_METADATA,
     SYSTEM_INFORMATION,
@@ -32,7 +35,7 @@ from services.metadata.talos_api.resources import (
 from services.metadata.talos_api.session import MachineUnavailable, TalosSession
 from services.metadata.talos_api.watch import MachineWatch
 
-__all__ = ["ClusterNetworks", "Contents", "MachineUnavailable", "TalosApi"]
+__all__ = ["ClusterNetworks", "Contents", "InventoryAnswer", "MachineUnavailable", "Part", "TalosApi"]
 
 T = TypeVar("T")
 
@@ -95,6 +98,26 @@ class TalosApi:
             looked_at=looked_at,
             node_ip=node_ip,
         )
+
+    async def inventory(
+        self, node_ip: str, parts: Collection[Part], *, deadline_seconds: float
+    ) -> InventoryAnswer:
+        """Those parts of the machine's inventory. A part that is not told takes no other with it."""
+        async with self._slots:
+            deadline = _now() + deadline_seconds
+            answers = await asyncio.gather(*(self._part(node_ip, part, deadline) for part in parts))
+        told = dict(zip(parts, answers, strict=True))
+        return InventoryAnswer(
+            inventory=joined(answer for answer in answers if isinstance(answer, Inventory)),
+            faults={part: answer for part, answer in told.items() if isinstance(answer, MachineFault)},
+        )
+
+    async def _part(self, node_ip: str, part: Part, deadline: float) -> Inventory | MachineFault:
+        read = partial(read_part, part)
+        try:
+            return await self._calls.ask(INVENTORY[part], node_ip, deadline, read, absent=lambda: read([]))
+        except MachineUnavailable as unavailable:
+            return unavailable.fault
 
     async def watch(
         self, node_ip: str, *, read_deadline_seconds: float, open_seconds: float = OPEN_SECONDS

@@ -7,8 +7,8 @@ from typing import NoReturn, TypeVar
 
 from libs.common.machine import FaultKind, MachineFault
 from services.metadata.talos_api.channel import CallEnded, StreamLost, TalosChannel
+from services.metadata.talos_api.checked import Unreadable
 from services.metadata.talos_api.faults import fault_of_status
-from services.metadata.talos_api.machine_reading import Unreadable
 from services.metadata.talos_api.resources import GET, LIST, Asked
 from services.metadata.talos_api.session import MachineUnavailable, TalosSession
 from services.metadata.talos_api.talosconfig import Endpoint
@@ -64,7 +64,7 @@ class TalosCalls:
             try:
                 return read(await self._answers(channel, asked, machine, deadline))
             except CallEnded as ended:
-                if ended.status.is_not_found and absent is not None:
+                if ended.status.is_absent and absent is not None:
                     return absent()
                 fault = fault_of_status(ended.status, step=asked.step, asked=_at(channel, machine))
                 if not ended.status.is_of_the_endpoint:

@@ -5,11 +5,11 @@ from collections.abc import Mapping
 from typing import Final
 
 from services.metadata.talos_api.answer import CallEnded
+from services.metadata.talos_api.checked import Unreadable
 from services.metadata.talos_api.connection import Call, Connection
 from services.metadata.talos_api.credentials import Credentials
 from services.metadata.talos_api.http2 import Stream, StreamLost
 from services.metadata.talos_api.machine_events import WatchErrored
-from services.metadata.talos_api.machine_reading import Unreadable
 from services.metadata.talos_api.talosconfig import Endpoint
 
 __all__ = ["CallEnded", "StreamLost", "TalosChannel"]

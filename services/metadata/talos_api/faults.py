@@ -50,9 +50,14 @@ class Status(msgspec.Struct, frozen=True):
     message: str
 
     @property
-    def is_not_found(self) -> bool:
-        """The resource does not exist."""
-        return self.code == _NOT_FOUND
+    def is_absent(self) -> bool:
+        """The resource does not exist, or not on this version of Talos."""
+        return self.code == _NOT_FOUND or self.is_unsupported
+
+    @property
+    def is_unsupported(self) -> bool:
+        """The resource's type is none that this version of Talos knows."""
+        return self.code == _PERMISSION_DENIED and self.message.endswith("is not supported")
 
     @property
     def is_of_the_endpoint(self) -> bool:
@@ -70,8 +75,8 @@ def fault_of_status(status: Status, *, step: str, asked: str) -> MachineFault:
 
 
 def _kind(status: Status) -> FaultKind:
-    if status.code == _PERMISSION_DENIED and status.message.endswith("is not supported"):
-        return "not_found"  # this Talos does not know the resource's type
+    if status.is_unsupported:
+        return "not_found"
     if status.code == _UNAVAILABLE and "authentication handshake failed" in status.message:
         return "wrong_machine" if any(text in status.message for text in _OTHER_MACHINE) else "certificate"
     return _KINDS.get(status.code, "internal")

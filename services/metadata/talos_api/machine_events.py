@@ -5,11 +5,10 @@ from typing import Final
 import msgspec
 
 from libs.common.machine import AddressStatus, MachineFacts, PlatformMetadata
+from services.metadata.talos_api.checked import LONGEST_TEXT, Unreadable
 from services.metadata.talos_api.envelopes import Event, Resource, events
 from services.metadata.talos_api.machine_reading import (
-    LONGEST_TEXT,
     MOST_ADDRESSES,
-    Unreadable,
     addresses_in,
     node_name_in,
     platform_in,

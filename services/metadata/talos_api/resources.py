@@ -1,9 +1,11 @@
 """What we ask a Talos machine for: each resource with the bytes of its Get, List and Watch requests."""
 
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
 
+from libs.common.cloud_config.fields import Resource
 from services.metadata.talos_api.proto.generated.cosi.resource import (
     GetOptions,
     GetRequest,
@@ -104,4 +106,36 @@ CONTROLLER_MANAGER: Final = Asked(
     type="ControllerManagerConfigs.kubernetes.talos.dev",
     id="kube-controller-manager",
 )
+# The inventory, by the names that `libs.common.cloud_config.fields` has for it.
+INVENTORY: Final[Mapping[Resource, Asked]] = {
+    "Version": Asked(
+        step="Version",
+        request="version",
+        namespace="runtime",
+        type="Versions.runtime.talos.dev",
+        id="version",
+    ),
+    "MachineType": Asked(
+        step="MachineType",
+        request="machinetype",
+        namespace="config",
+        type="MachineTypes.config.talos.dev",
+        id="machine-type",
+    ),
+    "ExtensionStatus": Asked(
+        step="ExtensionStatus",
+        request="extensions",
+        namespace="runtime",
+        type="ExtensionStatuses.runtime.talos.dev",
+    ),
+    "Processor": Asked(
+        step="Processor", request="processors", namespace="hardware", type="Processors.hardware.talos.dev"
+    ),
+    "MemoryModule": Asked(
+        step="MemoryModule",
+        request="memorymodules",
+        namespace="hardware",
+        type="MemoryModules.hardware.talos.dev",
+    ),
+}
 WATCHED: Final = (PLATFORM_METADATA, ADDRESSES, NODENAME)

@@ -8,9 +8,9 @@ from typing import NoReturn, Self
 
 from libs.common.machine import FaultKind, MachineFault
 from services.metadata.talos_api.channel import CallEnded, CallUnderWay, StreamLost, TalosChannel
+from services.metadata.talos_api.checked import Unreadable
 from services.metadata.talos_api.faults import fault_of_status
 from services.metadata.talos_api.machine_events import Contents, Opening, WatchErrored, contents_of
-from services.metadata.talos_api.machine_reading import Unreadable
 from services.metadata.talos_api.resources import WATCH, WATCHED, Asked
 from services.metadata.talos_api.session import MachineUnavailable
 

@@ -17,6 +17,7 @@ type object = map[string]any
 func facts() []Sample {
 	all := append(platforms(), systems()...)
 	all = append(all, addresses()...)
+	all = append(all, inventory()...)
 	return append(all, others()...)
 }
 

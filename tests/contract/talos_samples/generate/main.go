@@ -22,7 +22,7 @@ import (
 // Sample is one message. Want is null where the bytes say that nothing is set; Invalid means that no Talos would send it.
 type Sample struct {
 	Name    string `json:"name"`
-	Reads   string `json:"reads"` // platform, system, address, nodename, cluster_name, cluster_networks or watch
+	Reads   string `json:"reads"` // platform, system, address, nodename, cluster_name, cluster_networks, watch, or a part of the inventory
 	Message []byte `json:"message"`
 	Want    any    `json:"want"`
 	Invalid bool   `json:"invalid,omitempty"`
