@@ -26,6 +26,8 @@ _MIB: Final = 1024 * 1024
 # What a stream's reader has not taken yet counts against both windows: hundreds of stalled streams fit in.
 _CONNECTION_WINDOW: Final = 32 * _MIB
 _LARGEST_HEADER_BLOCK: Final = 64 * 1024
+_MOST_UNREAD: Final = _MIB  # calls wait for room, but each PING, SETTINGS and reset leads to a frame of ours
+_PING_BYTES: Final = 8
 _LAST_STREAM: Final = 2**31 - 1
 WAIT_SECONDS: Final = 0.05  # a machine that floods its watch is held back by flow control
 
@@ -183,8 +185,11 @@ class Http2(asyncio.Protocol):
 
     def _flush(self) -> None:
         data, self._out = b"".join(self._out), []
-        if self._transport is not None and not self._transport.is_closing():
-            self._transport.write(data)
+        if self._transport is None or self._transport.is_closing():
+            return
+        self._transport.write(data)
+        if self._transport.get_write_buffer_size() > _MOST_UNREAD:
+            self.close("the server sends and does not read")
 
     # ---- frames
 
@@ -203,11 +208,16 @@ class Http2(asyncio.Protocol):
             case frames.SETTINGS if not one.flags & frames.ACK:
                 self._take_settings(one.payload)
             case frames.PING if not one.flags & frames.ACK:
-                self._send(frames.frame(frames.PING, frames.ACK, 0, one.payload))
+                self._answer_ping(one.payload)
             case frames.GOAWAY:
                 self.close(f"the server goes away, code {int.from_bytes(one.payload[4:8], 'big')}")
             case frames.PUSH_PROMISE:
                 raise ProtocolError("a push that we did not allow")
+
+    def _answer_ping(self, payload: bytes) -> None:
+        if len(payload) != _PING_BYTES:
+            raise ProtocolError(f"PING of {len(payload)} bytes")
+        self._send(frames.frame(frames.PING, frames.ACK, 0, payload))
 
     def _take_reset(self, one: Frame) -> None:
         stream = self._stream(one.stream)
