@@ -10,7 +10,7 @@ from services.labeler.templates.bounds import MAX_STEPS
 MAX_RULES: Final = 1_000
 MAX_ENTRIES: Final = 10_000  # keys of all rules together
 # For one Node, over all rules: what a rendering counts, and what selectors cost in the same coin.
-MAX_NODE_STEPS: Final = 50_000
+MAX_NODE_STEPS: Final = 30_000
 # Characters. The watcher says nothing of longer values: nobody could tell ours from none.
 MAX_ANNOTATION: Final = ANNOTATION_VALUE_LIMIT
 # Bytes, keys and values of all annotations from rules. Kubernetes takes 256 KiB for all that a Node has, and

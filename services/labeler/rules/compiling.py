@@ -72,7 +72,7 @@ class RulesError(Exception):
 def compile_rules(config: CloudConfig) -> Rules:
     """The rules of a file, their templates parsed. Raises RulesError with every mistake.
 
-    The time grows with the size of the file: some ms for a usual one, a second for one of 1 MB.
+    Takes some ms for a usual file. One of nothing but costly patterns takes seconds: call it in a thread.
     """
     if mistake := _too_many(config.rules):
         raise RulesError((mistake,))

@@ -6,7 +6,7 @@ import msgspec
 
 from libs.common.cloud_config.fields import RuleFields, rule_fields
 from libs.common.machine import Inventory, MachineFacts
-from services.labeler.provider_id import provider_id_of
+from services.labeler.reported_provider_id import provider_id_of
 from services.labeler.templates import Record, record
 from services.labeler.templates.numbers import MAX_INT
 

@@ -30,7 +30,10 @@ def is_invalid(character: str) -> bool:
 
 def valid(text: bytes) -> str:
     """The text with U+FFFD for each invalid byte."""
-    return "".join(REPLACEMENT if is_invalid(c) else c for c in characters(text))
+    try:
+        return text.decode("utf-8")
+    except UnicodeDecodeError:
+        return "".join(REPLACEMENT if is_invalid(c) else c for c in characters(text))
 
 
 def character_at(text: bytes, position: int) -> tuple[str, int]:
