@@ -1,6 +1,7 @@
 """Several endpoints, endpoints that fail in every way, and what that says about the machine behind them."""
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from datetime import UTC, datetime
@@ -10,6 +11,7 @@ import pytest
 
 from libs.testbed.children import free_port
 from libs.testbed.machines import Machines, a_machine
+from services.metadata.talos_api import frames
 from services.metadata.talos_api.api import MachineUnavailable, TalosApi
 from services.metadata.talos_api.credentials import CredentialStore
 from tests.bus_actors import eventually
@@ -157,6 +159,36 @@ async def test_an_endpoint_that_does_not_speak_tls_is_told_apart(pair: Machines,
             fault = await fault_of(api, "10.73.0.4")
     assert fault.kind == "refused"
     assert "does not speak TLS" in fault.message
+
+
+@pytest.mark.parametrize(
+    ("greeting", "reason"),
+    [
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "not HTTP/2"),
+        (frames.settings({}) + frames.frame(frames.GOAWAY, 0, 0, bytes(8)), "goes away"),
+    ],
+    ids=["not HTTP/2", "on its way out"],
+)
+async def test_an_endpoint_that_ends_each_connection_leaves_its_machines_to_the_others(
+    pair: Machines, tmp_path: Path, greeting: bytes, reason: str
+):
+    async def greet(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(greeting)
+        await writer.drain()
+        writer.close()
+
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(pair.pki.directory / "server.crt", pair.pki.directory / "server.key")
+    async with await asyncio.start_server(greet, "127.0.0.1", 0, ssl=tls) as server:
+        bad = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        async with asking(pair, tmp_path, bad) as api:
+            fault = await fault_of(api, "10.73.0.4")
+            assert fault.kind == "refused"
+            assert reason in fault.message
+            assert reason in api.problem()
+        async with asking(pair, tmp_path, bad, pair.endpoints[0]) as api:
+            for i in range(1, 9):
+                assert (await api.look(f"10.73.0.{i}", deadline_seconds=5)).node_name == f"pair-{i}"
 
 
 async def test_an_endpoint_whose_name_does_not_resolve_is_refused_by_name(pair: Machines, tmp_path: Path):

@@ -82,6 +82,8 @@ class Connection:
                 raise
         if not http.has_spoken:
             raise ConnectionRejected(str(http.loss or ""))
+        if http.is_closing:
+            raise ConnectionAbortedError(http.why_closed)
         self._http = http
 
     def start(self, path: str, request: bytes, headers: Mapping[str, str], call: Call) -> Stream | None:

@@ -69,6 +69,7 @@ class Http2(asyncio.Protocol):
         self.lost = asyncio.Event()
         self.loss: BaseException | None = None
         self.is_closing = False
+        self.why_closed = ""
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._reader = FrameReader()
@@ -129,6 +130,7 @@ class Http2(asyncio.Protocol):
     def close(self, reason: str) -> None:
         """End all calls with StreamLost."""
         self.is_closing = True
+        self.why_closed = self.why_closed or reason
         if self._transport is not None:
             self._transport.close()
         ended = [*self._streams.values(), *self._unsent]
