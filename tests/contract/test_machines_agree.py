@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 
-from libs.testbed.machines import Address, Machine, Machines, a_machine
+from libs.testbed.machines import Address, Extension, Machine, Machines, MemoryModule, Processor, a_machine
 from libs.testbed.platforms import PLATFORMS
 from libs.testbed.sim_machines import client as sim_machines
 from libs.testbed.sim_machines.resources import resources_of
@@ -48,6 +48,9 @@ def a_talkative(platform: str) -> Machine:
         spot=True,
         control_plane=True,
         domainname="example.org",
+        extensions=(Extension(name="schematic", version="376567"), Extension(name="odd", version="")),
+        processors=(Processor(), Processor(socket="CPU 1", product_name="", boot_speed=0, core_count=0)),
+        memory_modules=(MemoryModule(), MemoryModule(locator="DIMM 1", size=0, manufacturer="")),
     )
     odd = (
         Address(address="198.51.100.9/32", namespace="cluster"),

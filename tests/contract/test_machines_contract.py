@@ -22,7 +22,17 @@ from h2.connection import H2Connection
 from h2.errors import ErrorCodes
 from h2.events import ConnectionTerminated
 
-from libs.testbed.machines import Address, Call, Machine, Machines, Platform, a_machine
+from libs.testbed.machines import (
+    Address,
+    Call,
+    Extension,
+    Machine,
+    Machines,
+    MemoryModule,
+    Platform,
+    Processor,
+    a_machine,
+)
 from libs.testbed.sim_machines import client as sim_machines
 from libs.testbed.talos_pki import TalosPki
 from tests.contract.cosi_wire import (
@@ -49,6 +59,9 @@ IMPLEMENTATIONS: dict[str, Callable[..., AbstractAsyncContextManager[Machines]]]
 PLATFORM = ("runtime", "PlatformMetadatas.talos.dev", "platformmetadata")
 ADDRESSES = ("network", "AddressStatuses.net.talos.dev")
 SYSTEM = ("hardware", "SystemInformations.hardware.talos.dev", "systeminformation")
+EXTENSIONS = ("runtime", "ExtensionStatuses.runtime.talos.dev")
+PROCESSORS = ("hardware", "Processors.hardware.talos.dev")
+MEMORY_MODULES = ("hardware", "MemoryModules.hardware.talos.dev")
 NODENAME = ("k8s", "Nodenames.kubernetes.talos.dev", "nodename")
 CONTROLLER_MANAGER = (
     "controlplane",
@@ -144,6 +157,27 @@ class TestWhatAMachineSays:
         assert kind[1] == [3]  # worker
         assert text(cluster, 2) == "blue"
         assert text(talos_version, 1) == machine.talos_version
+
+    async def test_it_tells_its_extensions_processors_and_memory(
+        self, talos: Machines, machine: Machine, cosi: Cosi
+    ):
+        await talos.change(
+            machine.id,
+            extensions=(Extension(name="schematic", version="376567"), Extension(name="iscsi", version="v1")),
+            processors=(Processor(socket="CPU 1"), Processor(socket="CPU 0", core_enabled=1, thread_count=4)),
+            memory_modules=(MemoryModule(), MemoryModule(locator="DIMM 1", size=0)),
+        )
+        extensions = [decode(decode(spec(each))[2][0]) for each in await cosi.list(NODE, *EXTENSIONS)]
+        assert [(text(each, 1), text(each, 2)) for each in extensions] == [
+            ("schematic", "376567"),
+            ("iscsi", "v1"),
+        ]
+        processors = await cosi.list(NODE, *PROCESSORS)
+        assert [resource_id(each) for each in processors] == ["CPU-0", "CPU-1"]
+        counts = [[decode(spec(each))[field] for field in (10, 11, 12)] for each in processors]
+        assert counts == [[[2], [1], [4]], [[2], [2], [2]]]
+        modules = [decode(spec(each)) for each in await cosi.list(NODE, *MEMORY_MODULES)]
+        assert [module.get(1, [0]) for module in modules] == [[4096], [0]]
 
     async def test_only_a_control_plane_has_the_cluster_cidrs(self, machine: Machine, cosi: Cosi):
         config = decode(spec(await cosi.get("10.20.255.1", *CONTROLLER_MANAGER)))
@@ -249,6 +283,23 @@ class TestAccess:
             async with cosi.watch(NODE, namespace, kind):
                 pass
         assert {e.value.status for e in (got, listed, watched)} == {Status.PERMISSION_DENIED}
+
+    async def test_a_type_can_be_unknown_forbidden_or_slow_on_one_machine(
+        self, talos: Machines, machine: Machine, cosi: Cosi
+    ):
+        await talos.fault(machine.id, unsupported=[PROCESSORS[1]], forbidden=[EXTENSIONS[1]])
+        with pytest.raises(GRPCError, match="is not supported") as unknown:
+            await cosi.list(NODE, *PROCESSORS)
+        with pytest.raises(GRPCError, match="not authorized") as forbidden:
+            await cosi.list(NODE, *EXTENSIONS)
+        assert {e.value.status for e in (unknown, forbidden)} == {Status.PERMISSION_DENIED}
+        await talos.fault(machine.id, slow=[PROCESSORS[1]])
+        assert await cosi.list(NODE, *EXTENSIONS) == []
+        waiting = asyncio.create_task(cosi.list(NODE, *PROCESSORS))
+        assert text(decode(spec(await cosi.get(NODE, *NODENAME))), 1) == machine.name
+        assert not waiting.done()
+        await talos.fault(machine.id)
+        assert await waiting == []
 
     async def test_a_reader_cannot_write(self, machine: Machine, cosi: Cosi):
         with pytest.raises(GRPCError, match="not authorized"):

@@ -101,7 +101,7 @@ def _system_information(system: SystemInformation) -> dict[int, Field]:
 
 def _inventory(machine: Machine) -> Iterator[Resource]:
     for number, extension in enumerate(machine.extensions):
-        metadata: dict[int, Field] = {1: extension.name, 2: extension.version, 5: [{1: [{}]}]}
+        metadata: dict[int, Field] = {1: extension.name, 2: extension.version}
         spec: dict[int, Field] = {1: f"{number:03}.sqsh", 2: metadata}
         owner = "runtime.ExtensionStatusController"
         yield _resource("runtime", "ExtensionStatuses.runtime", str(number), owner, spec)

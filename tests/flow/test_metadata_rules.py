@@ -1,0 +1,151 @@
+"""The metadata service asks machines for what the rules of a file need, and follows that file."""
+
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from libs.common.events import NodeEnriched, NodeUnreachable
+from libs.common.machine import Inventory, MachineFault, Processors
+from libs.common.settings.reading import read_settings
+from services.metadata.service import MetadataService
+from services.metadata.settings import MetadataSettings
+from tests.builders import a_node, some_facts
+from tests.bus_actors import eventually
+from tests.flow_actors import Flow
+from tests.metadata_actors import ScriptedTalos, metadata_running
+
+NO_RULES = "global: {}\n"
+PLAIN = "transformations: [{labels: {zone: '{{ .Zone }}'}}]\n"
+BY_VERSION = "transformations: [{labels: {talos: '{{ .TalosVersion }}'}}]\n"
+BY_CPU = """transformations:
+  - nodeSelector: [{matchExpressions: [{key: cpucores, operator: Gt, values: ["8"]}]}]
+    labels: {talos: '{{ .TalosVersion }}'}
+"""
+TOLD = Inventory(talos_version="v1.13.5")
+
+
+@pytest.fixture
+def talos() -> ScriptedTalos:
+    machines = ScriptedTalos()
+    machines.put(some_facts())
+    machines.inventories["10.0.0.5"] = Inventory(talos_version="v1.13.5", processors=Processors(cores=16))
+    return machines
+
+
+def write(path: Path, text: str) -> None:
+    path.write_text(text)
+
+
+@asynccontextmanager
+async def running(url: str, talos: ScriptedTalos, path: Path, text: str) -> AsyncIterator[MetadataService]:
+    """With the settings that this file gives."""
+    write(path, text)
+    settings = read_settings([MetadataSettings], [f"--cloud-config={path}"], {}).of(MetadataSettings)
+    settings = msgspec.structs.replace(settings, watches_opened_after_seconds=0.0)
+    async with metadata_running(url, talos, settings) as service:
+        yield service
+
+
+def tells(inventory: Inventory | None):
+    return lambda event: event.facts.inventory == inventory
+
+
+async def test_rules_that_name_nothing_of_it_ask_for_no_inventory(nats_server, stream, talos, tmp_path):
+    async with running(nats_server.url, talos, tmp_path / "config", PLAIN):
+        await stream.observe(a_node())
+        event = await stream.once("web-1", NodeEnriched)
+    assert event.facts.inventory is None
+    assert talos.asked == []
+
+
+async def test_what_rules_name_is_asked_for_once_and_told(nats_server, stream, talos, tmp_path):
+    async with running(nats_server.url, talos, tmp_path / "config", BY_VERSION):
+        await stream.observe(a_node())
+        event = await stream.once("web-1", NodeEnriched)
+        assert event.facts.inventory == TOLD
+        await eventually(lambda: talos.watching["10.0.0.5"] == 1)
+        talos.put(some_facts(zone="b"))
+        event = await stream.once("web-1", NodeEnriched, lambda event: event.facts.platform.zone == "b")
+        assert event.facts.inventory == TOLD, "it is kept"
+    assert talos.asked == [("10.0.0.5", frozenset({"Version"}))]
+
+
+async def test_a_file_that_comes_to_need_more_is_obeyed_within_seconds(
+    nats_server, stream, talos, tmp_path, caplog
+):
+    names = [f"w-{i}" for i in range(20)]
+    for i, name in enumerate(names):
+        ip = f"10.0.7.{i + 1}"
+        talos.put(some_facts(node_name=name, node_ip=ip))
+        talos.inventories[ip] = talos.inventories["10.0.0.5"]
+    path = tmp_path / "config"
+    async with running(nats_server.url, talos, path, NO_RULES) as service:
+        await told_of_all(stream, names, None)
+        changed = time.monotonic()
+        write(path, BY_VERSION)
+        await told_of_all(stream, names, TOLD, again=False)
+        assert time.monotonic() - changed < 12.0
+        write(path, BY_CPU)
+        more = msgspec.structs.replace(TOLD, processors=Processors(cores=16))
+        await told_of_all(stream, names, more, again=False)
+        assert {parts for _, parts in talos.asked} == {frozenset({"Version"}), frozenset({"Processor"})}
+
+        write(path, "transformations: [{labels: 7}]\n")
+        await eventually(lambda: any("file is bad" in record.message for record in caplog.records))
+        await stream.observe(a_node())
+        event = await stream.once("web-1", NodeEnriched)
+        assert event.facts.inventory == more, "a bad file leaves the need as it was"
+        assert not any("file" in problem for problem in service.problems()), "the labeler tells of it"
+
+
+async def told_of_all(stream: Flow, names: list[str], inventory: Inventory | None, *, again: bool = True):
+    for i, name in enumerate(names):
+        if again:
+            await stream.observe(a_node(name, uid=name, ip=f"10.0.7.{i + 1}"))
+        await stream.once(name, NodeEnriched, tells(inventory), 12.0)
+
+
+async def test_the_preferred_family_may_change_while_we_run(nats_server, stream, talos, tmp_path):
+    talos.put(some_facts(node_ip="fd00::5"))
+    path = tmp_path / "config"
+    async with running(nats_server.url, talos, path, NO_RULES):
+        await stream.observe(a_node(ip="10.0.0.5,fd00::5"))
+        event = await stream.once("web-1", NodeEnriched)
+        assert event.facts.node_ip == "10.0.0.5"
+        write(path, "global: {preferIPv6: true}\n")
+        await stream.once("web-1", NodeEnriched, lambda event: event.facts.node_ip == "fd00::5", 12.0)
+        assert talos.looks == ["10.0.0.5", "fd00::5"]
+
+
+async def test_a_part_that_our_role_may_not_read_holds_no_node_up(
+    nats_server, stream, talos, tmp_path, caplog
+):
+    talos.part_faults["Version"] = MachineFault(kind="permission", step="Version", message="os:reader needed")
+    async with running(nats_server.url, talos, tmp_path / "config", BY_CPU):
+        await stream.observe(a_node())
+        event = await stream.once("web-1", NodeEnriched)
+        assert event.facts.inventory == Inventory(processors=Processors(cores=16))
+        await eventually(lambda: talos.watching["10.0.0.5"] == 1)
+        talos.put(some_facts(zone="b"))
+        await stream.once("web-1", NodeEnriched, lambda event: event.facts.platform.zone == "b")
+    said = [record for record in caplog.records if "does not tell what a rule needs" in record.message]
+    assert len(said) == 1
+
+
+async def test_a_part_that_fails_for_ever_delays_a_node_and_loses_it_not(
+    nats_server, stream, talos, tmp_path
+):
+    talos.part_faults["Processor"] = MachineFault(kind="timeout", step="Processor", message="no answer")
+    async with running(nats_server.url, talos, tmp_path / "config", BY_CPU):
+        await stream.observe(a_node())
+        waiting = await stream.once("web-1", NodeUnreachable)
+        assert waiting.fault.step == "Processor"
+        event = await stream.once("web-1", NodeEnriched, seconds=10.0)
+        assert event.facts.inventory == TOLD
+        del talos.part_faults["Processor"]
+        more = msgspec.structs.replace(TOLD, processors=Processors(cores=16))
+        await stream.once("web-1", NodeEnriched, tells(more), 10.0)

@@ -1,0 +1,109 @@
+"""What a machine is beyond its facts, asked of real COSI servers with Talos's own types."""
+
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from libs.common.machine import Inventory, Processors
+from libs.testbed.machines import Extension, Machines, MemoryModule, Processor, a_machine
+from services.metadata.talos_api.api import InventoryAnswer, Part, TalosApi
+from services.metadata.talos_api.credentials import CredentialStore
+from services.metadata.talos_api.resources import INVENTORY
+
+NODE = "10.73.1.1"
+ALL = tuple(INVENTORY)
+
+
+@pytest.fixture
+async def talos(machines: Machines, tmp_path: Path) -> AsyncIterator[TalosApi]:
+    api = TalosApi(
+        CredentialStore([machines.talosconfig(tmp_path / "config")]), clock=lambda: datetime.now(UTC)
+    )
+    await machines.put(
+        a_machine(
+            "inventory-1",
+            NODE,
+            talos_version="v1.13.5",
+            extensions=(Extension(name="schematic", version="376567"), Extension(name="zfs", version="2.3")),
+            processors=(
+                Processor(manufacturer="AMD", product_name="EPYC", core_count=8, core_enabled=8),
+                Processor(socket="CPU 1", boot_speed=0, core_count=0, core_enabled=0, thread_count=0),
+            ),
+            memory_modules=(MemoryModule(), MemoryModule(locator="DIMM 1", size=8192)),
+        )
+    )
+    yield api
+    await api.close()
+    await machines.delete("inventory-1")
+
+
+async def asked(talos: TalosApi, *parts: Part, deadline_seconds: float = 5) -> InventoryAnswer:
+    return await talos.inventory(NODE, parts or ALL, deadline_seconds=deadline_seconds)
+
+
+async def test_everything_that_rules_may_name(talos: TalosApi):
+    assert await asked(talos) == InventoryAnswer(
+        inventory=Inventory(
+            talos_version="v1.13.5",
+            machine_type="worker",
+            extensions={"schematic": "376567", "zfs": "2.3"},
+            processors=Processors(manufacturer="AMD", model="EPYC", sockets=1, cores=8, threads=2),
+            memory_mib=12288,
+        )
+    )
+
+
+async def test_only_what_is_needed_is_asked_for(machines: Machines, talos: TalosApi):
+    await machines.reset_calls()
+    answer = await asked(talos, "MachineType")
+    assert answer == InventoryAnswer(inventory=Inventory(machine_type="worker"))
+    assert {call.type: count for call, count in (await machines.calls()).items()} == {
+        "MachineTypes.config.talos.dev": 1
+    }
+
+
+async def test_what_an_old_talos_or_a_container_does_not_have_is_known_to_be_absent(
+    machines: Machines, talos: TalosApi
+):
+    types = [one.type for one in INVENTORY.values()]
+    nothing = Inventory(
+        talos_version="", machine_type="", extensions={}, processors=Processors(), memory_mib=0
+    )
+    await machines.fault("inventory-1", unsupported=types)
+    assert await asked(talos) == InventoryAnswer(inventory=nothing)
+    await machines.fault("inventory-1", not_found=types)
+    assert await asked(talos) == InventoryAnswer(inventory=nothing)
+
+
+async def test_what_our_role_may_not_read_is_unknown_and_says_so(machines: Machines, talos: TalosApi):
+    await machines.fault("inventory-1", forbidden=[INVENTORY["Processor"].type])
+    answer = await asked(talos, "Processor", "Version")
+    assert answer.inventory == Inventory(talos_version="v1.13.5")
+    assert answer.faults["Processor"].kind == "permission"
+    assert "os:reader" in answer.faults["Processor"].message
+
+
+async def test_a_part_that_hangs_ends_at_the_deadline_and_takes_no_other_with_it(
+    machines: Machines, talos: TalosApi
+):
+    await machines.fault("inventory-1", slow=[INVENTORY["MemoryModule"].type])
+    answer = await asked(talos, "MemoryModule", "Version", deadline_seconds=0.5)
+    assert answer.inventory == Inventory(talos_version="v1.13.5")
+    assert {part: (fault.kind, fault.step) for part, fault in answer.faults.items()} == {
+        "MemoryModule": ("timeout", "MemoryModule")
+    }
+
+
+async def test_a_machine_that_says_too_much_of_itself_is_invalid_in_that_part_only(
+    machines: Machines, talos: TalosApi
+):
+    many = tuple(MemoryModule(locator=f"DIMM {i}") for i in range(600))
+    await machines.change("inventory-1", memory_modules=many, talos_version="v" * 2000)
+    answer = await asked(talos)
+    assert {part: fault.kind for part, fault in answer.faults.items()} == {
+        "MemoryModule": "invalid",
+        "Version": "invalid",
+    }
+    assert answer.inventory.machine_type == "worker"
