@@ -2,6 +2,7 @@
 
 import click
 
+from cli.config.command import config
 from cli.demo.command import demo
 
 
@@ -14,7 +15,8 @@ def main() -> None:
     """
 
 
-main.add_command(demo)
+for command in (demo, config):
+    main.add_command(command)
 
 if __name__ == "__main__":
     main()

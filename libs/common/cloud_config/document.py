@@ -18,9 +18,10 @@ _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 class CloudConfigError(Exception):
     """The file cannot be used."""
 
-    def __init__(self, source: str, findings: tuple[Finding, ...]) -> None:
+    def __init__(self, source: str, findings: tuple[Finding, ...], read: CloudConfig | None = None) -> None:
         self.source = source
         self.findings = findings
+        self.read = read  # what is right in it, for whoever wants to tell all that is wrong; never to be used
         self.mistakes = [finding.told(source) for finding in findings]  # one sentence each
         super().__init__("; ".join(self.mistakes))
 
@@ -37,7 +38,7 @@ def parse_cloud_config(text: str | bytes, source: str) -> CloudConfig:
         much = Finding(problem=f"it holds more than {MOST_NODES} values, with its aliases written out")
         raise CloudConfigError(source, (much,)) from None
     if findings.mistakes:
-        raise CloudConfigError(source, findings.mistakes)
+        raise CloudConfigError(source, findings.mistakes, read=config)
     return config
 
 

@@ -1,0 +1,1 @@
+"""`talos-ccm config`: the --cloud-config file, judged before a cluster runs it."""

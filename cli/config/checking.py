@@ -1,0 +1,69 @@
+"""A config file's text -> all that its author should know before a cluster runs it. Pure."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from cli.config.differences import tell_differences
+from cli.config.judging import judge
+from cli.config.trials import tried
+from libs.common.cloud_config.document import CloudConfigError, parse_cloud_config
+from libs.common.cloud_config.findings import Findings
+from libs.common.cloud_config.rule import CloudConfig, Finding
+from services.labeler.rules import RulesError, compile_rules
+
+
+class Checked(msgspec.Struct, frozen=True, kw_only=True):
+    """What was found in one file, each in the order of its lines."""
+
+    source: str
+    mistakes: tuple[Finding, ...] = ()
+    warnings: tuple[Finding, ...] = ()
+    differences: tuple[Finding, ...] = ()
+    rules: tuple[str, ...] = ()  # their names, "" for one without
+
+    def rule_of(self, finding: Finding) -> str:
+        """The name of the rule that it is about, "" if it has none or there is none."""
+        head, _, rest = finding.path.partition("[")
+        number = rest.partition("]")[0]
+        is_rule = head == "transformations" and number.isdecimal() and int(number) < len(self.rules)
+        return self.rules[int(number)] if is_rule else ""
+
+
+def check(text: str | bytes, source: str) -> Checked:
+    """Everything at once: what the reader finds, what templates give on samples, what differs from the
+    reference.
+    """
+    mistakes: tuple[Finding, ...] = ()
+    try:
+        config = parse_cloud_config(text, source)
+    except CloudConfigError as error:
+        mistakes = error.findings
+        config = error.read or CloudConfig()
+    findings = Findings()
+    beyond = _beyond_bounds(config)
+    entries = [] if beyond else tried(config.rules)
+    for one in entries:
+        judge(one, findings)
+    tell_differences(config.rules, entries, findings)
+    names = {rule.index: rule.name for rule in config.rules}
+    return Checked(
+        source=source,
+        mistakes=_in_order(mistakes, (*beyond, *findings.mistakes)),
+        warnings=_in_order(config.warnings, findings.warnings),
+        differences=_in_order(config.differences, findings.differences),
+        rules=tuple(names.get(index, "") for index in range(max(names, default=-1) + 1)),
+    )
+
+
+def _beyond_bounds(config: CloudConfig) -> tuple[Finding, ...]:
+    """Why the labeler would not even begin with so many rules; templates are judged one by one elsewhere."""
+    try:
+        compile_rules(config)
+    except RulesError as error:
+        return tuple(found for found in error.findings if not found.path)
+    return ()
+
+
+def _in_order(one: Sequence[Finding], other: Sequence[Finding]) -> tuple[Finding, ...]:
+    return tuple(sorted((*one, *other), key=lambda finding: finding.line))

@@ -1,0 +1,130 @@
+"""What the rules of a file do here that they do not do in the reference controller: defects not kept. Pure.
+
+docs/rules.md explains each.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from cli.config.judging import example_of, invalid, on_platforms, value_problem
+from cli.config.trials import Tried
+from cli.render.samples import samples
+from libs.common.cloud_config.fields import FIELDS, field_of, rule_fields
+from libs.common.cloud_config.findings import Findings, shown
+from libs.common.cloud_config.refused_keys import refused_key
+from libs.common.cloud_config.rule import Rule
+from libs.common.cloud_config.selectors import matches
+
+_ESCAPED: Final = {"&": "&amp;", "+": "&#43;", "'": "&#39;", '"': "&#34;", "<": "&lt;", ">": "&gt;"}
+_TABLE: Final = str.maketrans(_ESCAPED)
+_IN_TEMPLATES_OF_REFERENCE: Final = frozenset(field.name for field in FIELDS if field.in_reference)
+_OURS: Final = frozenset(field.name for field in FIELDS) - _IN_TEMPLATES_OF_REFERENCE
+# There the reference looks for public addresses itself.
+_DISCOVERING: Final = frozenset({"nocloud", "metal", "openstack", "oracle"})
+_FOR_EVER: Final = (
+    "what rules set is kept right for as long as a node lives: it changes with its rule and its machine, "
+    "and a removed rule takes its labels, annotations and taints with it. The reference leaves them for "
+    "ever, and never changes zone, region, instance type or taints of an initialised node. What a person "
+    "or another controller has changed stays theirs"
+)
+
+
+def tell_differences(rules: Sequence[Rule], entries: Sequence[Tried], findings: Findings) -> None:
+    """Tell each effect that differs, at its line."""
+    if rules:
+        findings.differ(0, "", _FOR_EVER)
+    for rule in rules:
+        _tell_rule(rule, findings)
+    for one in entries:
+        if one.template is not None:
+            _tell_entry(one, findings)
+
+
+def _tell_rule(rule: Rule, findings: Findings) -> None:
+    path = f"transformations[{rule.index}]"
+    for term in rule.selector:
+        for requirement in term.requirements:
+            field = field_of(requirement.key)
+            if field is not None and field.in_reference != "selectors and templates":
+                told = f'asks for "{shown(requirement.key)}", which counts as absent in the reference'
+                findings.differ(requirement.line, f"{path}.nodeSelector", told)
+    if rule.sanitize:
+        told = "is not known to the reference: there such a label stops the node's initialisation for ever"
+        findings.differ(rule.line, f"{path}.sanitize", told)
+    if rule.public_ip_discovery:
+        _tell_discovery(rule, f"{path}.features.publicIPDiscovery", findings)
+
+
+def _tell_discovery(rule: Rule, path: str, findings: Findings) -> None:
+    about = {
+        platform
+        for platform, node in samples().items()
+        if matches(rule.selector, rule_fields(node.facts).texts).matched
+    }
+    new = about - _DISCOVERING
+    if about and not new:
+        return  # the platform has it anyway
+    where = f" (of the samples: {on_platforms(sorted(new))})" if new else ""
+    told = (
+        "takes effect, which it never did in the reference: a public address on a link of such a machine "
+        f"becomes an ExternalIP of its Node{where}"
+    )
+    findings.differ(rule.line, path, told)
+
+
+def _tell_entry(one: Tried, findings: Findings) -> None:
+    assert one.template is not None
+    for name in sorted(one.template.fields & _OURS):
+        told = f"asks for .{name}, which the reference does not have: there the node is not initialised"
+        findings.differ(one.entry.line, one.path, told)
+    why = refused_key(one.kind, one.entry.key)
+    if why and one.kind in ("labels", "annotations"):
+        findings.differ(one.entry.line, one.path, f"is skipped, because {why}; the reference writes it")
+        return
+    if "{{" not in one.entry.template:
+        return
+    if one.kind == "taints":
+        _tell_taint(one, findings)
+        return
+    if one.kind == "labels" and (skipped := invalid(one)):
+        told = (
+            f"{example_of([trial for trial, _ in skipped])}: such a value stopped the node's initialisation "
+            "for ever; here the node is initialised without this label"
+        )
+        if not one.rule.sanitize:
+            findings.differ(one.entry.line, one.path, told)
+    else:
+        _tell_escapes(one, findings)
+
+
+def _tell_taint(one: Tried, findings: Findings) -> None:
+    good = (trial.text for trial in one.matched if not trial.error and not value_problem(one, trial.text))
+    given = next(good, "")
+    example = f', such as "{shown(given)}"' if given else ""
+    told = (
+        f"is what its template gives{example}; the reference wrote the template itself, which Kubernetes "
+        "refuses, so its nodes have no such taint"
+    )
+    findings.differ(one.entry.line, one.path, told)
+
+
+def _tell_escapes(one: Tried, findings: Findings) -> None:
+    literal = _literal_text(one.entry.template)
+    for trial in one.matched:
+        made = sorted(c for c in _ESCAPED if trial.text.count(c) > literal.count(c))
+        if trial.error is not None or not made:
+            continue
+        was = trial.text.translate(_TABLE) if not literal.strip() else ""
+        before = f'"{shown(was)}"' if was else f"{', '.join(_ESCAPED[c] for c in made)} for {' '.join(made)}"
+        told = (
+            f'gives "{shown(trial.text)}" for a machine of {trial.platform}; the reference escaped it for '
+            f"HTML and wrote {before}"
+        )
+        findings.differ(one.entry.line, one.path, told)
+        return
+
+
+def _literal_text(template: str) -> str:
+    """What stands outside the actions."""
+    parts = [part.rpartition("}}")[2] for part in template.split("{{")]
+    return "".join(parts)

@@ -1,0 +1,109 @@
+"""What is wrong or odd with a rule's templates, from what they gave on the samples. Pure."""
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from cli.config.trials import Trial, Tried
+from libs.common.cloud_config.fields import FIELDS
+from libs.common.cloud_config.findings import Findings, nearest, shown
+from libs.common.cloud_config.kubernetes_names import label_value_problem, read_taint
+from libs.common.cloud_config.refused_keys import refused_key
+from services.labeler.templates import TemplateError
+
+_NAMES: Final = [field.name for field in FIELDS]
+# Wrong on any machine, even if the samples of some platforms do not come to that part of the template.
+_OF_THE_TEMPLATE: Final = ("wrong number of args", "wrong type for value", "can't evaluate field")
+
+
+def judge(one: Tried, findings: Findings) -> None:
+    """Tell what is wrong with one entry."""
+    if one.broken is not None:
+        told = f"is no template that Go takes: {_in_words(one.broken, one.entry.template)}"
+        findings.mistake(one.entry.line, one.path, told)
+        return
+    unknown = sorted(one.template.fields - set(_NAMES)) if one.template else []
+    for name in unknown:
+        told = f"asks for .{shown(name)}, which no machine has{nearest(name, _NAMES)}"
+        findings.mistake(one.entry.line, one.path, told)
+    if not unknown:
+        _judge_errors(one, findings)
+    if not refused_key(one.kind, one.entry.key):  # told already
+        _judge_values(one, findings)
+
+
+def value_problem(one: Tried, text: str) -> str:
+    """Why Kubernetes does not take what the template gave; "" if it does."""
+    if one.kind == "labels":
+        return label_value_problem(text)
+    if one.kind != "taints":
+        return ""
+    try:
+        read_taint(text)
+    except ValueError as error:
+        return f"a taint is {error}"
+    return ""
+
+
+def invalid(one: Tried) -> list[tuple[Trial, str]]:
+    """The samples that the rule is about and whose value Kubernetes does not take, and why not."""
+    if "{{" not in one.entry.template:
+        return []  # judged as the file was read
+    given = [(trial, value_problem(one, trial.text)) for trial in one.matched if trial.error is None]
+    return [(trial, problem) for trial, problem in given if problem]
+
+
+def on_platforms(platforms: Iterable[str]) -> str:
+    """In words, of many only some."""
+    names = list(platforms)
+    return ", ".join(names) if len(names) <= 4 else f"{', '.join(names[:3])} and {len(names) - 3} more"
+
+
+def example_of(trials: Sequence[Trial]) -> str:
+    """What the first of them gave, and on what."""
+    first, *others = trials
+    likewise = f" (likewise {on_platforms(t.platform for t in others)})" if others else ""
+    return f'gives "{shown(first.text)}" for a machine of {first.platform}{likewise}'
+
+
+def _judge_errors(one: Tried, findings: Findings) -> None:
+    failed = [(trial, trial.error) for trial in one.trials if trial.error is not None]
+    always = len(failed) == len(one.trials)
+    for reason in dict.fromkeys(error.reason for _, error in failed):
+        of_it = [(trial, error) for trial, error in failed if error.reason == reason]
+        words = _in_words(of_it[0][1], one.entry.template)
+        if always or any(known in reason for known in _OF_THE_TEMPLATE):
+            findings.mistake(one.entry.line, one.path, f"cannot be rendered: {words}")
+        elif platforms := [trial.platform for trial, _ in of_it if trial.matched]:
+            told = f"cannot be rendered for a machine of {on_platforms(platforms)} and is skipped there: "
+            findings.warn(one.entry.line, one.path, told + words)
+
+
+def _judge_values(one: Tried, findings: Findings) -> None:
+    if one.kind == "labels" and one.rule.sanitize:
+        return
+    for problem, of_it in _by_problem(invalid(one)).items():
+        told = f"{example_of(of_it)} and is skipped there: {problem}"
+        if one.kind == "labels":
+            told += "; sanitize: true on the rule would write the nearest valid value"
+        findings.warn(one.entry.line, one.path, told)
+
+
+def _by_problem(given: Sequence[tuple[Trial, str]]) -> dict[str, list[Trial]]:
+    by_problem: dict[str, list[Trial]] = {}
+    for trial, problem in given:
+        by_problem.setdefault(problem, []).append(trial)
+    return by_problem
+
+
+def _in_words(error: TemplateError, source: str) -> str:
+    where = f"column {error.column + 1}"
+    if "\n" in source.strip():
+        where = f"line {error.line}, {where}"
+    context = f" in {{{{{shown(error.context)}}}}}" if error.context else ""
+    return f"{shown_long(error.reason)} ({where} of the template{context})"
+
+
+def shown_long(text: str) -> str:
+    """One line, of which more is needed than of a value."""
+    line = " ".join(text.split())
+    return line if len(line) <= 200 else line[:199] + "…"

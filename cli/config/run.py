@@ -1,0 +1,45 @@
+"""Reads the files, has them checked, says what was found."""
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from cli.config.checking import Checked, check
+from cli.config.told import COLOURS, as_json, lines, summary
+from libs.common.settings.cloud_config_file import Unreadable, read_config_file
+
+GOOD, MISTAKEN, NOT_CHECKED = 0, 1, 2
+
+
+def check_files(files: Sequence[Path], *, as_text: bool, strict: bool, differences: bool) -> int:
+    """Check them all; the exit status."""
+    checked: list[Checked] = []
+    unreadable: list[tuple[str, str]] = []
+    for path in files:
+        source = "standard input" if str(path) == "-" else str(path)
+        content = sys.stdin.buffer.read() if str(path) == "-" else read_config_file(path)
+        if isinstance(content, Unreadable):
+            unreadable.append((source, content.reason))
+        else:
+            checked.append(check(content, source))
+    if as_text:
+        for one in checked:
+            _say(one, differences=differences)
+        for source, reason in unreadable:
+            click.echo(f"{source}: cannot be read: {reason}", err=True)
+    else:
+        click.echo(json.dumps(as_json(checked, unreadable), indent=2, ensure_ascii=False))
+    if unreadable:
+        return NOT_CHECKED
+    bad = any(one.mistakes or (strict and one.warnings) for one in checked)
+    return MISTAKEN if bad else GOOD
+
+
+def _say(checked: Checked, *, differences: bool) -> None:
+    for line in lines(checked, differences=differences):
+        kind = click.style(line.kind, fg=COLOURS[line.kind], bold=True)
+        click.echo(f"{click.style(line.where, bold=True)}: {kind}: {line.words}")
+    click.echo(summary(checked, differences=differences))

@@ -1,0 +1,77 @@
+"""What was found in a config file, as lines that editors and CI understand, or as JSON. Pure."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final, NamedTuple
+
+from cli.config.checking import Checked
+from libs.common.cloud_config.rule import Finding
+
+COLOURS: Final = {"error": "red", "warning": "yellow", "differs": "cyan"}
+
+
+class Line(NamedTuple):
+    """One finding: `where: kind: words`."""
+
+    where: str
+    kind: str
+    words: str
+
+
+def lines(checked: Checked, *, differences: bool) -> Iterator[Line]:
+    """Errors, then warnings, then what differs from the reference."""
+    kinds = [("error", checked.mistakes), ("warning", checked.warnings)]
+    if differences:
+        kinds.append(("differs", checked.differences))
+    for kind, findings in kinds:
+        for finding in findings:
+            where = f"{checked.source}:{finding.line}" if finding.line else checked.source
+            yield Line(where, kind, _words(finding, checked.rule_of(finding)))
+
+
+def summary(checked: Checked, *, differences: bool) -> str:
+    """One line about the whole file."""
+    counts = [
+        _counted(len(checked.rules), "rule"),
+        _counted(len(checked.mistakes), "error"),
+        _counted(len(checked.warnings), "warning"),
+    ]
+    if differences:
+        differing = _counted(len(checked.differences), "difference")
+        counts.append(f"{differing} from the reference controller")
+    return f"{checked.source}: {', '.join(counts)}"
+
+
+def as_json(checked: Sequence[Checked], unreadable: Iterable[tuple[str, str]]) -> dict[str, Any]:
+    """`usable`: whether a controller would take the file."""
+    files = [
+        {
+            "file": one.source,
+            "usable": not one.mistakes,
+            "errors": _listed(one, one.mistakes),
+            "warnings": _listed(one, one.warnings),
+            "differences": _listed(one, one.differences),
+        }
+        for one in checked
+    ]
+    return {"files": files, "unreadable": [{"file": file, "reason": why} for file, why in unreadable]}
+
+
+def _listed(checked: Checked, findings: Iterable[Finding]) -> list[dict[str, Any]]:
+    return [
+        {
+            "line": finding.line,
+            "path": "" if finding.path == "the file" else finding.path,
+            "rule": checked.rule_of(finding),
+            "message": finding.problem,
+        }
+        for finding in findings
+    ]
+
+
+def _words(finding: Finding, rule: str) -> str:
+    path = f"{finding.path} (rule {rule})" if rule else finding.path
+    return f"{path} {finding.problem}" if path and path != "the file" else finding.problem
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count or 'no'} {what}{'' if count == 1 else 's'}"

@@ -1,0 +1,72 @@
+"""Each template of a config file, tried on a sample machine of each platform. Pure."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from cli.render.samples import samples
+from libs.common.cloud_config.fields import FIELDS, OVERRIDABLE, rule_fields
+from libs.common.cloud_config.rule import Entry, Kind, Rule
+from libs.common.cloud_config.selectors import matches
+from services.labeler.templates import Template, TemplateError, parse, record, render
+
+_GO_NAMES = {OVERRIDABLE[field.key]: field.name for field in FIELDS if field.key in OVERRIDABLE}
+
+
+class Trial(msgspec.Struct, frozen=True, kw_only=True):
+    """What a template gave on one sample."""
+
+    platform: str
+    matched: bool  # whether the rule is about that machine
+    text: str = ""
+    error: TemplateError | None = None
+
+
+class Tried(msgspec.Struct, frozen=True, kw_only=True):
+    """An entry of a rule, and what it gives."""
+
+    rule: Rule
+    kind: Kind
+    entry: Entry
+    template: Template | None = None  # None for a plain text, and for what is no template
+    broken: TemplateError | None = None  # why it is none
+    trials: tuple[Trial, ...] = ()
+
+    @property
+    def path(self) -> str:
+        key = _GO_NAMES.get(self.entry.key, self.entry.key) if self.kind == "platformMetadata" else ""
+        return f'transformations[{self.rule.index}].{self.kind}["{key or self.entry.key}"]'
+
+    @property
+    def matched(self) -> tuple[Trial, ...]:
+        """Those of machines that the rule is about."""
+        return tuple(trial for trial in self.trials if trial.matched)
+
+
+def tried(rules: Sequence[Rule]) -> list[Tried]:
+    """Every entry of every rule, on every sample, whether or not the rule matches it."""
+    fields = {platform: rule_fields(node.facts) for platform, node in samples().items()}
+    matched = {
+        (rule.index, platform): matches(rule.selector, said.texts).matched
+        for rule in rules
+        for platform, said in fields.items()
+    }
+    machines = {platform: record("machine", said.values) for platform, said in fields.items()}
+    done = []
+    for rule in rules:
+        for kind, entry in rule.entries():
+            one = Tried(rule=rule, kind=kind, entry=entry)
+            try:
+                template = parse(entry.template)
+            except TemplateError as error:
+                done.append(msgspec.structs.replace(one, broken=error))
+                continue
+            found = []
+            for platform, machine in machines.items():
+                trial = Trial(platform=platform, matched=matched[rule.index, platform])
+                try:
+                    found.append(msgspec.structs.replace(trial, text=render(template, machine)))
+                except TemplateError as error:
+                    found.append(msgspec.structs.replace(trial, error=error))
+            done.append(msgspec.structs.replace(one, template=template, trials=tuple(found)))
+    return done

@@ -1,0 +1,123 @@
+"""A file of nodes and what their machines say -> described nodes, or why it is none. Pure."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import msgspec
+
+from cli.render.described import DescribedNode
+from libs.common.machine import (
+    AddressStatus,
+    Inventory,
+    MachineFacts,
+    PlatformMetadata,
+    Processors,
+    SystemInformation,
+)
+from libs.common.node import PROVIDED_NODE_IP, TAINT_UNINITIALIZED, Node, ObjectMeta
+from libs.common.yaml_reading import YamlError, read_yaml
+
+# A file written by hand need not say when its machine was looked at: long after its Node was made.
+_LOOKED_AT: Final = datetime(2100, 1, 1, tzinfo=UTC)
+_TAINT: Final = {"key": TAINT_UNINITIALIZED, "value": "true", "effect": "NoSchedule"}
+_ONE: Final = 'one node ({"node": ..., "facts": ...}, as in a NodeEnriched message) or a list of them'
+
+
+class FactsError(Exception):
+    """The file describes no node; says what was expected, and where."""
+
+
+class _Item(msgspec.Struct, frozen=True):
+    facts: MachineFacts
+    node: Node | None = None
+    recognized_by: str = "nodename"
+
+
+def read_facts(content: bytes) -> tuple[DescribedNode, ...]:
+    """JSON, JSON lines or YAML. Raises FactsError.
+
+    `node` may be absent: then it is what the machine's kubelet would register.
+    """
+    found = _decoded(content)
+    if isinstance(found, dict) and "nodes" in found:
+        found = found["nodes"]
+    items = found if isinstance(found, list) else [found]
+    if not items:
+        raise FactsError(f"it is empty, not {_ONE}")
+    return tuple(
+        _described(item, f"[{place}]" if isinstance(found, list) else "") for place, item in enumerate(items)
+    )
+
+
+def written(nodes: Sequence[DescribedNode]) -> bytes:
+    """The content of a file from which `read_facts` gives these nodes."""
+    file = {"nodes": [msgspec.to_builtins(each) for each in nodes]}
+    return msgspec.json.format(msgspec.json.encode(file), indent=1) + b"\n"
+
+
+def _decoded(content: bytes) -> Any:
+    for decode in (msgspec.json.decode, msgspec.json.Decoder().decode_lines):
+        try:
+            return decode(content)
+        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+            continue
+    try:
+        return read_yaml(content, object)
+    except YamlError as error:
+        raise FactsError(f"it is neither JSON nor YAML: {error}") from None
+
+
+def _described(item: Any, where: str) -> DescribedNode:
+    at = f"{where}: " if where else ""
+    if not isinstance(item, dict):
+        raise FactsError(f"{at}it is not {_ONE}")
+    if "facts" not in item:
+        raise FactsError(f"{at}it has no facts, which say what the machine is: {_ONE}")
+    facts = item["facts"]
+    if isinstance(facts, dict):
+        unknown = _unknown(facts)
+        if unknown:
+            raise FactsError(f"{at}facts.{unknown} is no fact about a machine")
+        facts = {"looked_at": _LOOKED_AT, **facts}
+    try:
+        read = msgspec.convert({**item, "facts": facts}, _Item)
+    except msgspec.ValidationError as error:
+        raise FactsError(f"{at}{error}") from None
+    node = read.node if read.node is not None else _registered(read.facts, at)
+    return DescribedNode(node=node, facts=read.facts, recognized_by=read.recognized_by)
+
+
+def _unknown(facts: dict[str, Any]) -> str:
+    """The path of a field that we do not know: in a file written by hand that is a misspelled one."""
+    inventory = facts.get("inventory")
+    parts: list[tuple[str, type[msgspec.Struct], Any]] = [
+        ("", MachineFacts, facts),
+        ("platform.", PlatformMetadata, facts.get("platform")),
+        ("system.", SystemInformation, facts.get("system")),
+        ("inventory.", Inventory, inventory),
+    ]
+    if isinstance(inventory, dict):
+        parts.append(("inventory.processors.", Processors, inventory.get("processors")))
+    addresses = facts.get("addresses")
+    for place, address in enumerate(addresses if isinstance(addresses, list) else []):
+        parts.append((f"addresses[{place}].", AddressStatus, address))
+    for path, kind, value in parts:
+        for key in value if isinstance(value, dict) else ():
+            if key not in kind.__struct_fields__:
+                return f"{path}{key}"
+    return ""
+
+
+def _registered(facts: MachineFacts, at: str) -> Node:
+    """What the kubelet of a machine that joins registers; its address and name must be told."""
+    if not facts.node_ip or not facts.node_name:
+        raise FactsError(f"{at}without a node, facts must say node_name and node_ip")
+    metadata = ObjectMeta(
+        name=facts.node_name,
+        labels={"kubernetes.io/hostname": facts.node_name},
+        annotations={PROVIDED_NODE_IP: facts.node_ip},
+    )
+    return msgspec.convert(
+        {"metadata": msgspec.to_builtins(metadata), "spec": {"taints": [_TAINT]}, "status": {}}, Node
+    )

@@ -1,0 +1,19 @@
+"""The sample nodes that come with the command: one per platform that Talos knows, as it joins."""
+
+from functools import cache
+from importlib import resources
+
+import msgspec
+
+from cli.render.described import DescribedNode
+
+
+class _File(msgspec.Struct, frozen=True):
+    nodes: tuple[DescribedNode, ...]
+
+
+@cache
+def samples() -> dict[str, DescribedNode]:
+    """By platform, in alphabetical order."""
+    content = resources.files("cli.render").joinpath("samples.json").read_bytes()
+    return {each.facts.platform.platform: each for each in msgspec.json.decode(content, type=_File).nodes}
