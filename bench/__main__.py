@@ -105,6 +105,8 @@ def main(json_file: Path | None, compare: Path | None, show: Path | None, **opti
     console = Console()
     errors = Console(stderr=True)
     old = _read(compare) if compare else None
+    if json_file:
+        _make_room(json_file)
     results = of_scenarios(_read(show), options["scenarios"]) if show else _measure(_wanted(options), errors)
     console.print(tables(results))
     console.print(host_line(results), soft_wrap=True, highlight=False)
@@ -143,6 +145,13 @@ def _read(path: Path) -> Results:
         return decode(path.read_bytes())
     except Unreadable as error:
         raise click.UsageError(f"{path}: {error}") from None
+
+
+def _make_room(json_file: Path) -> None:
+    try:  # now: at the end it would cost all that was measured
+        json_file.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise click.UsageError(f"--json {json_file}: {error.strerror}") from None
 
 
 def _measure(wanted: Wanted, console: Console) -> Results:

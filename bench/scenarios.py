@@ -168,20 +168,13 @@ async def change(m: Measuring) -> Run:
     """One machine after the other gets another external address: how soon does its Node show it?"""
     stage, wanted = m.stage, m.wanted
     machines = fleet(m.name, min(wanted.changes, 50), ("hcloud",))
-    took: list[float] = []
     async with m.controlled() as controlled, present(stage, machines) as names:
         await m.joined(names, alone=False)
         settled = await quiet(stage)
         await stage.machines.reset_calls()
         before = await costs.read(stage, controlled)
-        for number in range(wanted.changes):
-            machine = machines[number % len(machines)]
-            addresses, external = elsewhere(machine, number)
-            await stage.kubelets.expect({machine.name: external})
-            begun = time.time()
-            await stage.machines.change(machine.id, addresses=addresses)
-            shown = await stage.kubelets.shown({machine.name: external}, seconds=_CHANGE_SECONDS)
-            took += [when - begun for name, when in shown.items() if name == machine.name]
+        shown = [await _shown(stage, machines[n % len(machines)], n) for n in range(wanted.changes)]
+        took = [seconds for seconds in shown if seconds is not None]
         await quiet(stage)
         after = await costs.read(stage, controlled)
         figures = {
@@ -195,9 +188,18 @@ async def change(m: Measuring) -> Run:
     problems = [] if settled else ["the services were not quiet before the changes"]
     if missing := wanted.changes - len(took):
         problems.append(f"{missing} changes were not on their Node after {_CHANGE_SECONDS} s")
-    return m.run(
-        "change", {name.replace("per node", "per change"): v for name, v in figures.items()}, problems
-    )
+    told = {name.replace("per node", "per change"): value for name, value in figures.items()}
+    return m.run("change", told, problems)
+
+
+async def _shown(stage: Stage, machine: Machine, number: int) -> float | None:
+    """Seconds from telling a machine its other address until its Node shows it; None if it never does."""
+    addresses, external = elsewhere(machine, number)
+    await stage.kubelets.expect({machine.name: external})
+    begun = time.time()
+    await stage.machines.change(machine.id, addresses=addresses)
+    shown = await stage.kubelets.shown({machine.name: external}, seconds=_CHANGE_SECONDS)
+    return shown[machine.name] - begun if machine.name in shown else None
 
 
 MEASURES: Final[dict[Scenario, Measure]] = {

@@ -86,20 +86,9 @@ async def controlled(
         nats = None
         if mode != "all-in-one-memory":
             nats = await stack.enter_async_context(NatsServer.start(run_dir / "nats"))
-        talosconfig = stage.machines.talosconfig()
         begun = time.monotonic()
-        services = await stack.enter_async_context(
-            RunningServices.start(
-                run_dir,
-                stage.control_plane,
-                stage.admin,
-                nats_url=nats.url if nats else "",
-                talosconfig=talosconfig,
-                all_in_one=mode != "separate",
-                bus="nats" if nats else "memory",
-                env=_environment(profiles),
-            )
-        )
+        starting = _services(stage, mode, run_dir, nats, _environment(profiles))
+        services = await stack.enter_async_context(starting)
         await services.ready()
         start_seconds = time.monotonic() - begun
         if profiles is not None:  # from here on: what imports cost is another question
@@ -109,6 +98,21 @@ async def controlled(
             watching = group.create_task(services.first_death())
             yield Controlled(mode, services, nats, start_seconds)
             watching.cancel()
+
+
+def _services(
+    stage: Stage, mode: Mode, run_dir: Path, nats: NatsServer | None, env: Mapping[str, str]
+) -> contextlib.AbstractAsyncContextManager[RunningServices]:
+    return RunningServices.start(
+        run_dir,
+        stage.control_plane,
+        stage.admin,
+        nats_url=nats.url if nats else "",
+        talosconfig=stage.machines.talosconfig(),
+        all_in_one=mode != "separate",
+        bus="nats" if nats else "memory",
+        env=env,
+    )
 
 
 def _environment(profiles: Path | None) -> dict[str, str]:

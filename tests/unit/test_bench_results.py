@@ -142,6 +142,7 @@ def test_a_machine_elsewhere_has_another_external_address_and_else_the_same():
         (["--mode", "alone"], "'alone' is not one of"),
         (["--runs", "0"], "0 is not in the range"),
         (["--compare", "nowhere.json"], "does not exist"),
+        (["--json", "/proc/nowhere/results.json"], "--json /proc/nowhere/results.json: No such file"),
         (["--fast"], "No such option"),
     ],
 )
