@@ -22,6 +22,7 @@ class NodeChanges(msgspec.Struct, frozen=True, kw_only=True):
 
     labels: dict[str, str | None] = {}  # None removes the key
     annotations: dict[str, str | None] = {}
+    held_annotations: tuple[str, ...] = ()  # the patch fails if one of these has changed meanwhile
     provider_id: str | None = None  # immutable once set: only ever written to a Node that has none
     pod_cidrs: tuple[str, ...] | None = None  # immutable once set
     set_taints: tuple[Taint, ...] = ()  # matched by key and effect; value replaced if it differs
@@ -41,7 +42,16 @@ def node_patch(node: Node, changes: NodeChanges) -> list[Operation]:
         *_pod_cidr_operations(node, changes.pod_cidrs),
         *_taint_operations(node.spec.taints, changes.set_taints, changes.remove_taints),
     ]
-    return [_test("/metadata/uid", node.uid), *operations] if operations else []
+    if not operations:
+        return []
+    return [_test("/metadata/uid", node.uid), *_held(node, changes.held_annotations), *operations]
+
+
+def _held(node: Node, keys: tuple[str, ...]) -> Iterable[Operation]:
+    if not node.annotations:  # a test below a map that does not exist is an error
+        return
+    for key in keys:
+        yield _test(f"/metadata/annotations/{_escape(key)}", node.annotations.get(key))
 
 
 def _map_operations(path: str, current: dict[str, str], wanted: dict[str, str | None]) -> Iterable[Operation]:

@@ -18,11 +18,17 @@ _INSIDE_LINKS: Final = frozenset({"kubespan", "siderolink", "lo", "cilium_host"}
 
 
 def wanted_addresses(
-    node_name: str, ips: tuple[IP, ...], facts: MachineFacts, *, prefer_ipv6: bool
+    node_name: str, ips: tuple[IP, ...], facts: MachineFacts, *, prefer_ipv6: bool, discover: bool = False
 ) -> tuple[NodeAddress, ...]:
-    """All of the Node's addresses in their final order; `ips` are those of the annotation, in its order."""
+    """All of the Node's addresses in their final order; `ips` are those of the annotation, in its order.
+
+    `discover`: public addresses on the machine's links count on every platform, after those that its cloud
+    names (a rule's features.publicIPDiscovery).
+    """
     inside = first_of_each_family(ips, prefer_ipv6=prefer_ipv6)
-    outside = first_of_each_family(_external_candidates(facts, ips), prefer_ipv6=prefer_ipv6)
+    outside = first_of_each_family(
+        _external_candidates(facts, ips, discover=discover), prefer_ipv6=prefer_ipv6
+    )
     hostname = facts.platform.hostname or node_name  # metal, vmware and others tell none
     found = [
         *(NodeAddress(type="InternalIP", address=str(ip)) for ip in inside),
@@ -44,11 +50,12 @@ def misses_node_ips(ips: tuple[IP, ...], facts: MachineFacts) -> bool:
     return any(ip not in listed for ip in ips)
 
 
-def _external_candidates(facts: MachineFacts, ips: tuple[IP, ...]) -> tuple[IP, ...]:
+def _external_candidates(facts: MachineFacts, ips: tuple[IP, ...], *, discover: bool) -> tuple[IP, ...]:
     if facts.platform.platform in _DISCOVERED:
         return _discovered(facts.addresses, ips)
     published = (parse_ip(_bare(status)) for status in facts.addresses if status.link == _EXTERNAL_LINK)
-    return tuple(ip for ip in published if ip is not None and ip not in ips)  # those are internal ones
+    named = tuple(ip for ip in published if ip is not None and ip not in ips)  # those are internal ones
+    return (*named, *_discovered(facts.addresses, ips)) if discover else named
 
 
 def _discovered(statuses: Iterable[AddressStatus], ips: tuple[IP, ...]) -> tuple[IP, ...]:

@@ -58,6 +58,15 @@ def by_waiting_for_metadata(why: str) -> Blocked:
     )
 
 
+def by_rule_without_provider_id(why: str) -> Blocked:
+    """A rule should have given the providerID, and could not."""
+    return _blocked(
+        "ProviderIDRuleFailed",
+        f"platformMetadata.ProviderID: {why}; a providerID is written once and for ever, so none is written "
+        "without the rule. Correct it, or what it reads of the machine",
+    )
+
+
 def by_taint_of_talos() -> Blocked:
     """Talos itself would put the taint back."""
     return _blocked(

@@ -1,4 +1,4 @@
-"""The built-in labels: ours, told by the machine, and kept right for as long as the Node lives."""
+"""Labels: the built-in ones, told by the machine, and those of rules, right for as long as the Node lives."""
 
 import re
 from typing import Final
@@ -7,6 +7,9 @@ import msgspec
 
 from libs.common.machine import PlatformMetadata
 from libs.common.node import Node
+from services.labeler.owned import Marks, Record
+from services.labeler.rules.effects import RetainedKind, RuleEffects
+from services.labeler.whose_key import Keys, Theirs, decide
 
 PLATFORM: Final = "node.cloudprovider.kubernetes.io/platform"
 LIFECYCLE: Final = "node.cloudprovider.kubernetes.io/lifecycle"
@@ -15,36 +18,62 @@ INSTANCE_TYPE: Final = ("node.kubernetes.io/instance-type", "beta.kubernetes.io/
 ZONE: Final = ("topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone")
 REGION: Final = ("topology.kubernetes.io/region", "failure-domain.beta.kubernetes.io/region")
 
+_NONE: Final[frozenset[str]] = frozenset()
 _SPOT: Final = "spot"
 _OWNED_BY_TALOS: Final = "talos.dev/owned-labels"  # JSON list; Talos rewrites these keys for ever
 _VALUE: Final = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 
 
+_OF_FIELD: Final = {"zone": ZONE, "region": REGION, "instance_type": INSTANCE_TYPE, "spot": (LIFECYCLE,)}
+BUILT_IN: Final = frozenset({PLATFORM, LIFECYCLE, CLUSTER_NAME, *INSTANCE_TYPE, *ZONE, *REGION})
+
+
 class LabelChanges(msgspec.Struct, frozen=True, kw_only=True):
     """What the labels should become, and what was left out of it."""
 
-    labels: dict[str, str | None]  # None removes the key
+    changes: dict[str, str | None]  # None removes the key
+    machine: Marks  # of the record: labels that say what the machine says
+    by_rules: Marks
     invalid: tuple[tuple[str, str], ...] = ()  # (key, value) that Kubernetes would refuse
+    theirs: tuple[Theirs, ...] = ()
     left_to_talos: tuple[str, ...] = ()  # keys from the machine config whose value we would change
 
 
-def label_changes(node: Node, platform: PlatformMetadata, cluster_name: str) -> LabelChanges:
-    """The built-in labels that differ from what the machine says.
+def label_changes(
+    node: Node, record: Record, said: PlatformMetadata, effects: RuleEffects, cluster_name: str
+) -> LabelChanges:
+    """What differs from what the machine (`said`) and the rules say, and is ours to change.
 
     What Talos stops reporting stays as it is (Kubernetes issue 141631): a flickering metadata service must
     not move a node out of its zone. Only the lifecycle is a statement by its absence.
     """
-    wanted = _wanted(platform, cluster_name)
-    if not platform.spot and node.labels.get(LIFECYCLE) == _SPOT:
-        wanted[LIFECYCLE] = None
-    differing = {key: value for key, value in wanted.items() if node.labels.get(key) != value}
-    talos = owned_by_talos(node)
-    ours = {key: value for key, value in differing.items() if key not in talos}
-    invalid = {key: value for key, value in ours.items() if value is not None and not is_label_value(value)}
+    by_machine = _built_in(said, cluster_name)
+    wanted = _built_in(effects.platform, cluster_name) | effects.labels
+    invalid = _invalid(node, wanted, effects)
+    for key, _ in invalid:
+        del wanted[key]
+    of_machine = {key for key, value in wanted.items() if by_machine.get(key) == value}
+    kept = record.owned.machine.keys() - wanted.keys() - by_machine.keys() - {LIFECYCLE}
+    found = decide(
+        Keys(
+            kind="labels",
+            present=node.labels,
+            wanted=wanted,
+            recorded=_recorded(node, record),
+            of_talos=names_in(node.annotations.get(_OWNED_BY_TALOS, "")),
+            retained=_retained(effects.retained).union(kept, (key for key, _ in invalid)),
+            ours_if_equal=_ours_if_equal(node, record, wanted, of_machine),
+            ours_if_different=_ours_if_different(node, record, of_machine),
+        )
+    )
+    machine = of_machine | kept
     return LabelChanges(
-        labels={key: value for key, value in ours.items() if key not in invalid},
-        invalid=tuple(invalid.items()),
-        left_to_talos=tuple(key for key in differing if key in talos),
+        changes=found.changes,
+        machine={key: value for key, value in found.recorded.items() if key in machine},
+        by_rules={key: value for key, value in found.recorded.items() if key not in machine},
+        invalid=invalid,
+        theirs=found.theirs,
+        left_to_talos=found.left_to_talos,
     )
 
 
@@ -53,20 +82,60 @@ def is_label_value(value: str) -> bool:
     return _VALUE.fullmatch(value) is not None
 
 
-def owned_by_talos(node: Node) -> frozenset[str]:
-    """Label keys that the machine config sets: Talos writes them again whenever they change."""
-    return names_in(node.annotations.get(_OWNED_BY_TALOS, ""))
-
-
 def names_in(annotation: str) -> frozenset[str]:
     """A `talos.dev/owned-*` annotation's JSON list of keys; empty when it is none."""
+    if not annotation:
+        return _NONE
     try:
         return frozenset(msgspec.json.decode(annotation, type=list[str]))
     except (msgspec.DecodeError, RecursionError):
         return frozenset()
 
 
-def _wanted(platform: PlatformMetadata, cluster_name: str) -> dict[str, str | None]:
+def _invalid(node: Node, wanted: dict[str, str], effects: RuleEffects) -> tuple[tuple[str, str], ...]:
+    """Built-in labels that Kubernetes would refuse; those of rules have been judged."""
+    return tuple(
+        (key, value)
+        for key, value in wanted.items()
+        if node.labels.get(key) != value and key not in effects.labels and not is_label_value(value)
+    )
+
+
+def _recorded(node: Node, record: Record) -> Marks:
+    if record.is_first and node.labels.get(LIFECYCLE) == _SPOT:
+        return {LIFECYCLE: _SPOT}  # nobody but a cloud controller writes that
+    return record.owned.machine | record.owned.labels
+
+
+def _ours_if_equal(
+    node: Node, record: Record, wanted: dict[str, str], of_machine: set[str]
+) -> frozenset[str]:
+    """A label that nobody has kept account of, and that says what we would write."""
+    if not record.is_first:
+        return _NONE
+    if not node.initialized:  # the rest was given to the Node as it registered
+        return BUILT_IN
+    if record.state == "unreadable":
+        return frozenset(of_machine)
+    return frozenset(wanted)  # the reference controller, or an earlier version, has set it
+
+
+def _ours_if_different(node: Node, record: Record, of_machine: set[str]) -> frozenset[str]:
+    """Zone, region and the like are a cloud controller's to say; on a Node in use, only for the machine."""
+    if not record.is_first:
+        return _NONE
+    return frozenset(of_machine) if node.initialized else BUILT_IN
+
+
+def _retained(effects: frozenset[tuple[RetainedKind, str]]) -> frozenset[str]:
+    if not effects:
+        return _NONE
+    labels = {key for kind, key in effects if kind == "label"}
+    fields = (_OF_FIELD.get(key, ()) for kind, key in effects if kind == "platformMetadata")
+    return frozenset(labels.union(*fields))
+
+
+def _built_in(platform: PlatformMetadata, cluster_name: str) -> dict[str, str]:
     told = {
         PLATFORM: platform.platform,
         LIFECYCLE: _SPOT if platform.spot else "",

@@ -4,6 +4,7 @@ from typing import Final
 
 from libs.common.machine import NO_PROVIDER_ID, PlatformMetadata, metadata_incomplete
 from libs.common.node import Node
+from services.labeler.owned import record_of
 from services.labeler.provider_id import OUR_SCHEME, reported_provider_id, scheme_of
 
 # providerID schemes that cloud controller managers write. On a machine whose platform has none of its own,
@@ -56,7 +57,10 @@ def why_not_ours(node: Node, platform: PlatformMetadata | None) -> str:
             "it has no annotation alpha.kubernetes.io/provided-node-ip: its kubelet runs without "
             "--cloud-provider=external (Talos: cluster.externalCloudProvider.enabled) or without --node-ip"
         )
-    return _why_foreign(node.spec.provider_id, platform)
+    foreign = _why_foreign(node.spec.provider_id, platform)
+    if foreign and record_of(node).owned.provider_id == node.spec.provider_id:
+        return ""  # a rule of ours has given it, whether there is still such a rule or not
+    return foreign
 
 
 def _why_foreign(existing: str, platform: PlatformMetadata | None) -> str:

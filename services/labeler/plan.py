@@ -1,12 +1,13 @@
 """What a Node should become, from what it is and what its machine says: a value, and the reason for it."""
 
+from collections.abc import Iterable
 from typing import Final, Literal
 
 import msgspec
 
 from libs.common.events import NodeUnreachable
 from libs.common.machine import MachineFacts
-from libs.common.node import CONDITION_BLOCKED, TAINT_UNINITIALIZED, Node, NodeAddress
+from libs.common.node import CONDITION_BLOCKED, Node, NodeAddress
 from libs.common.node_ips import IP, BadNodeIP, first_of_each_family, node_ips
 from libs.common.patch import NodeChanges
 from services.labeler.addresses import misses_node_ips, wanted_addresses
@@ -14,13 +15,29 @@ from services.labeler.blocked import (
     Blocked,
     by_bad_node_ip,
     by_fault,
+    by_rule_without_provider_id,
     by_taint_of_talos,
     by_waiting_for_metadata,
 )
-from services.labeler.labels import LabelChanges, label_changes
+from services.labeler.claimed import Claimed, claimed
+from services.labeler.in_words import changes_in_words, status_in_words
+from services.labeler.notices import Notice, of_skipped
 from services.labeler.ownership import why_not_ours
 from services.labeler.provider_id import mismatch, provider_id_of, why_not_yet
-from services.labeler.taints import put_back_by_talos, taints_to_remove
+from services.labeler.provider_id_rule import given_by_rule, unsaid_by, why_not_given
+from services.labeler.rules import NO_RULES, RuleEffects, Rules, apply_rules
+from services.labeler.taints import put_back_by_talos
+
+__all__ = [
+    "AS_IT_SHOULD_BE",
+    "Global",
+    "Notice",
+    "Outcome",
+    "Plan",
+    "continued",
+    "plan_node",
+    "plan_unreachable",
+]
 
 AS_IT_SHOULD_BE: Final = "the Node says what its machine says"
 
@@ -32,14 +49,7 @@ class Global(msgspec.Struct, frozen=True, kw_only=True):
 
     cluster_name: str = ""  # "" = the name that Talos knows
     prefer_ipv6: bool = False
-
-
-class Notice(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that an operator should know and that stops nothing: one Event, once."""
-
-    reason: str
-    message: str
-    warning: bool = True
+    rules: Rules = NO_RULES
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,6 +64,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     notices: tuple[Notice, ...] = ()
     status_writes: tuple[str, ...] = ()  # the same in words, one line for each change
     node_writes: tuple[str, ...] = ()
+    effects: RuleEffects | None = None  # of the rules; None where nothing is known of the machine
 
     @property
     def writes(self) -> tuple[str, ...]:
@@ -65,23 +76,17 @@ def plan_node(node: Node, facts: MachineFacts, recognized_by: str, config: Globa
 
     A Node that is not ours, or whose machine cannot be told for certain yet, is not touched at all.
     """
-    foreign = why_not_ours(node, facts.platform)
-    if foreign:
-        return _not_ours(node, foreign)
-    ips = node_ips(node.provided_node_ip)
-    if isinstance(ips, BadNodeIP):
-        return _blocked(node, by_bad_node_ip(ips.reason))
-    waiting = why_not_yet(node, facts)
-    if waiting:
-        return _blocked(node, by_waiting_for_metadata(waiting))
-    if put_back_by_talos(node) and not node.initialized:
-        return _blocked(node, by_taint_of_talos())
-    return _plan_ours(node, facts, recognized_by, config, ips)
+    effects = apply_rules(config.rules, facts)
+    plan = _plan(node, facts, effects, recognized_by, config)
+    return msgspec.structs.replace(plan, effects=effects)
 
 
-def plan_unreachable(node: Node, event: NodeUnreachable) -> Plan:
+def plan_unreachable(node: Node, event: NodeUnreachable, config: Global | None = None) -> Plan:
     """A Node whose machine gave no facts: an initialised one is left as it is, another one has to wait."""
-    platform = event.last_known.platform if event.last_known else None
+    platform = None
+    if event.last_known:
+        rules = config.rules if config else NO_RULES
+        platform = apply_rules(rules, event.last_known).platform
     foreign = why_not_ours(node, platform)
     if foreign:
         return _not_ours(node, foreign)
@@ -101,38 +106,73 @@ def continued(written: Plan, rest: Plan) -> Plan:
     return msgspec.structs.replace(rest, outcome=outcome, reason=reason, status_writes=written.status_writes)
 
 
+def _plan(node: Node, facts: MachineFacts, effects: RuleEffects, recognized_by: str, config: Global) -> Plan:
+    foreign = why_not_ours(node, effects.platform)
+    if foreign:
+        return _not_ours(node, foreign)
+    ips = node_ips(node.provided_node_ip)
+    if isinstance(ips, BadNodeIP):
+        return _blocked(node, by_bad_node_ip(ips.reason))
+    blocked = _without_provider_id(node, facts, effects, config)
+    if blocked is None and put_back_by_talos(node) and not node.initialized:
+        blocked = by_taint_of_talos()
+    if blocked is not None:
+        return _blocked(node, blocked, effects)
+    return _plan_ours(node, facts, effects, recognized_by, config, ips=ips)
+
+
+def _without_provider_id(
+    node: Node, facts: MachineFacts, effects: RuleEffects, config: Global
+) -> Blocked | None:
+    """Why no providerID could be written, None if one can be, or need not."""
+    by_rule = given_by_rule(facts, effects) and not unsaid_by(config.rules, facts)
+    waiting = why_not_yet(node, facts, by_rule=by_rule)
+    if waiting:
+        return by_waiting_for_metadata(waiting)
+    failed = "" if node.spec.provider_id else why_not_given(effects)
+    return by_rule_without_provider_id(failed) if failed else None
+
+
 def _plan_ours(
-    node: Node, facts: MachineFacts, recognized_by: str, config: Global, ips: tuple[IP, ...]
+    node: Node,
+    facts: MachineFacts,
+    effects: RuleEffects,
+    recognized_by: str,
+    config: Global,
+    *,
+    ips: tuple[IP, ...],
 ) -> Plan:
-    labels = label_changes(node, facts.platform, config.cluster_name or facts.cluster_name)
     first_ip = str(first_of_each_family(ips, prefer_ipv6=config.prefer_ipv6)[0])
-    changes = NodeChanges(
-        labels=labels.labels,
-        provider_id=None if node.spec.provider_id else provider_id_of(facts.platform, first_ip),
-        remove_taints=taints_to_remove(node),
+    found = claimed(
+        node,
+        facts,
+        effects,
+        cluster_name=config.cluster_name or facts.cluster_name,
+        provider_id=None if node.spec.provider_id else provider_id_of(effects.platform, first_ip),
     )
-    addresses = _addresses(node, facts, config, ips)
+    addresses = _addresses(node, facts, effects, config, ips)
     unblock = node.condition(CONDITION_BLOCKED) is not None
-    status_writes = _status_in_words(addresses, unblock=unblock)
-    node_writes = _changes_in_words(changes)
+    status_writes = status_in_words(addresses, unblock=unblock)
+    node_writes = changes_in_words(found.changes)
     outcome = _outcome(node, changed=bool(status_writes or node_writes))
     return Plan(
         outcome=outcome,
-        reason=_reason(outcome, facts, first_ip, recognized_by, labels),
+        reason=_reason(outcome, facts, first_ip, recognized_by, found),
         addresses=addresses,
         unblock=unblock,
-        changes=changes,
-        notices=_notices(node, facts, recognized_by, labels),
+        changes=found.changes,
+        notices=tuple(_notices(node, facts, effects, recognized_by, found)),
         status_writes=status_writes,
         node_writes=node_writes,
     )
 
 
-def _blocked(node: Node, blocked: Blocked) -> Plan:
+def _blocked(node: Node, blocked: Blocked, effects: RuleEffects | None = None) -> Plan:
+    notices = of_skipped(effects.skipped) if effects else ()
     if node.initialized:  # the last good state stays; the Node is somebody's home by now
-        plan = Plan(outcome="unchanged", reason=f"left as it is: {blocked.message}")
+        plan = Plan(outcome="unchanged", reason=f"left as it is: {blocked.message}", notices=notices)
         return _without_old_condition(node, plan)
-    return Plan(outcome="blocked", reason=blocked.message, blocked=blocked)
+    return Plan(outcome="blocked", reason=blocked.message, blocked=blocked, notices=notices)
 
 
 def _not_ours(node: Node, reason: str) -> Plan:
@@ -147,20 +187,23 @@ def _without_old_condition(node: Node, plan: Plan) -> Plan:
     stale = node.initialized and node.condition(CONDITION_BLOCKED) is not None
     if not stale or node.metadata.deletion_timestamp is not None:
         return plan
-    writes = _status_in_words(None, unblock=True)
+    writes = status_in_words(None, unblock=True)
     return msgspec.structs.replace(plan, outcome="updated", unblock=True, status_writes=writes)
 
 
 def _addresses(
-    node: Node, facts: MachineFacts, config: Global, ips: tuple[IP, ...]
+    node: Node, facts: MachineFacts, effects: RuleEffects, config: Global, ips: tuple[IP, ...]
 ) -> tuple[NodeAddress, ...] | None:
-    """The addresses to write, None if they are right or cannot be judged from a partial look."""
-    wanted = wanted_addresses(node.name, ips, facts, prefer_ipv6=config.prefer_ipv6)
+    """The addresses to write, None if they are right or cannot be judged for now."""
+    wanted = wanted_addresses(
+        node.name, ips, facts, prefer_ipv6=config.prefer_ipv6, discover=effects.public_ip_discovery
+    )
     if wanted == node.status.addresses:
         return None
     present = {address.address for address in node.status.addresses}
     good = node.initialized and present.issuperset(map(str, ips))
-    return None if good and misses_node_ips(ips, facts) else wanted
+    unjudged = ("feature", "publicIPDiscovery") in effects.retained
+    return None if good and (unjudged or misses_node_ips(ips, facts)) else wanted
 
 
 def _outcome(node: Node, *, changed: bool) -> Outcome:
@@ -169,48 +212,31 @@ def _outcome(node: Node, *, changed: bool) -> Outcome:
     return "updated" if changed else "unchanged"
 
 
-def _reason(outcome: Outcome, facts: MachineFacts, ip: str, recognized_by: str, labels: LabelChanges) -> str:
+def _reason(outcome: Outcome, facts: MachineFacts, ip: str, recognized_by: str, found: Claimed) -> str:
     told = {
         "initialized": f"{facts.platform.platform} machine at {ip}, recognised by {recognized_by}",
-        "updated": "the Node did not say what its machine says",
+        "updated": "the Node did not say what its machine and the rules say",
     }.get(outcome, AS_IT_SHOULD_BE)
-    if labels.left_to_talos:
-        told += f"; left to the machine config, which sets them: {', '.join(labels.left_to_talos)}"
+    if found.left_to_talos:
+        told += f"; left to the machine config, which sets them: {', '.join(found.left_to_talos)}"
     return told
 
 
-def _notices(node: Node, facts: MachineFacts, recognized_by: str, labels: LabelChanges) -> tuple[Notice, ...]:
-    notices = []
-    if labels.invalid:
-        refused = ", ".join(f"{key}={value[:100]!r}" for key, value in labels.invalid)
+def _notices(
+    node: Node, facts: MachineFacts, effects: RuleEffects, recognized_by: str, found: Claimed
+) -> Iterable[Notice]:
+    yield from found.notices
+    yield from of_skipped(effects.skipped)
+    if found.invalid:
+        refused = ", ".join(f"{key}={value[:100]!r}" for key, value in found.invalid)
         text = f"labels not written, because Kubernetes does not take such a value: {refused}"
-        notices.append(Notice(reason="LabelSkipped", message=text))
-    contradiction = mismatch(node, facts.platform)
+        yield Notice(reason="LabelSkipped", message=text)
+    says = "a rule says" if given_by_rule(facts, effects) else "the machine reports"
+    contradiction = mismatch(node, effects.platform, says=says)
     if contradiction:
-        notices.append(Notice(reason="ProviderIDMismatch", message=contradiction))
+        yield Notice(reason="ProviderIDMismatch", message=contradiction)
     if recognized_by == "system-uuid":
         text = f"Talos calls this machine {facts.node_name!r} (kubelet's hostname-override?): "
-        known = Notice(
+        yield Notice(
             reason="RecognizedBySystemUUID", message=text + "recognised by systemUUID", warning=False
         )
-        notices.append(known)
-    return tuple(notices)
-
-
-def _status_in_words(addresses: tuple[NodeAddress, ...] | None, *, unblock: bool) -> tuple[str, ...]:
-    lines = []
-    if addresses is not None:
-        lines.append("addresses " + ", ".join(f"{each.type}={each.address}" for each in addresses))
-    if unblock:
-        lines.append(f"condition {CONDITION_BLOCKED} removed")
-    return tuple(lines)
-
-
-def _changes_in_words(changes: NodeChanges) -> tuple[str, ...]:
-    labels = (
-        f"label {key} removed" if value is None else f"label {key}={value}"
-        for key, value in changes.labels.items()
-    )
-    provider_id = () if changes.provider_id is None else (f"providerID {changes.provider_id}",)
-    taints = (f"taint {TAINT_UNINITIALIZED}:{taint.effect} removed" for taint in changes.remove_taints)
-    return (*labels, *provider_id, *taints)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from libs.common.machine import AddressStatus, MachineFacts, PlatformMetadata
 from libs.common.node import (
     CONDITION_BLOCKED,
+    OWNED_RECORD,
     TAINT_UNINITIALIZED,
     Node,
     NodeAddress,
@@ -95,13 +96,14 @@ def test_the_configured_cluster_name_goes_before_the_one_that_talos_knows():
     assert planned(a_node(), facts, cluster_name="prod").changes.labels[key] == "prod"
 
 
-def test_a_built_in_label_that_somebody_changed_is_put_right():
-    node = settled(a_node())
-    node = msgspec.structs.replace(
-        node, metadata=msgspec.structs.replace(node.metadata, labels=node.labels | {ZONE[0]: "elsewhere"})
-    )
-    plan = planned(node)
-    assert (plan.outcome, plan.changes.labels) == ("updated", {ZONE[0]: "fsn1-dc14"})
+def test_a_built_in_label_that_the_machine_corrects_is_corrected():
+    plan = planned(settled(a_node()), some_facts(**HCLOUD | {"zone": "nbg1-dc3"}))
+    assert (plan.outcome, plan.changes.labels) == ("updated", dict.fromkeys(ZONE, "nbg1-dc3"))
+
+
+def test_a_wrong_built_in_label_from_before_there_were_records_is_put_right():
+    plan = planned(a_node(taints=(), labels={ZONE[0]: "elsewhere"}))
+    assert plan.changes.labels[ZONE[0]] == "fsn1-dc14"
 
 
 def test_what_talos_stops_reporting_stays_on_the_node():
@@ -342,7 +344,7 @@ def test_what_a_person_or_the_machine_config_has_set_stays_as_it_is(node: Node, 
         if key not in OURS or key in node.annotations.get("talos.dev/owned-labels", "")
     }
     assert {key: after.labels.get(key) for key in kept} == {key: node.labels[key] for key in kept}
-    assert after.annotations == node.annotations
+    assert {**after.annotations, OWNED_RECORD: ""} == {**node.annotations, OWNED_RECORD: ""}
     theirs = [taint for taint in node.spec.taints if taint.key != TAINT_UNINITIALIZED]
     assert [taint for taint in after.spec.taints if taint.key != TAINT_UNINITIALIZED] == theirs
     assert set(after.labels) <= set(node.labels) | OURS

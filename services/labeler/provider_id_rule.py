@@ -1,0 +1,41 @@
+"""A providerID that a rule gives: written once and for ever, as any other."""
+
+from typing import Final
+
+from libs.common.cloud_config.fields import FIELDS
+from libs.common.machine import MachineFacts
+from services.labeler.rules import RuleEffects, Rules
+from services.labeler.templates import Template
+
+_TOLD_BY_CLOUD: Final = tuple(
+    field
+    for field in FIELDS
+    if field.name == "Tags" or (field.in_reference == "selectors and templates" and field.name != "Spot")
+)
+
+
+def given_by_rule(facts: MachineFacts, effects: RuleEffects) -> bool:
+    """Whether it is another than the machine's own."""
+    return effects.platform.provider_id != facts.platform.provider_id
+
+
+def why_not_given(effects: RuleEffects) -> str:
+    """Why a rule that gives one could not, in words; "" if none failed."""
+    if ("platformMetadata", "provider_id") not in effects.retained:
+        return ""
+    failed = (each for each in effects.skipped if (each.kind, each.key) == ("platformMetadata", "ProviderID"))
+    reasons = [f"rule {each.rule!r}: {each.reason}" for each in failed]
+    unjudged = [f"rule {each.rule!r}: {each.why}" for each in effects.told if not each.judged]
+    return "; ".join(reasons or unjudged) or "its rule could not be judged"
+
+
+def unsaid_by(rules: Rules, facts: MachineFacts) -> tuple[str, ...]:
+    """What templates of a providerID read and the machine's cloud has not told: nothing final comes of it."""
+    templates = (
+        entry.template
+        for rule in rules.rules
+        for entry in rule.entries
+        if (entry.kind, entry.key) == ("platformMetadata", "provider_id")
+    )
+    read = {name for template in templates if isinstance(template, Template) for name in template.fields}
+    return tuple(field.name for field in _TOLD_BY_CLOUD if field.name in read and not field.read(facts))
