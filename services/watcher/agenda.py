@@ -51,6 +51,11 @@ class Agenda:
         return len(self._wanted) + len(self._again) + len(self._parked) + sum(self._resting.values())
 
     @property
+    def failing(self) -> int:
+        """How many names failed and have not been dealt with since."""
+        return len(self._failures)
+
+    @property
     def resting(self) -> int:
         """How many names have just been said."""
         return len(self._resting)

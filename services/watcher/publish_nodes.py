@@ -170,7 +170,7 @@ class NodePublisher:
             # word costs each service about half a millisecond.
             rest = rest_seconds(self._agenda.resting)
             asyncio.get_running_loop().call_later(rest, self._rested, name)
-        if self._trouble and self._agenda.waiting == 0:
+        if self._trouble and not self._agenda.failing:
             self._trouble = ""
             log.info("observations are published again")
 
