@@ -26,7 +26,6 @@ class BadNodeIP(msgspec.Struct, frozen=True):
     reason: str
 
 
-@lru_cache(maxsize=_KEPT)
 def node_ips(annotation: str) -> tuple[IP, ...] | BadNodeIP:
     """One address, or one of each family, in the annotation's own order.
 
@@ -36,6 +35,11 @@ def node_ips(annotation: str) -> tuple[IP, ...] | BadNodeIP:
     """
     if len(annotation) > _TEXT_LIMIT:
         return BadNodeIP(f"{_shown(annotation)} is longer than {_TEXT_LIMIT} characters")
+    return _node_ips(annotation)
+
+
+@lru_cache(maxsize=_KEPT)  # of short texts only: whoever writes an annotation may write 256 kB
+def _node_ips(annotation: str) -> tuple[IP, ...] | BadNodeIP:
     ips: list[IP] = []
     for text in annotation.split(","):
         ip = parse_ip(text.strip())

@@ -1,9 +1,12 @@
 """Whoever dials provided-node-ip and whoever writes it on the Node are of one opinion about it."""
 
+import sys
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from libs.common.machine import MachineFault
+from libs.common.node_ips import BadNodeIP, node_ips
 from services.labeler.plan import Global, plan_node
 from services.metadata.links import dial_order
 from tests.builders import a_node, some_facts
@@ -33,3 +36,10 @@ def test_what_is_dialled_is_what_becomes_the_internal_ips(written: str):
     else:
         assert plan.addresses is not None
         assert {each.address for each in plan.addresses if each.type == "InternalIP"} == set(order)
+
+
+def test_what_is_too_long_to_be_an_address_is_not_kept():
+    long = "9" * 200_000
+    before = sys.getrefcount(long)
+    assert isinstance(node_ips(long), BadNodeIP)
+    assert sys.getrefcount(long) == before
