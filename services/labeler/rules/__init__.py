@@ -2,12 +2,13 @@
 
 from services.labeler.rules.applying import apply_rules
 from services.labeler.rules.compiling import NO_RULES, Rules, RulesError, compile_rules
-from services.labeler.rules.effects import EffectKind, EntryTold, RuleEffects, RuleTold, Skipped
+from services.labeler.rules.effects import EffectKind, EntryTold, RetainedKind, RuleEffects, RuleTold, Skipped
 
 __all__ = [
     "NO_RULES",
     "EffectKind",
     "EntryTold",
+    "RetainedKind",
     "RuleEffects",
     "RuleTold",
     "Rules",
