@@ -73,6 +73,45 @@ BLOCKED_NODES: Final = _gauge(
     "talosccm_blocked_nodes", "Nodes that cannot be initialized for now and say why in a condition."
 )
 
+# ---- Rules
+
+TRANSFORMER_DURATION: Final = _histogram(
+    "talosccm_transformer_duration_seconds",
+    "Time to work out what a Node should become, rules included.",
+    "type",
+    buckets=(0.001, 0.01, 0.05, 0.1),
+)
+TRANSFORMER_ERRORS: Final = _counter(
+    "talosccm_transformer_errors_total",
+    "Keys that a rule could not set on a Node, at each look: a template failed, or gave what cannot be set.",
+    "type",
+)
+RULES_RELOAD_SUCCESS: Final = _gauge(
+    "talosccm_rules_reload_success",
+    "1 while the service obeys the --cloud-config file as it is, 0 while the file has mistakes and an older "
+    "one is obeyed.",
+    "service",
+)
+RULES_LAST_RELOAD: Final = _gauge(
+    "talosccm_rules_last_reload_timestamp_seconds",
+    "When the --cloud-config file that is obeyed was read, in Unix time.",
+    "service",
+)
+RULES_RELOAD_ERRORS: Final = _counter(
+    "talosccm_rules_reload_errors_total",
+    "Times that the --cloud-config file was found to have mistakes since the start.",
+    "service",
+)
+RULES_PENDING: Final = _gauge(
+    "talosccm_rules_pending_nodes", "Nodes that have not been looked at by the newest rules yet.", "service"
+)
+RULES_REPLAY_DURATION: Final = _histogram(
+    "talosccm_rules_replay_duration_seconds",
+    "Time to look at all Nodes again when the rules have changed.",
+    "service",
+    buckets=(0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0),
+)
+
 # ---- Handling of messages
 
 HANDLED: Final = _counter(

@@ -15,6 +15,7 @@ class _OfNode(msgspec.Struct):
     uid: str
     decided: Decided | None = None
     notices: dict[Notice, None] = msgspec.field(default_factory=dict)  # in the order in which they were given
+    rules: int = 0  # which of the rules these notices held by
 
 
 class AlreadySaid:
@@ -22,6 +23,7 @@ class AlreadySaid:
 
     def __init__(self) -> None:
         self._nodes: dict[str, _OfNode] = {}
+        self._rules = 0
 
     def is_news(self, decided: Decided) -> bool:
         """Whether this decision says anything that the last one about that Node did not."""
@@ -38,8 +40,9 @@ class AlreadySaid:
 
     def unsaid(self, name: str, uid: str, notices: tuple[Notice, ...]) -> tuple[Notice, ...]:
         """Those that have not been given yet."""
-        said = self._of(name, uid).notices
-        return tuple(notice for notice in notices if notice not in said)
+        known = self._of(name, uid)
+        self._forget_what_was_cured(known, notices)
+        return tuple(notice for notice in notices if notice not in known.notices)
 
     def said(self, name: str, uid: str, notice: Notice) -> None:
         """Keep what has been given."""
@@ -48,12 +51,22 @@ class AlreadySaid:
         if len(notices) > MOST_NOTICES:
             del notices[next(iter(notices))]
 
+    def rules_changed(self) -> None:
+        """What the new rules cure is news should it come again."""
+        self._rules += 1
+
     def forget(self, name: str) -> None:
         """The Node is gone."""
         self._nodes.pop(name, None)
 
+    def _forget_what_was_cured(self, known: _OfNode, notices: tuple[Notice, ...]) -> None:
+        """Once after each change of the rules; else a machine could have the same thing told for ever."""
+        if known.rules != self._rules:
+            known.rules = self._rules
+            known.notices = {notice: None for notice in known.notices if notice in notices}
+
     def _of(self, name: str, uid: str) -> _OfNode:
         known = self._nodes.get(name)
         if known is None or known.uid != uid:
-            known = self._nodes[name] = _OfNode(uid)
+            known = self._nodes[name] = _OfNode(uid, rules=self._rules)
         return known

@@ -2,21 +2,25 @@
 
 from collections.abc import Callable
 from functools import partial
+from typing import Final
 
-from libs.common import telemetry
+from libs.common import metrics, telemetry
 from libs.common.bus import Bus, BusError, Message
 from libs.common.delivery import PermanentError, TemporaryError
 from libs.common.events import EnrichedNodeGone, NodeEnriched, NodeUnreachable
 from libs.common.flow_table import FlowTable
 from libs.common.kube_api.errors import FenceFailed, KubeError, NotFound
 from libs.common.node import Node
-from libs.common.subjects import OBSERVED_NODE
+from libs.common.subjects import ENRICHED_NODE, OBSERVED_NODE
 from services.labeler.blocked import failed_write
 from services.labeler.decisions import Decisions
 from services.labeler.freshest import freshest
 from services.labeler.node_api import NodeApi
 from services.labeler.plan import Global, Plan, plan_node, plan_unreachable
 from services.labeler.waiting import WaitingNodes
+
+_DURATION: Final = metrics.TRANSFORMER_DURATION.labels("metadata")  # the reference's only type
+_ERRORS: Final = metrics.TRANSFORMER_ERRORS.labels("metadata")
 
 
 class OnNodeEnriched:
@@ -30,10 +34,14 @@ class OnNodeEnriched:
         nodes: NodeApi,
         decisions: Decisions,
         waiting: WaitingNodes,
-        config: Global,
+        config: Callable[[], Global],
         paused: Callable[[], str],
+        clock: Callable[[], float],
     ) -> None:
-        """`paused` says why nothing may be written for now, "" if it may."""
+        """`config` is what holds now; `paused` says why nothing may be written for now, "" if it may.
+
+        `clock` is monotonic, in seconds.
+        """
         self._bus = bus
         self._table = table
         self._nodes = nodes
@@ -41,27 +49,45 @@ class OnNodeEnriched:
         self._waiting = waiting
         self._config = config
         self._paused = paused
+        self._clock = clock
+        self._obeyed: dict[str, tuple[int, Global]] = {}  # subject -> the last word that was carried out
 
     async def __call__(self, message: Message) -> None:
         """Raises TemporaryError for what the world may cure, PermanentError for what is no enriched Node."""
+        await self.look(message)
+
+    def has_obeyed(self, message: Message) -> bool:
+        """Whether this word was carried out here, by what holds now."""
+        sequence, config = self._obeyed.get(message.subject, (0, None))
+        return sequence == message.sequence and config is self._config()
+
+    def forget(self, name: str) -> None:
+        """The Node is gone."""
+        self._obeyed.pop(f"{ENRICHED_NODE}.{name}", None)
+
+    def forget_all(self) -> None:
+        """Another stream: sequences mean something else from here on."""
+        self._obeyed.clear()
+
+    async def look(self, message: Message) -> str:
+        """The same; what became of the Node, as it is told."""
         event = message.event
         if not isinstance(event, NodeEnriched | NodeUnreachable | EnrichedNodeGone):
             raise PermanentError(f"{type(event).__name__} is no event about an enriched Node")
         outdated = self._why_outdated(message, event.incarnation)
         if outdated:
-            telemetry.annotate(outcome="superseded", reason=outdated)
-            return
+            return _superseded(outdated)
         if isinstance(event, EnrichedNodeGone):
+            self._obeyed.pop(message.subject, None)
             telemetry.annotate(outcome="gone")
-            return
+            return "gone"
         reason = self._paused()
         if reason:
             raise TemporaryError(reason)
         node = freshest(event, self._table.last(f"{OBSERVED_NODE}.{event.node.name}"))
         if node is None:
-            telemetry.annotate(outcome="superseded", reason="the Node is gone, or another one by now")
-        else:
-            await self._carry_out(message, event, self._nodes.newest(node))
+            return _superseded("the Node is gone, or another one by now")
+        return await self._carry_out(message, event, self._nodes.newest(node))
 
     def _why_outdated(self, message: Message, incarnation: str) -> str:
         if incarnation != self._table.incarnation:
@@ -73,28 +99,37 @@ class OnNodeEnriched:
             return "newer word of this Node is on its way"
         return ""
 
-    async def _carry_out(self, message: Message, event: NodeEnriched | NodeUnreachable, node: Node) -> None:
+    async def _carry_out(self, message: Message, event: NodeEnriched | NodeUnreachable, node: Node) -> str:
+        config = self._config()
         try:
-            plan = await self._apply(message, node, self._plan_for(event))
+            plan = await self._apply(message, node, self._plan_for(event, config))
         except NotFound:
             plan = None
         except KubeError as error:
             self._waiting.write_failed(node.name, node.uid, failed_write(error))
             raise
         if plan is None:
-            telemetry.annotate(
-                outcome="superseded", reason="the Node is gone, or newer word of it on its way"
-            )
-            return
+            return _superseded("the Node is gone, or newer word of it on its way")
         self._waiting.written(node.name)
+        if plan.effects is not None:
+            _ERRORS.inc(plan.effects.failures)
         self._nodes.tell(node, plan)
         again = event.retry_at if isinstance(event, NodeUnreachable) and plan.blocked else None
         await self._decisions.publish(node, plan, next_look_at=again)
+        self._obeyed[message.subject] = (message.sequence, config)
+        return plan.outcome
 
-    def _plan_for(self, event: NodeEnriched | NodeUnreachable) -> Callable[[Node], Plan]:
+    def _plan_for(self, event: NodeEnriched | NodeUnreachable, config: Global) -> Callable[[Node], Plan]:
         if isinstance(event, NodeUnreachable):
             return partial(plan_unreachable, event=event)
-        return partial(plan_node, facts=event.facts, recognized_by=event.recognized_by, config=self._config)
+
+        def plan(node: Node) -> Plan:
+            began = self._clock()
+            made = plan_node(node, event.facts, event.recognized_by, config)
+            _DURATION.observe(self._clock() - began)
+            return made
+
+        return plan
 
     async def _apply(self, message: Message, node: Node, plan_for: Callable[[Node], Plan]) -> Plan | None:
         """Write; once more on the newest Node if it had changed. None if there is newer word to follow."""
@@ -112,3 +147,8 @@ class OnNodeEnriched:
         except BusError as error:
             raise TemporaryError("the bus did not say what its last message is", str(error)) from error
         return last is not None and last.sequence == message.sequence
+
+
+def _superseded(reason: str) -> str:
+    telemetry.annotate(outcome="superseded", reason=reason)
+    return "superseded"

@@ -15,8 +15,10 @@ from services.labeler.answers import Answers
 from services.labeler.decisions import Decisions
 from services.labeler.node_api import NodeApi
 from services.labeler.on_node_enriched import OnNodeEnriched
+from services.labeler.replay import Replay
 from services.labeler.settings import LabelerSettings
 from services.labeler.waiting import WaitingNodes
+from services.labeler.watch_config import WatchConfig
 from services.labeler.watch_waiting import WatchWaiting
 
 _NO_LEADER: Final = "no leader is heard of (is the watcher running?): nothing is written meanwhile"
@@ -32,44 +34,74 @@ class LabelerService:
         self._settings = settings
         self._led = asyncio.Event()
         self._waiting = WaitingNodes()
-        self._table = FlowTable(clock=parts.monotonic, on_message=self._heard, on_void=self._waiting.clear)
+        self._table = FlowTable(clock=parts.monotonic, on_message=self._heard, on_void=self._all_is_void)
         self._told = told = AlreadySaid()
         self._answers = Answers(parts.monotonic)
         dry = settings.observe_only
-        self._nodes = nodes = NodeApi(
-            parts.kubernetes(), told, self._answers, now=parts.now, observe_only=dry
-        )
+        nodes = NodeApi(parts.kubernetes(), told, self._answers, now=parts.now, observe_only=dry)
+        self._events = nodes.events
         decisions = Decisions(parts.bus, told, now=parts.now, observe_only=dry)
+        self._watch_config = WatchConfig(
+            settings,
+            changed=self._config_changed,
+            kube=parts.kubernetes(),
+            now=parts.now,
+            random=parts.random,
+        )
         self._on_node_enriched = OnNodeEnriched(
             bus=parts.bus,
             table=self._table,
             nodes=nodes,
             decisions=decisions,
             waiting=self._waiting,
-            config=settings.config,
+            config=self._watch_config.config,
             paused=self._paused,
+            clock=parts.monotonic,
         )
         self._watch_waiting = WatchWaiting(
             table=self._table,
             waiting=self._waiting,
             nodes=nodes,
             decisions=decisions,
-            config=settings.config,
+            config=self._watch_config.config,
             paused=self._paused,
             clock=parts.monotonic,
+            random=parts.random,
+        )
+        self._handling = Handling(
+            LABELER.service,
+            "node",
+            system=parts.bus.system,
+            clock=parts.monotonic,
+            random=parts.random,
+        )
+        self._replay = Replay(
+            table=self._table,
+            handling=self._handling,
+            handler=self._on_node_enriched,
+            put_aside=parts.bus.publish,
+            paused=self._paused,
+            in_flight=settings.in_flight,
+            spread_seconds=settings.replay_spread_seconds,
+            clock=parts.monotonic,
+            now=parts.now,
             random=parts.random,
         )
 
     async def run(self) -> None:
         """Work until cancelled; what is in flight is finished."""
+        # The file may have changed while nobody looked, and what was acknowledged does not come again.
+        self._replay.want("the labeler has started")
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._parts.bus.follow(LABELER.service, f"{FLOW}.>", self._table))
                 tasks.create_task(self._watch_waiting.run())
-                tasks.create_task(self._nodes.events.run())
+                tasks.create_task(self._watch_config.run())
+                tasks.create_task(self._replay.run())
+                tasks.create_task(self._events.run())
                 tasks.create_task(self._consume())
         finally:
-            await self._nodes.events.last_words()
+            await self._events.last_words()
 
     def problems(self) -> tuple[str, ...]:
         """Why nothing, or not everything, is written now."""
@@ -78,29 +110,31 @@ class LabelerService:
             *self._table.problems(),
             *((paused,) if paused else ()),
             *self._watch_waiting.problems(),
+            *self._watch_config.problems(),
         )
 
     async def _consume(self) -> None:
         await self._led.wait()  # before that every message would only be handed back
-        parts = self._parts
-        handling = Handling(
-            LABELER.service,
-            "node",
-            system=parts.bus.system,
-            clock=parts.monotonic,
-            random=parts.random,
-        )
         [durable] = LABELER.durables
-        handle = handling.around(self._on_node_enriched)
-        await parts.bus.consume(durable, handle, in_flight=self._settings.in_flight)
+        handle = self._handling.around(self._on_node_enriched)
+        await self._parts.bus.consume(durable, handle, in_flight=self._settings.in_flight)
 
     def _heard(self, message: Message) -> None:
         self._waiting.heard(message.event, self._parts.monotonic())
         self._answers.heard(message.event)
         if isinstance(message.event, NodeGone):
             self._told.forget(message.event.name)
+            self._on_node_enriched.forget(message.event.name)
         if isinstance(message.event, Leading) or self._settings.observe_only:
             self._led.set()
+
+    def _all_is_void(self) -> None:
+        self._waiting.clear()
+        self._on_node_enriched.forget_all()
+
+    def _config_changed(self) -> None:
+        self._told.rules_changed()
+        self._replay.want("the --cloud-config file has changed")
 
     def _paused(self) -> str:
         """Why nothing may be written: a leader that is not heard may have been replaced out of our sight."""

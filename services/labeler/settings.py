@@ -1,20 +1,47 @@
 """What the labeler can be told."""
 
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Final
 
 import msgspec
 
-from libs.common.settings.flags import CLUSTER_NAME, NODES, OBSERVE_ONLY, PREFER_IPV6, RENEW_DEADLINE, Flag
+from libs.common.cloud_config.rule import CloudConfig, Finding
+from libs.common.settings.flags import (
+    CLOUD_CONFIG,
+    CLUSTER_NAME,
+    NODES,
+    OBSERVE_ONLY,
+    RENEW_DEADLINE,
+    Flag,
+)
 from services.labeler.labels import is_label_value
 from services.labeler.plan import Global
+from services.labeler.rules import NO_RULES, RulesError, compile_rules
+
+# What the file says is read again whenever it changes: here is only what counts when it says nothing.
+_CLUSTER_NAME: Final = msgspec.structs.replace(CLUSTER_NAME, config="")
+
+
+class BadConfig(Exception):
+    """What the file and the flags say cannot be obeyed."""
+
+    def __init__(self, mistakes: tuple[str, ...]) -> None:
+        self.mistakes = mistakes  # one sentence each
+        super().__init__("; ".join(mistakes))
 
 
 class LabelerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What the labeler can be told."""
 
     observe_only: Annotated[bool, OBSERVE_ONLY] = False
-    cluster_name: Annotated[str, CLUSTER_NAME] = ""
-    prefer_ipv6: Annotated[bool, PREFER_IPV6] = False
+    cluster_name: Annotated[str, _CLUSTER_NAME] = ""
+    cloud_config: Annotated[Path | None, CLOUD_CONFIG] = None
+    # The content of that file at the start.
+    file: CloudConfig = CloudConfig()
+    # A new content counts after two looks.
+    file_look_seconds: float = 1.0
+    # With another file, all Nodes are looked at again within that time: replicas rarely do so at once.
+    replay_spread_seconds: float = 5.0
     # Nothing is written while no leader has been heard for that long: another one may be at work elsewhere.
     leader_silence_seconds: Annotated[float, RENEW_DEADLINE] = 10.0
     in_flight: Annotated[
@@ -29,16 +56,47 @@ class LabelerSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     def problems(self) -> tuple[str, ...]:
         """What the single fields cannot tell."""
-        if self.cluster_name and not is_label_value(self.cluster_name):
-            said = (
-                f"the cluster name {self.cluster_name!r} cannot be a label's value (--cluster-name, or "
-                "global.clusterName in the --cloud-config file): up to 63 letters, digits, '-', '_' and '.', "
-                "with a letter or digit at both ends"
-            )
-            return (said,)
+        try:
+            self.config_of(self.file)
+        except BadConfig as error:
+            return error.mistakes
         return ()
+
+    def warnings(self) -> tuple[str, ...]:
+        """What has no effect in templates; of the rest of the file all services are told."""
+        try:
+            return self.told(compile_rules(self.file).warnings)
+        except RulesError:
+            return ()
 
     @property
     def config(self) -> Global:
-        """What planning needs of it."""
-        return Global(cluster_name=self.cluster_name, prefer_ipv6=self.prefer_ipv6)
+        """What holds for every Node at the start. Raises BadConfig."""
+        return self.config_of(self.file)
+
+    def config_of(self, file: CloudConfig) -> Global:
+        """What holds for every Node with such a file. Raises BadConfig."""
+        cluster_name = self.cluster_name if file.cluster_name is None else file.cluster_name
+        mistakes, rules = _about_cluster_name(cluster_name), NO_RULES
+        try:
+            rules = compile_rules(file)
+        except RulesError as error:
+            mistakes += self.told(error.findings)
+        if mistakes:
+            raise BadConfig(mistakes)
+        return Global(cluster_name=cluster_name, prefer_ipv6=bool(file.prefer_ipv6), rules=rules)
+
+    def told(self, findings: tuple[Finding, ...]) -> tuple[str, ...]:
+        """What was found in the file, one sentence each."""
+        return tuple(f"--{CLOUD_CONFIG.name}: {finding.told(str(self.cloud_config))}" for finding in findings)
+
+
+def _about_cluster_name(name: str) -> tuple[str, ...]:
+    if not name or is_label_value(name):
+        return ()
+    said = (
+        f"the cluster name {name!r} cannot be a label's value (--cluster-name, or "
+        "global.clusterName in the --cloud-config file): up to 63 letters, digits, '-', '_' and '.', "
+        "with a letter or digit at both ends"
+    )
+    return (said,)

@@ -20,6 +20,7 @@ class Judged(msgspec.Struct, frozen=True, kw_only=True):
     node: Node
     enriched: Event
     failed_write: str
+    config: Global
     blocked: Blocked | None
 
 
@@ -130,12 +131,19 @@ def why_still_blocked(
     if not isinstance(enriched, NodeEnriched | NodeUnreachable) or enriched.node.uid != node.uid:
         return why_blocked(node, enriched, config, waited_seconds=at - waiting.since, failed_write=failed)
     last = waiting.judged
-    if last is None or last.node is not node or last.enriched is not enriched or last.failed_write != failed:
+    if last is None or not _is_all_as_before(last, node, enriched, config, failed):
         blocked = why_blocked(
             node, enriched, config, waited_seconds=at - waiting.since, failed_write=failed
         )  # with word of its machine, how long it has waited does not count
-        last = waiting.judged = Judged(node=node, enriched=enriched, failed_write=failed, blocked=blocked)
+        last = waiting.judged = Judged(
+            node=node, enriched=enriched, failed_write=failed, config=config, blocked=blocked
+        )
     return last.blocked
+
+
+def _is_all_as_before(last: Judged, node: Node, enriched: Event, config: Global, failed_write: str) -> bool:
+    same_words = last.node is node and last.enriched is enriched and last.failed_write == failed_write
+    return same_words and last.config is config
 
 
 def _platform(node: Node, enriched: Event | None) -> PlatformMetadata | None:

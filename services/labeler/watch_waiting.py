@@ -61,12 +61,15 @@ class WatchWaiting:
         waiting: WaitingNodes,
         nodes: NodeApi,
         decisions: Decisions,
-        config: Global,
+        config: Callable[[], Global],
         paused: Callable[[], str],
         clock: Callable[[], float],
         random: random.Random,
     ) -> None:
-        """`clock` is monotonic; `paused` says why nothing may be written for now, "" if it may."""
+        """`config` is what holds now; `paused` says why nothing may be written for now, "" if it may.
+
+        `clock` is monotonic, in seconds.
+        """
         self._table = table
         self._waiting = waiting
         self._nodes = nodes
@@ -121,7 +124,7 @@ class WatchWaiting:
             return None
         blocked: Blocked | None
         try:
-            blocked = why_still_blocked(waiting, node, enriched, self._config, at=at)
+            blocked = why_still_blocked(waiting, node, enriched, self._config(), at=at)
         except Exception as error:  # noqa: BLE001 - one Node must not silence all; its handler logs where and why
             blocked = by_defect(error)
         return _Wait(node=node, waiting=waiting, blocked=blocked)

@@ -24,7 +24,7 @@ SHELL = (
     r"services\.\w+\.(service|settings|on_\w+|watch_\w+|\w+_api)",
     r"services\.watcher\.(leader|term|rounds|publish_nodes)",
     r"services\.metadata\.ask_machine",
-    r"services\.labeler\.(decisions|node_events)",
+    r"services\.labeler\.(decisions|replay|node_events)",
     # the simulated machines: what runs, listens and answers
     r"libs\.testbed\.sim_machines\.(__main__|client|connection|control|doors|machine|service)",
 )

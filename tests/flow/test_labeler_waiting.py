@@ -54,7 +54,7 @@ class Stage:
             on_message=lambda message: self.waiting.heard(message.event, self.clock()),
             on_void=self.waiting.clear,
         )
-        told = AlreadySaid()
+        told, config = AlreadySaid(), Global()
         self.answers = Answers(self.clock)
         self.nodes = NodeApi(kube, told, self.answers, now=self.clock.now, observe_only=observe_only)
         self.watch = WatchWaiting(
@@ -62,7 +62,7 @@ class Stage:
             waiting=self.waiting,
             nodes=self.nodes,
             decisions=Decisions(flow.bus, told, now=self.clock.now, observe_only=observe_only),
-            config=Global(),
+            config=lambda: config,
             paused=lambda: self.paused,
             clock=self.clock,
             random=random.Random(seed),

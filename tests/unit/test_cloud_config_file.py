@@ -10,6 +10,7 @@ from libs.common.cloud_config.document import CloudConfigError, parse_cloud_conf
 from libs.common.cloud_config.rule import CloudConfig
 from libs.common.settings.cloud_config_file import CloudConfigFile, Unreadable, read_config_file
 from libs.common.yaml_reading import MOST_BYTES
+from tests.mounted_config_map import MountedConfigMap
 
 ONE = "transformations: [{name: one}]\n"
 TWO = "transformations: [{name: two}]\n"
@@ -19,26 +20,6 @@ BAD = "transformations: [{nam: one}]\n"
 def names(found: CloudConfig | CloudConfigError | None) -> list[str]:
     assert isinstance(found, CloudConfig)
     return [rule.name for rule in found.rules]
-
-
-class MountedConfigMap:
-    """A ConfigMap as the kubelet mounts it: file -> ..data/file, ..data -> a directory per version."""
-
-    def __init__(self, folder: Path, text: str) -> None:
-        self._folder = folder
-        self._version = 0
-        self.path = folder / "ccm-config.yaml"
-        self.path.symlink_to(Path("..data") / self.path.name)
-        self.swap(text)
-
-    def swap(self, text: str) -> None:
-        """Put another version in place, as the kubelet does: by one rename."""
-        self._version += 1
-        version = self._folder / f"..version_{self._version}"
-        version.mkdir()
-        (version / self.path.name).write_text(text)
-        (self._folder / "..data_tmp").symlink_to(version.name)
-        (self._folder / "..data_tmp").rename(self._folder / "..data")
 
 
 @pytest.fixture

@@ -14,6 +14,19 @@ def test_a_machine_with_ever_new_words_does_not_fill_us():
     assert told.unsaid("web-1", "uid-1", notices) == notices[:-MOST_NOTICES]
 
 
+def test_what_new_rules_cure_is_told_again_should_it_come_back():
+    told, stays, cured = AlreadySaid(), Notice(reason="A", message="m"), Notice(reason="A", message="n")
+    for notice in (stays, cured):
+        told.said("web-1", "uid-1", notice)
+    assert told.unsaid("web-1", "uid-1", (stays,)) == ()
+    assert told.unsaid("web-1", "uid-1", (stays, cured)) == (), (
+        "a machine that wavers is not told of for ever"
+    )
+    told.rules_changed()
+    assert told.unsaid("web-1", "uid-1", (stays,)) == ()
+    assert told.unsaid("web-1", "uid-1", (stays, cured)) == (cured,)
+
+
 def test_what_a_machine_says_of_itself_is_one_plain_line_on_its_node():
     fault = MachineFault(kind="internal", step="look", message="\x1b[2J\x9b31mdone\r\nAll good")
     assert by_fault(fault).message.startswith("look: \ufffd[2J\ufffd31mdone\ufffd\ufffdAll good; retried")

@@ -161,9 +161,13 @@ def test_a_node_that_kubernetes_does_not_let_us_write_says_so():
     assert "403 Forbidden: no" in found.message
 
 
-@given(st.lists(st.sampled_from(("refuse", "take", "fault", "facts", "other", "nothing", "ip")), max_size=8))
+CHANGES = ("refuse", "take", "fault", "facts", "other", "nothing", "ip", "rules")
+
+
+@given(st.lists(st.sampled_from(CHANGES), max_size=8))
 def test_what_is_remembered_of_a_waiting_node_is_what_would_be_judged_anew(changes):
     waiting, node, event, at = Waiting(uid="uid-1", since=0.0), a_node(), None, 0.0
+    config = Global()
     for change in changes:
         at += 8.0
         match change:
@@ -181,8 +185,10 @@ def test_what_is_remembered_of_a_waiting_node_is_what_would_be_judged_anew(chang
                 event = None
             case "ip":
                 node = a_node(ip="127.0.0.1")
-        anew = why_blocked(node, event, Global(), waited_seconds=at, failed_write=waiting.failed_write)
-        assert why_still_blocked(waiting, node, event, Global(), at=at) == anew
+            case "rules":
+                config = Global(prefer_ipv6=not config.prefer_ipv6)
+        anew = why_blocked(node, event, config, waited_seconds=at, failed_write=waiting.failed_write)
+        assert why_still_blocked(waiting, node, event, config, at=at) == anew
 
 
 def test_nodes_wait_from_when_they_are_first_seen_until_they_are_initialized():

@@ -1,4 +1,4 @@
-"""The --cloud-config file: what acts, what does not yet, and mistakes with file and line."""
+"""The --cloud-config file: what acts, and mistakes with file and line."""
 
 from pathlib import Path
 from typing import Annotated
@@ -69,13 +69,6 @@ def test_the_file_wins_over_the_command_line(tmp_path: Path):
     file.write_text("global:\n  clusterName: prod\n  preferipv6: true\n")
     settings = read(file, "--cluster-name=kubernetes").of(NamedSettings)
     assert (settings.cluster_name, settings.prefer_ipv6) == ("prod", True)
-
-
-def test_rules_are_loudly_missing(tmp_path: Path):
-    file = tmp_path / "ccm.yaml"
-    file.write_text("transformations:\n  - name: web\n    labels: {a: b}\n  - name: db\n")
-    (warning,) = read(file).warnings
-    assert warning.startswith("--cloud-config holds 2 transformations: NOT IN THIS VERSION")
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path):

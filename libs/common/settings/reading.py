@@ -208,13 +208,7 @@ def _cloud_config(path: str, mistakes: list[str]) -> CloudConfig:
 
 
 def _about_file(config: CloudConfig, path: str) -> list[str]:
-    said = [f"--{CLOUD_CONFIG.name}: {finding.told(path)}" for finding in config.warnings]
-    if config.rules:
-        rules = f"--{CLOUD_CONFIG.name} holds {len(config.rules)} transformations"
-        said.append(
-            f"{rules}: NOT IN THIS VERSION, rules are not applied yet (labels, annotations, taints, metadata)"
-        )
-    return said
+    return [f"--{CLOUD_CONFIG.name}: {finding.told(path)}" for finding in config.warnings]
 
 
 def _says(struct: Any, what: str) -> tuple[str, ...]:

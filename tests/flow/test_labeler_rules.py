@@ -1,0 +1,363 @@
+"""Rules that change while the labeler runs: obeyed on every Node within seconds, unless they are bad."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from libs.common import metrics
+from libs.common.cloud_config.document import parse_cloud_config
+from libs.common.kube_api.errors import Forbidden, Invalid
+from libs.common.node import Node
+from libs.common.subjects import DEAD, OBSERVED_NODE
+from libs.testbed.nats_server import NatsServer
+from services.labeler.service import LabelerService
+from tests.builders import a_node, some_facts
+from tests.bus_actors import eventually
+from tests.flow_actors import Flow
+from tests.labeler_actors import InMemoryNodes, labeler_running
+from tests.mounted_config_map import MountedConfigMap
+from tests.turned_clock import TurnedClock
+
+CLUSTER_NAME = "node.cloudprovider.kubernetes.io/clustername"
+BAD_YAML = "transformations: [{nam: one}]\n"
+BAD_TEMPLATE = 'transformations:\n- name: team\n  labels:\n    team: "{{ .Zone "\n'
+
+
+def team(value: str, *, on: str = "") -> str:
+    """A file whose one rule sets the label `team`, on machines of that hostname or on all."""
+    one = f"\n  nodeSelector: [{{matchExpressions: [{{key: hostname, operator: In, values: [{on}]}}]}}]"
+    return f"transformations:\n- name: team{one if on else ''}\n  labels: {{team: {value}}}\n"
+
+
+def fleet(count: int) -> list[Node]:
+    return [a_node(f"n{number}", uid=f"uid-{number}") for number in range(count)]
+
+
+@pytest.fixture
+def mounted(tmp_path: Path) -> MountedConfigMap:
+    folder = tmp_path / "config"
+    folder.mkdir()
+    return MountedConfigMap(folder, "")
+
+
+@asynccontextmanager
+async def ruled(
+    nats_server: NatsServer, kube: InMemoryNodes, mounted: MountedConfigMap, **settings: Any
+) -> AsyncIterator[LabelerService]:
+    """A labeler that looks at its file all the time and starts to replay at once."""
+    file = parse_cloud_config(mounted.path.read_text(), str(mounted.path))
+    quick = {"file_look_seconds": 0.01, "replay_spread_seconds": 0.0}
+    running = labeler_running(
+        nats_server.url, kube, cloud_config=mounted.path, file=file, **(quick | settings)
+    )
+    async with running as labeler:
+        yield labeler
+
+
+async def joined(flow: Flow, nodes: list[Node]) -> None:
+    """All of them are initialised, and no message of theirs is under way."""
+    for node in nodes:
+        await flow.enrich(node, some_facts(node_name=node.name, hostname=node.name))
+    for node in nodes:
+        await flow.until_decided(node.name, "initialized", "updated")
+    await flow.until_handled()
+
+
+def says(kube: InMemoryNodes, value: str | None, *nodes: Node) -> Callable[[], bool]:
+    return lambda: {kube.node(node.name).labels.get("team") for node in nodes} == {value}
+
+
+async def seen_by(flow: Flow, kube: InMemoryNodes, nodes: list[Node], *labelers: LabelerService) -> None:
+    """The watcher tells of the Nodes as they are, and these have heard it."""
+    places = {node.name: await flow.observe(kube.node(node.name)) for node in nodes}
+
+    def all_heard() -> bool:
+        heard = [
+            (labeler._table.last(f"{OBSERVED_NODE}.{name}"), place)
+            for labeler in labelers
+            for name, place in places.items()
+        ]
+        return all(message and message.sequence == place for message, place in heard)
+
+    await eventually(all_heard, "they hear of it")
+
+
+async def all_looked_at(labeler: LabelerService) -> None:
+    """The newest rules hold, and no Node is left that was not looked at by them."""
+    await eventually(lambda: not labeler._replay.busy, "all nodes are looked at again")
+
+
+# ---- a good file
+
+
+async def test_changed_rules_reach_every_node_and_only_those_that_they_change_are_written(
+    flow: Flow, nats_server: NatsServer, mounted: MountedConfigMap
+):
+    nodes = fleet(30)
+    kube = InMemoryNodes(*nodes)
+    mounted.swap(team("red"))
+    async with ruled(nats_server, kube, mounted) as labeler:
+        await joined(flow, nodes)
+        assert says(kube, "red", *nodes)()
+        await all_looked_at(labeler)
+        before = len(kube.requests)
+        mounted.swap(team("red") + team("blue", on="n7").partition("\n")[2])
+        await eventually(says(kube, "blue", nodes[7]), "the new rule is obeyed")
+        await all_looked_at(labeler)
+        assert says(kube, "red", *nodes[:7], *nodes[8:])()
+        assert kube.requests[before:] == [("patch", "nodes")]
+        mounted.swap("")
+        await eventually(says(kube, None, *nodes), "what the rules had set is taken away")
+        await all_looked_at(labeler)
+    assert len(kube.requests) == before + 1 + len(nodes)
+
+
+async def test_other_comments_write_nothing_and_say_nothing(
+    flow: Flow, nats_server: NatsServer, mounted: MountedConfigMap
+):
+    nodes = fleet(5)
+    kube = InMemoryNodes(*nodes)
+    mounted.swap(team("red"))
+    async with ruled(nats_server, kube, mounted) as labeler:
+        await joined(flow, nodes)
+        await all_looked_at(labeler)
+        before, said = list(kube.requests), [await flow.decisions(node.name) for node in nodes]
+        old = labeler._watch_config.config()
+        mounted.swap("# a comment, so that every line is another one\n" + team("red"))
+        await eventually(lambda: labeler._watch_config.config() is not old, "the file is read")
+        await all_looked_at(labeler)
+        assert kube.requests == before
+        assert [await flow.decisions(node.name) for node in nodes] == said
+
+
+async def test_a_cluster_name_that_changes_in_the_file_is_written_and_without_one_the_flag_holds(
+    flow: Flow, nats_server: NatsServer, mounted: MountedConfigMap
+):
+    [node] = nodes = fleet(1)
+    kube = InMemoryNodes(node)
+    mounted.swap("global: {clusterName: first}\n")
+    async with ruled(nats_server, kube, mounted, cluster_name="by-flag"):
+        await joined(flow, nodes)
+        assert kube.node("n0").labels[CLUSTER_NAME] == "first"
+        mounted.swap("global: {clusterName: second}\n")
+        await eventually(lambda: kube.node("n0").labels[CLUSTER_NAME] == "second", "the file's is written")
+        mounted.swap("")
+        await eventually(lambda: kube.node("n0").labels[CLUSTER_NAME] == "by-flag", "the flag's is written")
+
+
+async def test_a_labeler_that_starts_with_another_file_obeys_it_on_nodes_that_nobody_speaks_of(
+    flow: Flow, nats_server: NatsServer, mounted: MountedConfigMap
+):
+    nodes = fleet(3)
+    kube = InMemoryNodes(*nodes)
+    async with ruled(nats_server, kube, mounted):
+        await joined(flow, nodes)
+    mounted.swap(team("red"))
+    async with ruled(nats_server, kube, mounted):
+        await eventually(says(kube, "red", *nodes), "the rules of the start are obeyed")
+
+
+async def test_rules_that_change_while_a_change_is_carried_out_are_the_ones_that_hold_in_the_end(
+    flow: Flow, nats_server: NatsServer, mounted: MountedConfigMap
+):
+    nodes = fleet(40)
+    kube = InMemoryNodes(*nodes)
+    held, release = asyncio.Event(), asyncio.Event()
+    patch_node = kube.patch_node
+
+    async def patch_when_released(name: str, json_patch: Any, /) -> Node:
+        held.set()
+        await release.wait()
+        return await patch_node(name, json_patch)
+
+    async with ruled(nats_server, kube, mounted) as labeler:
+        await joined(flow, nodes)
+        await all_looked_at(labeler)
+        before = len(kube.requests)
+        kube.patch_node = patch_when_released  # type: ignore[method-assign]  # an API server that takes its time
+        mounted.swap(team("red"))
+        await asyncio.wait_for(held.wait(), 30)
+        red = labeler._watch_config.config()
+        mounted.swap(team("blue"))
+        await eventually(lambda: labeler._watch_config.config() is not red, "the second change is read")
+        release.set()
+        await eventually(says(kube, "blue", *nodes), "the second change is obeyed")
+        await all_looked_at(labeler)
+    assert len(kube.requests) - before <= len(nodes) + 16  # twice only those that were in flight
+
+
+# ---- a file with mistakes
+
+
+@pytest.mark.parametrize(
+    ("bad", "mistake"),
+    [
+        (BAD_YAML, 'line 1: transformations[0] has no key "nam"'),
+        (BAD_TEMPLATE, 'line 4: transformations[0].labels["team"] is no template that can be used'),
+        ("global: {clusterName: not a label}\n", "the cluster name 'not a label' cannot be a label's value"),
+    ],
+    ids=["yaml", "template", "cluster name"],
+)
+async def test_a_bad_file_is_told_everywhere_and_what_the_last_good_one_said_stays(
+    flow: Flow, nats_server: NatsServer, mounted: MountedConfigMap, bad: str, mistake: str
+):
+    [node] = nodes = fleet(1)
+    kube = InMemoryNodes(node)
+    mounted.swap(team("red"))
+    success = metrics.RULES_RELOAD_SUCCESS.labels("labeler")
+    errors = metrics.RULES_RELOAD_ERRORS.labels("labeler")
+    before = errors._value.get()
+    async with ruled(nats_server, kube, mounted) as labeler:
+        await joined(flow, nodes)
+        assert success._value.get() == 1
+        mounted.swap(bad)
+        await eventually(lambda: bool(labeler.problems()), "it is not ready")
+        [problem] = labeler.problems()
+        assert mistake in problem
+        assert "what was read at 2026-03-01T12:00:00Z stays in force" in problem
+        await eventually(lambda: bool(kube.told("kube-system")), "it is told")
+        event = next(event for event in kube.events if event.about.kind == "Namespace")
+        assert (event.reason, event.type) == ("CloudConfigRejected", "Warning")
+        assert mistake in event.message
+        assert (success._value.get(), errors._value.get()) == (0, before + 1)
+        await flow.enrich(kube.node("n0"), some_facts(node_name="n0", hostname="n0"))
+        await flow.until_handled()
+        assert says(kube, "red", node)()
+        mounted.swap(team("blue"))
+        await eventually(says(kube, "blue", node), "the next good one is obeyed")
+        assert (labeler.problems(), success._value.get()) == ((), 1)
+        await eventually(lambda: kube.told("kube-system")[-1] == "CloudConfigAccepted", "that is told, too")
+
+
+async def test_mistakes_that_kubernetes_does_not_take_are_told_as_soon_as_it_does(
+    flow: Flow, nats_server: NatsServer, mounted: MountedConfigMap
+):
+    kube = InMemoryNodes()
+    kube.failing = {"events": Forbidden("no right", status=403)}
+    async with ruled(nats_server, kube, mounted):
+        mounted.swap(BAD_YAML)
+        await eventually(lambda: kube.requests.count(("create", "events")) >= 2, "it is tried again")
+        kube.failing.clear()
+        await eventually(lambda: kube.told("kube-system") == ["CloudConfigRejected"], "it is told")
+
+
+async def test_observe_only_tells_mistakes_to_everybody_but_kubernetes(
+    flow: Flow, nats_server: NatsServer, mounted: MountedConfigMap
+):
+    kube = InMemoryNodes()
+    async with ruled(nats_server, kube, mounted, observe_only=True) as labeler:
+        mounted.swap(BAD_YAML)
+        await eventually(lambda: bool(labeler.problems()), "it is not ready")
+        mounted.swap("")
+        await eventually(lambda: not labeler.problems(), "it is ready again")
+    assert kube.requests == []
+
+
+# ---- trouble
+
+
+async def test_rules_that_change_while_kubernetes_is_down_are_obeyed_when_it_is_back(
+    flow: Flow, nats_server: NatsServer, mounted: MountedConfigMap
+):
+    nodes = fleet(10)
+    kube = InMemoryNodes(*nodes)
+    async with ruled(nats_server, kube, mounted):
+        await joined(flow, nodes)
+        kube.failing = {"nodes": Forbidden("no right", status=403)}
+        before = len(kube.requests)
+        mounted.swap(team("red"))
+        await eventually(lambda: len(kube.requests) >= before + 2 * len(nodes), "each is tried again")
+        kube.failing.clear()
+        await eventually(says(kube, "red", *nodes), "the rules are obeyed")
+
+
+async def test_a_node_that_kubernetes_refuses_for_good_is_put_aside_and_stops_nobody(
+    flow: Flow, nats_server: NatsServer, mounted: MountedConfigMap
+):
+    nodes = fleet(3)
+    kube = InMemoryNodes(*nodes)
+    patch_node = kube.patch_node
+
+    async def refuse_one(name: str, json_patch: Any, /) -> Node:
+        if name == "n1":
+            raise Invalid("metadata.labels: Invalid value", status=422)
+        return await patch_node(name, json_patch)
+
+    async with ruled(nats_server, kube, mounted) as labeler:
+        await joined(flow, nodes)
+        kube.patch_node = refuse_one  # type: ignore[method-assign]  # an admission webhook against one Node
+        mounted.swap(team("red"))
+        await eventually(says(kube, "red", nodes[0], nodes[2]), "the others are written")
+        await all_looked_at(labeler)
+        letter = await flow.bus.last(f"{DEAD}.labeler.node.n1")
+    assert letter is not None
+    assert "metadata.labels: Invalid value" in str(letter.event)
+
+
+async def test_nothing_is_written_while_nobody_leads_and_all_of_it_afterwards(
+    flow: Flow, nats_server: NatsServer, mounted: MountedConfigMap
+):
+    nodes = fleet(3)
+    kube, clock = InMemoryNodes(*nodes), TurnedClock()
+    async with ruled(nats_server, kube, mounted, clock=clock) as labeler:
+        await joined(flow, nodes)
+        await all_looked_at(labeler)
+        before = list(kube.requests)
+        clock.turn(10.5)
+        old = labeler._watch_config.config()
+        mounted.swap(team("red"))
+        await eventually(lambda: labeler._watch_config.config() is not old, "the file is read")
+        assert labeler._replay._is_hindered()
+        assert kube.requests == before
+        await flow.lead()
+        await eventually(says(kube, "red", *nodes), "the rules are obeyed")
+
+
+async def test_two_replicas_write_each_node_once(
+    flow: Flow, nats_server: NatsServer, mounted: MountedConfigMap
+):
+    nodes = fleet(20)
+    kube = InMemoryNodes(*nodes)
+    async with (
+        ruled(nats_server, kube, mounted, seed=1) as first,
+        ruled(nats_server, kube, mounted, seed=2) as second,
+    ):
+        await joined(flow, nodes)
+        for labeler in (first, second):
+            await all_looked_at(labeler)
+        await seen_by(flow, kube, nodes, first, second)
+        before = kube.writes().count("nodes")
+        # The second one starts when the watcher has told what the first one did, as after a random while.
+        hindered, second._replay._is_hindered = second._replay._is_hindered, lambda: True  # type: ignore[method-assign]
+        mounted.swap(team("red"))
+        await eventually(says(kube, "red", *nodes), "the rules are obeyed")
+        await seen_by(flow, kube, nodes, second)
+        await eventually(second._replay._wanted.is_set, "the second one wants to")
+        second._replay._is_hindered = hindered  # type: ignore[method-assign]
+        await all_looked_at(second)
+    assert kube.writes().count("nodes") == before + len(nodes)
+
+
+async def test_a_process_that_ends_in_the_middle_waits_for_no_node(
+    flow: Flow, nats_server: NatsServer, mounted: MountedConfigMap
+):
+    nodes = fleet(5)
+    kube = InMemoryNodes(*nodes)
+    held = asyncio.Event()
+
+    async def never_answer(name: str, json_patch: Any, /) -> Node:
+        held.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async with asyncio.timeout(30):
+        async with ruled(nats_server, kube, mounted) as labeler:
+            await joined(flow, nodes)
+            await all_looked_at(labeler)
+            kube.patch_node = never_answer  # type: ignore[method-assign]  # an API server that hangs
+            mounted.swap(team("red"))
+            await held.wait()

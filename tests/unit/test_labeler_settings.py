@@ -1,0 +1,63 @@
+"""What the labeler takes from flags and file, and how it says that it cannot."""
+
+from pathlib import Path
+
+import pytest
+
+from libs.common.settings.reading import Reading, SettingsError, read_settings
+from services.labeler.settings import LabelerSettings
+
+RULES = """\
+transformations:
+- name: first
+  labels:
+    zone: "{{ .Zone "
+- name: second
+  annotations:
+    id: "{{ shout .InstanceID }}"
+"""
+
+
+def read(file: Path, text: str, *arguments: str) -> Reading:
+    file.write_text(text)
+    return read_settings([LabelerSettings], [f"--cloud-config={file}", *arguments], {})
+
+
+def test_every_mistake_in_a_template_is_told_at_the_start_with_its_line_and_place(tmp_path: Path):
+    file = tmp_path / "ccm.yaml"
+    with pytest.raises(SettingsError) as caught:
+        read(file, RULES, "--cluster-name=not a name", "--bananas")
+    flag, name, first, second = str(caught.value).splitlines()
+    assert flag.startswith("unknown flag --bananas")
+    assert name.startswith("the cluster name 'not a name' cannot be a label's value")
+    assert first.startswith(
+        f'--cloud-config: {file}, line 4: transformations[0].labels["zone"] is no template'
+    )
+    assert second.startswith(
+        f'--cloud-config: {file}, line 7: transformations[1].annotations["id"] is no templ'
+    )
+
+
+def test_the_rules_of_the_file_hold_from_the_start(tmp_path: Path):
+    settings = read(tmp_path / "ccm.yaml", "transformations: [{name: web, labels: {a: b}}]\n").of(
+        LabelerSettings
+    )
+    assert [rule.title for rule in settings.config.rules.rules] == ["web"]
+
+
+def test_a_template_that_can_only_fail_is_warned_of(tmp_path: Path):
+    file = tmp_path / "ccm.yaml"
+    (warning,) = read(file, 'transformations: [{labels: {a: "{{ .Zones }}"}}]\n').warnings
+    assert warning.startswith(
+        f'--cloud-config: {file}, line 1: transformations[0].labels["a"] reads .Zones, '
+    )
+
+
+def test_the_file_wins_over_the_flag_and_is_not_remembered_when_it_says_nothing_any_more(tmp_path: Path):
+    reading = read(
+        tmp_path / "ccm.yaml", "global: {clusterName: by-file, preferIPv6: true}\n", "--cluster-name=by-flag"
+    )
+    settings = reading.of(LabelerSettings)
+    assert (settings.config.cluster_name, settings.config.prefer_ipv6) == ("by-file", True)
+    silent = settings.config_of(read(tmp_path / "empty.yaml", "").of(LabelerSettings).file)
+    assert (silent.cluster_name, silent.prefer_ipv6) == ("by-flag", False)
