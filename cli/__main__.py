@@ -4,6 +4,7 @@ import click
 
 from cli.config.command import config
 from cli.demo.command import demo
+from cli.render.command import render
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -15,7 +16,7 @@ def main() -> None:
     """
 
 
-for command in (demo, config):
+for command in (demo, render, config):
     main.add_command(command)
 
 if __name__ == "__main__":

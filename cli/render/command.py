@@ -1,0 +1,143 @@
+"""`talos-ccm render`: its words."""
+
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+_CONFIG = click.Path(path_type=Path)
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+def _list_samples(context: click.Context, _: click.Parameter, asked: bool) -> None:
+    if asked:
+        from cli.render.run import list_samples  # noqa: PLC0415 - `--help` need not load all of it
+
+        list_samples()
+        context.exit()
+
+
+@click.command(short_help="Show what the rules of a config file do, before they do it.")
+@click.argument("file", type=_CONFIG)
+@click.option(
+    "--sample",
+    "samples",
+    multiple=True,
+    metavar="PLATFORM",
+    help="A joining node of that platform, from the samples that come with this command. Repeatable.",
+)
+@click.option("--all-samples", is_flag=True, help="A joining node of every platform.")
+@click.option(
+    "--list-samples",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_list_samples,
+    help="List the samples and exit.",
+)
+@click.option(
+    "--facts",
+    multiple=True,
+    type=_FILE,
+    metavar="FILE",
+    help="Nodes with what their machines say (JSON or YAML), as --save-facts or NodeEnriched has them. "
+    "Repeatable.",
+)
+@click.option(
+    "--from-cluster",
+    multiple=True,
+    metavar="NODE",
+    help="A Node of the cluster as it is now; its machine is asked over the Talos API. Repeatable.",
+)
+@click.option("--all-nodes", is_flag=True, help="Every Node of the cluster.")
+@click.option("--kubeconfig", type=_FILE, help="As for kubectl. Default: KUBECONFIG, ~/.kube/config.")
+@click.option("--context", default="", metavar="NAME", help="Context of the kubeconfig. Default: its own.")
+@click.option("--talosconfig", type=_FILE, help="As for talosctl. Default: TALOSCONFIG, ~/.talos/config.")
+@click.option(
+    "--talos-endpoints",
+    default="",
+    metavar="HOST,...",
+    help="Control planes to ask by. Default: TALOS_ENDPOINTS, the talosconfig's.",
+)
+@click.option(
+    "--against",
+    type=_CONFIG,
+    metavar="OLD",
+    help="Another config file, the one in use: show what a change from OLD to FILE would do to these nodes.",
+)
+@click.option(
+    "-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Form."
+)
+@click.option("--exit-code", is_flag=True, help="End with 1 if any node would change.")
+@click.option(
+    "--save-facts",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Keep the nodes with what their machines say, for --facts.",
+)
+def render(
+    file: Path,
+    against: Path | None,
+    output: str,
+    exit_code: bool,
+    save_facts: Path | None,
+    **nodes: Any,
+) -> None:
+    r"""Show what the rules of a config FILE do to nodes: which rules match and why, what each template gives,
+    and what would be written. FILE may be - for standard input.
+
+    Nothing is written to a cluster, and without --from-cluster or --all-nodes none is asked.
+
+    With --against, each node is first brought to where OLD leaves it; what FILE then changes is shown, and
+    nodes with the same changes stand together.
+
+    \b
+    Exit status:
+      0  shown
+      1  with --exit-code: at least one node would change
+      2  a file is wrong, a node or machine could not be read, or the command line is wrong
+
+    \b
+    Examples:
+      talos-ccm render ccm-config.yaml --sample hcloud
+      talos-ccm render ccm-config.yaml --from-cluster web-1
+      talos-ccm render new.yaml --against ccm-config.yaml --all-nodes
+      talos-ccm render new.yaml --against old.yaml --facts nodes.json --exit-code
+    """
+    try:
+        from cli.render.gathering import Wanted  # noqa: PLC0415 - as above
+        from cli.render.run import FAILED, Asked, Refused  # noqa: PLC0415
+        from cli.render.run import render as show  # noqa: PLC0415
+        from cli.render.samples import samples  # noqa: PLC0415
+
+        wanted = Wanted(**nodes)
+        _refuse_nonsense(wanted, samples())
+        asked = Asked(
+            file=file,
+            against=against,
+            wanted=wanted,
+            as_json=output == "json",
+            exit_code=exit_code,
+            save_facts=save_facts,
+        )
+        try:
+            status = show(asked)
+        except Refused as refused:
+            click.echo(f"Error: {refused}", err=True)
+            status = FAILED
+    except KeyboardInterrupt:
+        status = 128 + signal.SIGINT
+    sys.exit(status)
+
+
+def _refuse_nonsense(wanted: Any, known: dict[str, Any]) -> None:
+    if not wanted.any:
+        raise click.UsageError(
+            "which nodes? Give --sample PLATFORM, --all-samples, --facts FILE, --from-cluster NODE or "
+            "--all-nodes"
+        )
+    unknown = [name for name in wanted.samples if name not in known]
+    if unknown:
+        raise click.UsageError(f"--sample {unknown[0]}: there is none; there are {', '.join(known)}")

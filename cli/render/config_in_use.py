@@ -1,0 +1,40 @@
+"""A config file as the labeler uses it, or every mistake in it. Pure."""
+
+import msgspec
+
+from libs.common.cloud_config.document import parse_cloud_config
+from libs.common.cloud_config.rule import CloudConfig
+from services.labeler.plan import Global
+from services.labeler.rules import compile_rules
+
+
+class ConfigInUse(msgspec.Struct, frozen=True, kw_only=True):
+    """One file, read and compiled."""
+
+    source: str
+    written: CloudConfig
+    config: Global
+
+    def template_of(self, rule: int, kind: str, key: str) -> str:
+        """What the file says for that key of a rule; "" if it says nothing."""
+        found = next((each for each in self.written.rules if each.index == rule), None)
+        for entry_kind, entry in found.entries() if found else ():
+            if entry_kind.rstrip("s") == kind and _plain(entry.key) == _plain(key):
+                return entry.template
+        return ""
+
+
+def config_in_use(text: str | bytes, source: str) -> ConfigInUse:
+    """Raises CloudConfigError and RulesError, each with all mistakes that it knows."""
+    written = parse_cloud_config(text, source)
+    config = Global(
+        cluster_name=written.cluster_name or "",
+        prefer_ipv6=bool(written.prefer_ipv6),
+        rules=compile_rules(written),
+    )
+    return ConfigInUse(source=source, written=written, config=config)
+
+
+def _plain(key: str) -> str:
+    """Metadata goes by its field's name in the file's reading, and by Go's in what is told of it."""
+    return key.replace("_", "").lower()

@@ -1,0 +1,85 @@
+"""The nodes that a command line names, from wherever it says that they are."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from cli.render.described import DescribedNode
+from cli.render.facts_file import FactsError, read_facts
+from cli.render.samples import samples
+from libs.common.cloud_config.fields import Resource
+
+
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """Which nodes."""
+
+    samples: tuple[str, ...] = ()
+    all_samples: bool = False
+    facts: tuple[Path, ...] = ()
+    from_cluster: tuple[str, ...] = ()
+    all_nodes: bool = False
+    kubeconfig: Path | None = None
+    context: str = ""
+    talosconfig: Path | None = None
+    talos_endpoints: str = ""
+
+    @property
+    def any(self) -> bool:
+        """Whether it names nodes at all."""
+        in_cluster = self.from_cluster or self.all_nodes
+        return bool(self.samples or self.all_samples or self.facts or in_cluster)
+
+
+class Untold(msgspec.Struct, frozen=True, kw_only=True):
+    """A Node that cannot be previewed, and why. `expected`: it is none of ours."""
+
+    name: str
+    reason: str
+    expected: bool = False
+
+
+class Gathered(msgspec.Struct, frozen=True, kw_only=True):
+    """What was found."""
+
+    nodes: tuple[DescribedNode, ...] = ()
+    untold: tuple[Untold, ...] = ()
+
+
+class GatheringError(Exception):
+    """The nodes cannot be had; says why, and what to do about it."""
+
+
+def gather(wanted: Wanted, *, prefer_ipv6: bool, resources: frozenset[Resource]) -> Gathered:
+    """Every node, in the order of the command line. Raises GatheringError."""
+    shipped = samples()
+    nodes = [shipped[name] for name in (shipped if wanted.all_samples else wanted.samples)]
+    for path in wanted.facts:
+        nodes += _of_file(path)
+    untold: tuple[Untold, ...] = ()
+    if wanted.from_cluster or wanted.all_nodes:
+        # Only now: what is offline need not load the clients of Kubernetes and Talos.
+        from cli.render.from_cluster import read_cluster  # noqa: PLC0415
+
+        read = read_cluster(wanted, prefer_ipv6=prefer_ipv6, resources=resources)
+        nodes += read.nodes
+        untold = read.untold
+    _refuse_twins(nodes)
+    return Gathered(nodes=tuple(nodes), untold=untold)
+
+
+def _of_file(path: Path) -> Sequence[DescribedNode]:
+    try:
+        return read_facts(path.read_bytes())
+    except FactsError as error:
+        raise GatheringError(f"{path}: {error}") from None
+    except OSError as error:
+        raise GatheringError(f"{path}: {error.strerror or error}") from None
+
+
+def _refuse_twins(nodes: Sequence[DescribedNode]) -> None:
+    seen: set[str] = set()
+    for node in nodes:
+        if node.name in seen:
+            raise GatheringError(f"node {node.name} is named more than once")
+        seen.add(node.name)

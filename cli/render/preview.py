@@ -1,0 +1,99 @@
+"""What the labeler would do to a Node under a config file: decided by the labeler's own plan. Pure."""
+
+from datetime import datetime
+from typing import Final
+
+import msgspec
+
+from cli.render.config_in_use import ConfigInUse
+from cli.render.described import DescribedNode
+from libs.common.machine import PlatformMetadata
+from libs.common.node import CONDITION_BLOCKED, Node, Taint
+from libs.common.patch import NodeChanges, Operation, StatusPatch, node_patch, status_patch
+from services.labeler.plan import Plan, plan_node
+from services.labeler.rules import RuleEffects, apply_rules
+
+_MOST_ROUNDS: Final = 5
+
+
+class Preview(msgspec.Struct, frozen=True, kw_only=True):
+    """One Node, what the rules say of its machine, and what would be written."""
+
+    described: DescribedNode
+    effects: RuleEffects
+    plan: Plan
+    after: Node  # the Node with that written
+    node_patch: list[Operation]
+    status_patch: StatusPatch
+
+    @property
+    def name(self) -> str:
+        return self.described.name
+
+    @property
+    def platform(self) -> PlatformMetadata:
+        return self.described.facts.platform
+
+
+def preview(described: DescribedNode, used: ConfigInUse, *, now: datetime) -> Preview:
+    """What would become of the Node. `now` is the time in a status that says why a Node waits."""
+    node, facts = described.node, described.facts
+    plan = plan_node(node, facts, described.recognized_by, used.config)
+    return Preview(
+        described=described,
+        effects=apply_rules(used.config.rules, facts),
+        plan=plan,
+        after=written(node, plan),
+        node_patch=node_patch(node, plan.changes),
+        status_patch=status_patch(
+            node,
+            addresses=plan.addresses,
+            remove_condition=CONDITION_BLOCKED if plan.unblock else "",
+            now=now,
+        ),
+    )
+
+
+def settled(described: DescribedNode, used: ConfigInUse) -> DescribedNode:
+    """The Node once the labeler has nothing more to do under that config."""
+    for _ in range(_MOST_ROUNDS):
+        plan = plan_node(described.node, described.facts, described.recognized_by, used.config)
+        after = written(described.node, plan)
+        if after == described.node:
+            break
+        described = msgspec.structs.replace(described, node=after)
+    return described
+
+
+def written(node: Node, plan: Plan) -> Node:
+    """The Node as the API server would have it after what the plan writes."""
+    changes = plan.changes
+    metadata = msgspec.structs.replace(
+        node.metadata,
+        labels=_merged(node.labels, changes.labels),
+        annotations=_merged(node.annotations, changes.annotations),
+    )
+    spec = msgspec.structs.replace(
+        node.spec,
+        provider_id=node.spec.provider_id or changes.provider_id or "",
+        taints=_taints(node.spec.taints, changes),
+    )
+    conditions = node.status.conditions
+    if plan.unblock:
+        conditions = tuple(each for each in conditions if each.type != CONDITION_BLOCKED)
+    addresses = node.status.addresses if plan.addresses is None else plan.addresses
+    status = msgspec.structs.replace(node.status, addresses=addresses, conditions=conditions)
+    return msgspec.structs.replace(node, metadata=metadata, spec=spec, status=status)
+
+
+def _merged(present: dict[str, str], changes: dict[str, str | None]) -> dict[str, str]:
+    merged = {**present, **changes}
+    return {key: value for key, value in merged.items() if value is not None}
+
+
+def _taints(present: tuple[Taint, ...], changes: NodeChanges) -> tuple[Taint, ...]:
+    """As in a patch: matched by key and effect; values replaced in place, new ones at the end."""
+    wanted = {(taint.key, taint.effect): taint for taint in changes.set_taints}
+    gone = {(taint.key, taint.effect) for taint in changes.remove_taints}
+    kept = [wanted.pop((taint.key, taint.effect), taint) for taint in present]
+    return tuple(taint for taint in (*kept, *wanted.values()) if (taint.key, taint.effect) not in gone)

@@ -1,0 +1,145 @@
+"""Reads the files, gathers the nodes, shows what would become of them. Writes to no cluster."""
+
+import json
+import sys
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import click
+import msgspec
+from rich.console import Console
+from rich.text import Text
+
+from cli.render import text
+from cli.render.against import compare
+from cli.render.as_json import comparison_json, previews_json
+from cli.render.changes import changes
+from cli.render.config_in_use import ConfigInUse, config_in_use
+from cli.render.facts_file import written
+from cli.render.gathering import Gathered, GatheringError, Untold, Wanted, gather
+from cli.render.preview import preview
+from libs.common.cloud_config.document import CloudConfigError
+from libs.common.cloud_config.fields import FIELDS, Resource
+from libs.common.cloud_config.inventory import needed_resources
+from libs.common.settings.cloud_config_file import Unreadable, read_config_file
+from services.labeler.rules import RulesError
+
+DONE, CHANGES, FAILED = 0, 1, 2
+_NARROWEST: Final = 20
+_EVERYTHING: Final[frozenset[Resource]] = frozenset(field.resource for field in FIELDS if field.resource)
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """What to show of which file and which nodes."""
+
+    file: Path
+    against: Path | None
+    wanted: Wanted
+    as_json: bool
+    exit_code: bool
+    save_facts: Path | None
+
+
+class Refused(Exception):
+    """It cannot be shown; each line of the text says why."""
+
+
+def render(asked: Asked) -> int:
+    """Show it; the exit status. Raises Refused."""
+    used = _read(asked.file)
+    old = _read(asked.against) if asked.against else None
+    gathered = _gathered(asked, [each for each in (used, old) if each])
+    if asked.save_facts:
+        _save(gathered, asked.save_facts)
+    is_different = _show_comparison(asked, gathered, old, used) if old else _show(asked, gathered, used)
+    if any(not each.expected for each in gathered.untold):
+        return FAILED
+    return CHANGES if asked.exit_code and is_different else DONE
+
+
+def list_samples() -> None:
+    """One line for each."""
+    from cli.render.samples import samples  # noqa: PLC0415 - needed by nobody else here
+
+    rows = [("PLATFORM", "NODE", "REGION", "ZONE", "INSTANCE TYPE")]
+    for platform, node in samples().items():
+        said = node.facts.platform
+        rows.append((platform, node.name, said.region, said.zone, said.instance_type))
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for row in rows:
+        click.echo("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def _read(path: Path) -> ConfigInUse:
+    source = "standard input" if str(path) == "-" else str(path)
+    content = sys.stdin.buffer.read() if str(path) == "-" else read_config_file(path)
+    if isinstance(content, Unreadable):
+        raise Refused(f"{source}: cannot be read: {content.reason}")
+    try:
+        return config_in_use(content, source)
+    except CloudConfigError as error:
+        raise Refused("\n".join(error.mistakes)) from None
+    except RulesError as error:
+        raise Refused("\n".join(finding.told(source) for finding in error.findings)) from None
+
+
+def _gathered(asked: Asked, used: list[ConfigInUse]) -> Gathered:
+    rules = [rule for each in used for rule in each.written.rules]
+    resources = _EVERYTHING if asked.save_facts else needed_resources(rules)
+    prefer_ipv6 = used[0].config.prefer_ipv6
+    try:
+        return gather(asked.wanted, prefer_ipv6=prefer_ipv6, resources=resources)
+    except GatheringError as error:
+        raise Refused(str(error)) from None
+
+
+def _save(gathered: Gathered, path: Path) -> None:
+    try:
+        path.write_bytes(written(gathered.nodes))
+    except OSError as error:
+        raise Refused(f"{path}: cannot be written: {error.strerror or error}") from None
+
+
+def _show(asked: Asked, gathered: Gathered, used: ConfigInUse) -> bool:
+    now = datetime.now(UTC)
+    console = Console(highlight=False)
+    previews = [preview(node, used, now=now) for node in gathered.nodes]
+    if asked.as_json:
+        _print_json(previews_json(previews, gathered.untold, used))
+    else:
+        for number, each in enumerate(previews):
+            print_lines([text.Line(0, Text())] if number else [], console)
+            print_lines(text.of_preview(each, used), console)
+        _tell_left_out(gathered.untold)
+    return any(changes(each.described.node, each.after) for each in previews)
+
+
+def _show_comparison(asked: Asked, gathered: Gathered, old: ConfigInUse, new: ConfigInUse) -> bool:
+    comparison = compare(gathered.nodes, old, new)
+    if asked.as_json:
+        _print_json(comparison_json(comparison, gathered.untold))
+    else:
+        print_lines(text.of_comparison(comparison), Console(highlight=False))
+        _tell_left_out(gathered.untold)
+    return bool(comparison.different)
+
+
+def print_lines(lines: Iterable[text.Line], console: Console) -> None:
+    """Broken to the width of a terminal; in a pipe each line stays whole, for grep."""
+    for line in lines:
+        if not console.is_terminal:
+            console.print(Text(" " * line.indent) + line.text, soft_wrap=True)
+            continue
+        parts = line.text.wrap(console, max(_NARROWEST, console.width - line.indent - 2))
+        for number, part in enumerate(parts or [line.text]):
+            console.print(Text(" " * (line.indent + 2 * bool(number))) + part, soft_wrap=True)
+
+
+def _print_json(document: dict[str, Any]) -> None:
+    click.echo(json.dumps(document, indent=2, ensure_ascii=False))
+
+
+def _tell_left_out(untold: tuple[Untold, ...]) -> None:
+    print_lines(text.of_untold(untold), Console(highlight=False, stderr=True))
