@@ -19,6 +19,7 @@ from pathlib import Path
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 _TAIL_LINES = 15
+_handed_out: set[int] = set()
 
 
 class ChildDied(RuntimeError):
@@ -136,19 +137,22 @@ async def until(
 
 
 def free_port() -> int:
-    """A TCP port of the loopback that nobody listens on now.
+    """A TCP port of the loopback that nobody listens on now, and that was not handed out before.
 
     Below the range from which Linux takes ports for outgoing connections, so that nobody gets it by chance
     before our server binds it, or while that server is down.
     """
     for _ in range(1000):
         port = random.randrange(12000, 32000)  # noqa: S311 - no secret
+        if port in _handed_out:  # its server may not listen yet, or be down for a while
+            continue
         with socket.socket() as probe:
             try:
                 probe.bind(("127.0.0.1", port))
             except OSError:
                 continue
-            return port
+        _handed_out.add(port)
+        return port
     raise RuntimeError("no free port between 12000 and 32000 on 127.0.0.1")
 
 

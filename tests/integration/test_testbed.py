@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import signal
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ import nats
 import nats.errors
 import pytest
 
-from libs.testbed.children import Child, ChildDied, until
+from libs.testbed.children import Child, ChildDied, free_port, until
 from libs.testbed.control_plane.cluster import ControlPlane
 from libs.testbed.kubelets import Kubelet, Kubelets, Refused
 from libs.testbed.machines import Machines, a_machine
@@ -141,3 +142,14 @@ def _alive(pid: int) -> bool:
     except FileNotFoundError:
         return False
     return state != "Z"  # an orphan that nobody has reaped yet is dead all the same
+
+
+def test_no_port_is_handed_out_twice_even_before_its_server_listens():
+    state = random.getstate()
+    try:
+        random.seed(4)
+        first = free_port()
+        random.seed(4)
+        assert free_port() != first
+    finally:
+        random.setstate(state)
