@@ -5,8 +5,9 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from libs.common.kube_api.api import NODES, KubeApi
+from libs.common.kube_api.happenings import Changed, Deleted, Happening, Listed
 from libs.common.kube_api.objects import UnreadableObject
-from libs.common.kube_api.reflector import Changed, Deleted, Happening, Listed, Reflector
+from libs.common.kube_api.reflector import Reflector
 from libs.common.node import Node
 from tests.bus_actors import doing
 

@@ -11,10 +11,10 @@ from typing import Any, NoReturn
 import msgspec
 
 from libs.common.bus import Bus
-from libs.common.events import Event, Leading, NodeGone, NodeObserved, SnapshotComplete
+from libs.common.events import Event, Leading, NodeGone, NodeObserved, ObservedNode, SnapshotComplete
 from libs.common.kube_api.api import KubeApi
+from libs.common.kube_api.happenings import Bookmark, Changed, Deleted, Happening, Listed
 from libs.common.kube_api.objects import UnreadableObject
-from libs.common.kube_api.reflector import Bookmark, Changed, Deleted, Happening, Listed
 from libs.common.node import Node
 from libs.common.process.service import Parts
 from libs.common.subjects import FLOW, OBSERVED_NODE
@@ -99,14 +99,14 @@ class _Telling:
 class Flow(Recorder):
     """Follows the flow and counts what it hears live."""
 
-    def of(self, name: str) -> list[NodeObserved | NodeGone]:
+    def of(self, name: str) -> list[ObservedNode]:
         """All that was said of a name since following began, in stream order."""
         return [event for event in self.nodes() if _name(event) == name]
 
-    def nodes(self) -> list[NodeObserved | NodeGone]:
-        return [event for event in self.events() if isinstance(event, NodeObserved | NodeGone)]
+    def nodes(self) -> list[ObservedNode]:
+        return [event for event in self.events() if isinstance(event, ObservedNode)]
 
-    def last(self, name: str) -> NodeObserved | NodeGone | None:
+    def last(self, name: str) -> ObservedNode | None:
         return next(reversed(self.of(name)), None)
 
     def observed(self, name: str) -> NodeObserved:
@@ -153,7 +153,7 @@ class Flow(Recorder):
         await eventually(lambda: bool(condition(self)), what, seconds)
 
 
-def _name(event: NodeObserved | NodeGone) -> str:
+def _name(event: ObservedNode) -> str:
     return event.name if isinstance(event, NodeGone) else event.node.name
 
 

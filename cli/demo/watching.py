@@ -11,8 +11,9 @@ from cli.demo.journeys import Journeys
 from cli.demo.log_line import read_line
 from libs.common.kube_api.api import NODES, KubeApi
 from libs.common.kube_api.config import load_kube_config
+from libs.common.kube_api.happenings import Changed, Happening, Listed
 from libs.common.kube_api.objects import UnreadableObject
-from libs.common.kube_api.reflector import Changed, Happening, Listed, Reflector
+from libs.common.kube_api.reflector import Reflector
 from libs.common.node import Node
 
 # What makes the services log every hop, in lines that `log_line` reads.

@@ -6,8 +6,8 @@ from datetime import datetime
 from typing import NoReturn, Protocol
 
 from libs.common import metrics
+from libs.common.kube_api.happenings import Bookmark, Changed, Deleted, Happening, Listed
 from libs.common.kube_api.objects import UnreadableObject
-from libs.common.kube_api.reflector import Bookmark, Changed, Deleted, Happening, Listed
 from libs.common.node import Node
 from services.watcher.cluster import Cluster
 

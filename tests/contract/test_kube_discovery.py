@@ -67,6 +67,11 @@ def rows(table: Any) -> dict[str, list[str]]:
     return {row["cells"][0]: row["cells"][:age] + row["cells"][age + 1 :] for row in table["rows"]}
 
 
+async def test_the_server_says_what_it_is(kubectl: Kubectl):
+    version = await kubectl.get("/version?timeout=32s")
+    assert (version["major"], version["gitVersion"].startswith("v1.")) == ("1", True)
+
+
 async def test_the_core_and_every_group_that_is_simulated_are_discovered(kubectl: Kubectl):
     core = await kubectl.get("/api?timeout=32s")
     assert (core["kind"], core["versions"]) == ("APIVersions", ["v1"])

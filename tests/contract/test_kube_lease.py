@@ -46,7 +46,7 @@ MakeLock = Callable[..., LeaseLock]
 async def test_the_first_creates_it_and_the_second_waits(lock: MakeLock):
     clock = TurnedClock()
     first, second = lock("one", clock), lock("two", clock)
-    assert await first.try_hold() == Held(transitions=0, fresh=True)
+    assert await first.try_hold() == Held(transitions=0)
     assert await second.try_hold() == NotHeld(holder="one", seconds=15.0)
     assert (first.leading, second.leading) == (True, False)
 
@@ -57,7 +57,7 @@ async def test_a_holder_that_renews_keeps_it_for_ever(lock: MakeLock):
     await first.try_hold()
     for _ in range(20):
         clock.turn(2.0)
-        assert await first.try_hold() == Held(transitions=0, fresh=False)
+        assert await first.try_hold() == Held(transitions=0)
         assert isinstance(await second.try_hold(), NotHeld)
 
 
@@ -80,7 +80,7 @@ async def test_a_dead_holders_lease_is_taken_after_its_duration_and_counts_one_m
     clock.turn(14.9)
     assert isinstance(await second.try_hold(), NotHeld)
     clock.turn(0.2)
-    assert await second.try_hold() == Held(transitions=1, fresh=True)
+    assert await second.try_hold() == Held(transitions=1)
 
 
 async def test_whoever_cannot_renew_stops_leading_before_anybody_may_take_over(lock: MakeLock):
@@ -100,7 +100,7 @@ async def test_a_holder_that_comes_back_to_its_own_lease_leads_anew_and_says_so(
     first = lock("one", clock)
     await first.try_hold()
     clock.turn(60.0)
-    assert await first.try_hold() == Held(transitions=0, fresh=True)
+    assert await first.try_hold() == Held(transitions=0)
     assert first.leading
 
 
@@ -125,7 +125,7 @@ async def test_a_renewal_whose_answer_was_lost_does_not_cost_the_lead(
     spec = written.document["spec"] | {"renewTime": "2026-03-01T12:00:00.000000Z"}
     await api.update_lease("kube-system", name, written.document | {"spec": spec})
     clock.turn(2.0)
-    assert await first.try_hold() == Held(transitions=0, fresh=False)
+    assert await first.try_hold() == Held(transitions=0)
 
 
 async def test_a_released_lease_goes_to_the_next_one_at_once(lock: MakeLock):
@@ -135,7 +135,7 @@ async def test_a_released_lease_goes_to_the_next_one_at_once(lock: MakeLock):
     await second.try_hold()
     assert await first.release()
     assert not first.leading
-    assert await second.try_hold() == Held(transitions=1, fresh=True)
+    assert await second.try_hold() == Held(transitions=1)
 
 
 async def test_a_release_never_takes_the_lease_from_another(lock: MakeLock):
@@ -146,7 +146,7 @@ async def test_a_release_never_takes_the_lease_from_another(lock: MakeLock):
     clock.turn(16.0)
     await second.try_hold()
     assert not await first.release()
-    assert await second.try_hold() == Held(transitions=1, fresh=False)
+    assert await second.try_hold() == Held(transitions=1)
     assert not await lock("three", clock).release()
 
 
@@ -175,7 +175,7 @@ async def test_a_lease_that_somebody_deleted_is_made_again(
     await admin.request("DELETE", f"{LEASES}/{name}")
     with pytest.raises(NotFound):
         await api.get_lease("kube-system", name)
-    assert await first.try_hold() == Held(transitions=0, fresh=False)
+    assert await first.try_hold() == Held(transitions=0)
 
 
 async def test_labels_that_a_person_put_on_the_lease_survive_us(lock: MakeLock, admin: Kubelets, name: str):

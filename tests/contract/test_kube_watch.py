@@ -1,7 +1,7 @@
 """Lists and watches on a real and a simulated API server: what a reflector relies on."""
 
 from libs.common.kube_api.api import NODES, KubeApi
-from libs.common.kube_api.reflector import Bookmark, Listed
+from libs.common.kube_api.happenings import Bookmark, Listed
 from libs.common.kube_api.transport import Request
 from libs.testbed.kubelets import Kubelet, Kubelets
 from tests.bus_actors import eventually

@@ -325,8 +325,3 @@ async def test_a_list_comes_in_pages_of_one_version(api: KubeApi, admin: Kubelet
     assert max(len(page.items) for page in pages) == 3
     for name in names:
         await admin.delete(name)
-
-
-async def test_the_server_says_what_it_is_and_that_it_is_ready(api: KubeApi):
-    assert (await api.version()).startswith("v1.")
-    await api.ready()

@@ -11,7 +11,8 @@ from aiohttp import web
 
 from libs.common.kube_api.api import NODES, KubeApi
 from libs.common.kube_api.config import load_kube_config
-from libs.common.kube_api.reflector import Happening, Listed, Reflector
+from libs.common.kube_api.happenings import Happening, Listed
+from libs.common.kube_api.reflector import Reflector
 from libs.common.node import Node
 from libs.testbed.control_plane.cluster import ControlPlane
 from libs.testbed.kubelets import Kubelet, Kubelets

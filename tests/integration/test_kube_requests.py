@@ -27,6 +27,7 @@ from libs.common.kube_api.errors import (
     Unreachable,
 )
 from libs.common.kube_api.events import ObjectEvent, about_node
+from libs.common.kube_api.transport import Request
 from libs.testbed.children import free_port
 from libs.testbed.control_plane.cluster import ControlPlane
 from libs.testbed.kubelets import Kubelets
@@ -40,6 +41,11 @@ from tests.kube_loopback import Loopback, a_node_object, api_of, refusal
 async def server() -> AsyncIterator[Loopback]:
     async with Loopback.start() as running:
         yield running
+
+
+async def ask(api: KubeApi) -> None:
+    """A request that everybody may make who is known."""
+    await api.transport.call(Request(verb="get", resource="version", path="/version"))
 
 
 async def a_node(request: web.Request) -> web.StreamResponse:
@@ -207,14 +213,14 @@ async def test_a_server_with_another_authority_is_told_as_not_trusted(
     path.write_bytes(msgspec.yaml.encode(document))
     api = KubeApi(load_kube_config(path, {}), user_agent="t")
     with pytest.raises(Unreachable, match=r"its certificate is not trusted .*check certificate-authority"):
-        await api.version()
+        await ask(api)
     await api.close()
 
 
 async def test_a_port_that_speaks_no_tls_is_told_as_such(server: Loopback, tmp_path: Path):
     async with api_of(server.url.replace("http", "https"), tmp_path) as api:
         with pytest.raises(Unreachable, match=r"TLS handshake failed.*check the port"):
-            await api.version()
+            await ask(api)
 
 
 # ---- who we are
@@ -252,10 +258,10 @@ async def test_a_name_in_the_certificate_that_is_not_the_address_can_be_given(
         path.write_bytes(msgspec.yaml.encode(document))
         api = KubeApi(load_kube_config(path, {}), user_agent="t")
         if trusted:
-            await api.version()
+            await ask(api)
         else:
             with pytest.raises(Unreachable, match="not trusted"):
-                await api.version()
+                await ask(api)
         await api.close()
 
 
@@ -307,10 +313,10 @@ async def test_a_service_account_token_that_was_replaced_is_read_again_after_a_4
         observe=lambda verb, resource, status, seconds: statuses.append(status),
     )
     with pytest.raises(Unauthorized, match=r"in-cluster, service account in .*check that token") as raised:
-        await api.version()
+        await ask(api)
     assert str(folder) in str(raised.value)
     (folder / "token").write_text(token + "\n")
-    assert (await api.version()).startswith("v1.")
+    await ask(api)
     assert statuses == [401, 401, 200]
     await api.close()
 

@@ -12,7 +12,7 @@ from services.watcher.leader import ByLease, LeadershipLost
 from services.watcher.settings import WatcherSettings
 from tests.bus_actors import eventually
 
-HELD = Held(transitions=3, fresh=True)
+HELD = Held(transitions=3)
 HANGS = "hangs"
 Answer = Held | NotHeld | Exception | str
 

@@ -188,22 +188,6 @@ class KubeApi:
         request = Request(verb="list", resource=resource.plural, path=resource.path, query=query)
         return read_page(await self.transport.call(request), resource, request, on_unreadable)
 
-    # ---- the server itself
-
-    async def version(self) -> str:
-        """The API server's version, such as "v1.36.3"."""
-        request = Request(verb="get", resource="version", path="/version")
-        return decoded(await self.transport.call(request), _Version, request).git_version
-
-    async def ready(self, *, deadline_seconds: float = 5.0) -> None:
-        """Raises KubeError unless the API server says that it is ready to serve."""
-        request = Request(verb="get", resource="readyz", path="/readyz")
-        await self.transport.call(request, deadline_seconds=deadline_seconds)
-
-
-class _Version(msgspec.Struct, frozen=True, rename="camel"):
-    git_version: str
-
 
 def _refuse(unreadable: UnreadableObject) -> None:
     # Whoever lists on purpose wants all of them: a list that lacks one is not an answer.

@@ -24,10 +24,9 @@ _RELEASE_SECONDS: Final = 2.0  # for each of three requests at most: a shutdown 
 
 
 class Held(msgspec.Struct, frozen=True, kw_only=True):
-    """The Lease is ours. `transitions` is its count of holders; `fresh` says that we have just taken it."""
+    """The Lease is ours; `transitions` is its count of holders."""
 
     transitions: int
-    fresh: bool
 
 
 class NotHeld(msgspec.Struct, frozen=True, kw_only=True):
@@ -157,10 +156,9 @@ class LeaseLock:
         return self._hold(written, sent)
 
     def _hold(self, lease: Lease, sent: float) -> Held:
-        fresh = not self.leading
         self._seen = Observation(lease, sent)
         self._leading_until = sent + self._renew_deadline_seconds
-        return Held(transitions=lease.transitions, fresh=fresh)
+        return Held(transitions=lease.transitions)
 
     def _lost(self, holder: str, seconds: float) -> NotHeld:
         self._leading_until = float("-inf")

@@ -6,20 +6,17 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Final, Generic, NoReturn
 
-import msgspec
-
 from libs.common.delivery import doubled
 from libs.common.kube_api.api import PAGE_SIZE, KubeApi
 from libs.common.kube_api.errors import (
     Forbidden,
     KubeError,
-    Status,
     TooManyRequests,
     Unauthorized,
     Unreachable,
-    error_from_status,
 )
-from libs.common.kube_api.objects import Item, Page, Resource, UnreadableObject, readable_object
+from libs.common.kube_api.happenings import Happening, ListAgain, Listed, read_line, version_of
+from libs.common.kube_api.objects import Item, Page, Resource, UnreadableObject
 from libs.common.kube_api.transport import Request
 
 # How long one watch lasts. The server ends it then, whether or not it had anything to say (bookmarks come
@@ -40,38 +37,6 @@ _PAUSE_CAP_SECONDS: Final = 15.0
 _SAME_VERSION: Final = (Unreachable, TooManyRequests, Unauthorized, Forbidden)
 
 
-class Listed(msgspec.Struct, Generic[Item], frozen=True):
-    """Everything there is as of this version; what is not in it is gone, whether or not a Deleted came.
-
-    `unreadable` names what is there but cannot be read: it is not gone.
-    """
-
-    items: tuple[Item, ...]
-    resource_version: str
-    unreadable: tuple[str, ...] = ()
-
-
-class Changed(msgspec.Struct, Generic[Item], frozen=True):
-    """The object is like this now; added or modified makes no difference."""
-
-    item: Item
-
-
-class Deleted(msgspec.Struct, Generic[Item], frozen=True):
-    """The object is gone; its last state."""
-
-    item: Item
-
-
-class Bookmark(msgspec.Struct, frozen=True):
-    """Everything up to this version has been told."""
-
-    resource_version: str
-
-
-Happening = Listed[Item] | Changed[Item] | Deleted[Item] | Bookmark
-
-
 def pause_seconds(failures: int, jitter: float) -> float:
     """How long to wait after that many failures in a row: none after none, else [half, whole] of the step.
 
@@ -82,23 +47,6 @@ def pause_seconds(failures: int, jitter: float) -> float:
         return 0.0
     step = doubled(failures, first=_PAUSE_FIRST_SECONDS, cap=_PAUSE_CAP_SECONDS)
     return step * (0.5 + 0.5 * jitter)
-
-
-class _WatchEvent(msgspec.Struct, frozen=True):
-    type: str
-    object: msgspec.Raw
-
-
-class _BookmarkMeta(msgspec.Struct, frozen=True, rename="camel"):
-    resource_version: str
-
-
-class _BookmarkObject(msgspec.Struct, frozen=True):
-    metadata: _BookmarkMeta
-
-
-class _ListAgain(Exception):
-    """What we know of the version is worth nothing: it was compacted, or the watch said something odd."""
 
 
 class Reflector(Generic[Item]):
@@ -137,7 +85,6 @@ class Reflector(Generic[Item]):
         self._listed = False
         self._trouble = ""
         self._doubted = False
-        self._event = msgspec.json.Decoder(_WatchEvent)
 
     def freshness(self) -> float | None:
         """Seconds since the API server last said anything about these objects, None before the first word."""
@@ -166,7 +113,7 @@ class Reflector(Generic[Item]):
                     await self._list(handle)
                 watching_since, since_version = self._clock(), self._version
                 await (self._watch_in_doubt(handle) if self._doubted else self._watch(handle))
-            except (KubeError, _ListAgain) as error:
+            except (KubeError, ListAgain) as error:
                 least = self._failed(error)
                 moved_on = False
             else:
@@ -233,7 +180,7 @@ class Reflector(Generic[Item]):
         try:
             await asyncio.wait({asking, watching}, return_when=asyncio.FIRST_COMPLETED)
             if asking.done() and asking.result():
-                raise _ListAgain("the server has not come as far as our version (a restored etcd?)")
+                raise ListAgain("the server has not come as far as our version (a restored etcd?)")
             await watching
         finally:
             asking.cancel()
@@ -258,31 +205,16 @@ class Reflector(Generic[Item]):
     async def _tell(
         self, line: bytes, request: Request, handle: Callable[[Happening[Item]], Awaitable[None]]
     ) -> None:
-        try:
-            event = self._event.decode(line)
-            if event.type == "BOOKMARK":
-                version = msgspec.json.decode(event.object, type=_BookmarkObject).metadata.resource_version
-            elif event.type == "ERROR":
-                told = msgspec.json.decode(event.object, type=Status)
-                raise error_from_status(told, told.code, request=str(request))
-        except (msgspec.DecodeError, RecursionError) as error:
-            raise _ListAgain(f"the watch said something unreadable: {error}") from error
-        if event.type == "BOOKMARK":
-            await handle(Bookmark(version))
-            self._version = version
-            return
-        item = readable_object(event.object, self._resource, self._on_unreadable)
-        if item is not None:
-            await handle(Deleted(item) if event.type == "DELETED" else Changed(item))
-            self._version = item.metadata.resource_version or self._version
-        elif event.type == "DELETED":
-            raise _ListAgain("an object that cannot be read was deleted: only a list tells which are left")
+        happening = read_line(line, self._resource, request, self._on_unreadable)
+        if happening is not None:
+            await handle(happening)
+            self._version = version_of(happening) or self._version
 
     def _heard(self) -> None:
         self._heard_at = self._clock()
         self._trouble = ""
 
-    def _failed(self, error: KubeError | _ListAgain) -> float:
+    def _failed(self, error: KubeError | ListAgain) -> float:
         """Remember it; return the seconds that the server asked us to wait."""
         self._trouble = str(error)
         self._on_trouble(error)
