@@ -46,34 +46,36 @@ class Term:
         self._held = held
         self._cluster = Cluster()
         self._reign = Reign(held, identity=parts.identity, lease_transitions=lease_transitions)
-        self._nodes = NodePublisher(
+        self._nodes = self._node_publisher(publisher, settings)
+        self._rounds = self._rounds_of(publisher, settings)
+        self._watch = NodeWatch(
+            source, self._cluster, now=parts.now, on_rewound=self._on_rewound, on_news=self._on_news
+        )
+        self._renewed = asyncio.Event()
+
+    def _node_publisher(self, publisher: OrderedPublisher, settings: WatcherSettings) -> NodePublisher:
+        return NodePublisher(
             cluster=self._cluster,
-            held=held,
+            held=self._held,
             publisher=publisher,
             in_flight=settings.in_flight,
-            now=parts.now,
-            jitter=parts.random.random,
+            now=self._parts.now,
+            jitter=self._parts.random.random,
             on_settled=self.wake,
             on_no_stream=self._on_no_stream,
         )
-        self._rounds = Rounds(
-            parts,
-            candidacy=candidacy,
+
+    def _rounds_of(self, publisher: OrderedPublisher, settings: WatcherSettings) -> Rounds:
+        return Rounds(
+            self._parts,
+            candidacy=self._candidacy,
             reign=self._reign,
             cluster=self._cluster,
-            held=held,
+            held=self._held,
             nodes=self._nodes,
             publisher=publisher,
             leading_seconds=settings.renew_deadline_seconds,
         )
-        self._watch = NodeWatch(
-            source,
-            self._cluster,
-            now=parts.now,
-            on_rewound=self._on_rewound,
-            on_news=self._on_news,
-        )
-        self._renewed = asyncio.Event()
 
     def problems(self) -> tuple[str, ...]:
         """Why the stream is not all that Kubernetes holds, in words for /readyz."""
