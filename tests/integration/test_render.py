@@ -1,0 +1,246 @@
+"""`talos-ccm render --from-cluster`: Kubernetes and Talos machines are read, and nothing else is done."""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from libs.testbed.control_plane.cluster import ControlPlane
+from libs.testbed.kubelets import ApiServer, Kubelet, Kubelets
+from libs.testbed.machines import Machine, Machines, a_machine
+from libs.testbed.sim_apiserver.server import SimApiServer
+from libs.testbed.sim_machines import client as sim_machines
+from tests.bus_actors import eventually
+
+_SECONDS = 60
+FIFTY = [
+    a_machine(f"rendered-{number:02}", f"10.230.0.{number}", platform="hcloud" if number <= 20 else "metal")
+    for number in range(1, 51)
+]
+RULES = """
+transformations:
+  - name: worker
+    nodeSelector: [{matchExpressions: [{key: machinetype, operator: In, values: [worker]}]}]
+    labels: {example.com/talos: "{{ .TalosVersion }}"}
+"""
+CHANGED = """
+transformations:
+  - name: worker
+    nodeSelector: [{matchExpressions: [{key: platform, operator: In, values: [hcloud]}]}]
+    labels: {example.com/talos: "{{ .TalosVersion }}", example.com/zone: "{{ .Zone }}"}
+"""
+
+
+class Said(NamedTuple):
+    """What a command said, and how it ended."""
+
+    status: int
+    out: str
+    err: str
+
+
+class Operator:
+    """Somebody at a shell, with a kubeconfig and a talosconfig where kubectl and talosctl look for them."""
+
+    def __init__(self, home: Path, api_server: ApiServer, machines: Machines, kubelets: Kubelets) -> None:
+        self.home = home
+        self.api_server = api_server
+        self.machines = machines
+        self.kubelets = kubelets
+        self.environment = {
+            "HOME": str(home),
+            "PATH": os.environ["PATH"],
+            "KUBECONFIG": str(api_server.kubeconfig()),  # type: ignore[attr-defined]  # both kinds have it
+            "TALOSCONFIG": str(machines.talosconfig()),
+        }
+        (home / "rules.yaml").write_text(RULES)
+        (home / "changed.yaml").write_text(CHANGED)
+
+    async def join(self, *machines: Machine) -> None:
+        """These machines run, and their kubelets register."""
+        await self.machines.put(*machines)
+        await self.kubelets.join_all(map(Kubelet.on, machines))
+
+    async def start(self, *arguments: str | Path, **environment: str) -> asyncio.subprocess.Process:
+        """Begin a `talos-ccm render`."""
+        return await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "cli", "render", *map(str, arguments)),
+            cwd=self.home,
+            env={**self.environment, "PYTHONPATH": str(Path.cwd()), **environment},
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+
+    async def render(self, *arguments: str | Path, **environment: str) -> Said:
+        """Run it to its end."""
+        process = await self.start(*arguments, **environment)
+        async with asyncio.timeout(_SECONDS):
+            out, err = await process.communicate()
+        assert process.returncode is not None
+        assert b"Traceback" not in err, err.decode()
+        return Said(process.returncode, out.decode(), err.decode())
+
+    async def render_json(self, *arguments: str | Path) -> Any:
+        """What it says to programs."""
+        said = await self.render(*arguments, "-o", "json")
+        assert (said.status, said.err) == (0, "")
+        return json.loads(said.out)
+
+
+@pytest.fixture
+async def operator(tmp_path: Path) -> AsyncIterator[Operator]:
+    """On simulated parts of their own."""
+    async with AsyncExitStack() as stack:
+        server = await stack.enter_async_context(SimApiServer.start(tmp_path / "api"))
+        kubelets = await stack.enter_async_context(Kubelets.start(server))
+        machines = await stack.enter_async_context(sim_machines.start(tmp_path / "talos"))
+        home = tmp_path / "home"
+        home.mkdir()
+        yield Operator(home, server, machines, kubelets)
+
+
+def requests_since(server: SimApiServer, mark: int) -> set[str]:
+    return {f"{request.verb} {request.resource}" for request in server.audit_counts(mark)}
+
+
+async def test_a_node_of_the_cluster_is_shown_with_what_its_machine_says_now(operator: Operator):
+    await operator.join(a_machine("rendered", "10.230.1.1", platform="hcloud", talos_version="v1.13.9"))
+    server = operator.api_server
+    assert isinstance(server, SimApiServer)
+    mark = server.audit_mark()
+    said = await operator.render("rules.yaml", "--from-cluster", "rendered")
+    assert (said.status, said.err) == (0, "")
+    assert 'Rule worker matches: machinetype is "worker"' in said.out
+    assert "+ label example.com/talos = v1.13.9" in said.out
+    assert requests_since(server, mark) == {"list nodes"}
+
+
+async def test_a_change_is_shown_for_every_node_of_the_cluster_and_nothing_is_written(operator: Operator):
+    await operator.join(*FIFTY)
+    server = operator.api_server
+    assert isinstance(server, SimApiServer)
+    mark = server.audit_mark()
+    told = await operator.render_json("changed.yaml", "--against", "rules.yaml", "--all-nodes")
+    assert [node["name"] for node in told["nodes"]] == [machine.name for machine in FIFTY]
+    metal = {"kind": "label", "key": "example.com/talos", "before": "v1.13.5", "after": None}
+    assert [node["changes"] for node in told["nodes"]][20:] == [[metal]] * 30
+    said = await operator.render("changed.yaml", "--against", "rules.yaml", "--all-nodes", "--exit-code")
+    assert said.status == 1
+    assert "rendered-21, rendered-22" in said.out
+    assert "50 of 50 nodes would change from rules.yaml to changed.yaml" in said.out
+    assert requests_since(server, mark) == {"list nodes"}
+
+
+async def test_nodes_whose_machines_do_not_answer_are_left_out_and_said(operator: Operator):
+    await operator.join(*FIFTY[:3])
+    await operator.machines.fault(FIFTY[1].id, unavailable=True)
+    said = await operator.render("rules.yaml", "--all-nodes")
+    assert said.status == 2
+    assert "rendered-01  hcloud" in said.out
+    assert "rendered-03  hcloud" in said.out
+    assert "rendered-02  hcloud" not in said.out
+    assert said.err.startswith("Left out: rendered-02: PlatformMetadata: ")
+
+
+async def test_a_node_that_is_not_ours_is_left_out_without_an_error(operator: Operator):
+    await operator.kubelets.join(Kubelet(name="foreign", uninitialized=False))
+    said = await operator.render("rules.yaml", "--all-nodes")
+    assert (said.status, said.out) == (0, "")
+    assert said.err.startswith(
+        "Left out: foreign: not ours: it has no annotation alpha.kubernetes.io/provided-"
+    )
+
+
+async def test_facts_that_were_kept_are_shown_without_the_cluster(operator: Operator):
+    await operator.join(*FIFTY[:2])
+    first = await operator.render("rules.yaml", "--all-nodes", "--save-facts", "nodes.json")
+    again = await operator.render("rules.yaml", "--facts", "nodes.json", KUBECONFIG="", TALOSCONFIG="")
+    assert again == first
+    other = await operator.render("changed.yaml", "--facts", "nodes.json")
+    assert "example.com/zone" in other.out
+
+
+@pytest.mark.parametrize(
+    ("options", "environment", "reason"),
+    [
+        ((), {"KUBECONFIG": ""}, "no Kubernetes API to ask: no API server is configured"),
+        ((), {"KUBECONFIG": "none"}, "no Kubernetes API to ask: "),
+        (("--context", "other"), {}, "no Kubernetes API to ask: "),
+        (
+            (),
+            {"TALOSCONFIG": "none"},
+            "no Talos API to ask: there is no talosconfig: none of these files",
+        ),
+        (("--talos-endpoints", "127.0.0.1:1"), {}, "no connection to 127.0.0.1:1"),
+        (("--from-cluster", "none"), {}, "none: there is no such Node"),
+    ],
+)
+async def test_what_is_missing_is_said_with_what_to_do(
+    operator: Operator, options: tuple[str, ...], environment: dict[str, str], reason: str
+):
+    await operator.join(FIFTY[0])
+    said = await operator.render("rules.yaml", "--from-cluster", FIFTY[0].name, *options, **environment)
+    assert said.status == 2
+    assert reason in said.err
+
+
+async def test_who_may_not_list_nodes_is_told_so(operator: Operator):
+    server = operator.api_server
+    assert isinstance(server, SimApiServer)
+    nobody = str(server.kubeconfig("nobody"))
+    said = await operator.render("rules.yaml", "--all-nodes", KUBECONFIG=nobody)
+    assert said.status == 2
+    assert "the Kubernetes API does not give its Nodes: " in said.err
+    assert "forbidden" in said.err
+
+
+async def test_an_expired_talosconfig_is_told_before_machines_are_asked(operator: Operator):
+    old = datetime.now(UTC) - timedelta(days=2)
+    expired = operator.machines.talosconfig(operator.home / "expired", issued_at=old)
+    await operator.join(FIFTY[0])
+    said = await operator.render("rules.yaml", "--all-nodes", "--talosconfig", expired)
+    assert said.status == 2
+    assert "no Talos API to ask: " in said.err
+    assert "expired" in said.err
+
+
+async def test_an_interrupt_ends_it_at_once_and_quietly(operator: Operator):
+    await operator.join(FIFTY[0])
+    await operator.machines.fault(FIFTY[0].id, hang=True)
+    process = await operator.start("rules.yaml", "--all-nodes")
+
+    async def is_asking() -> bool:
+        return any(call.node for call in await operator.machines.calls())
+
+    await eventually(is_asking, "the machine is asked", _SECONDS)
+    process.send_signal(signal.SIGINT)
+    async with asyncio.timeout(3):
+        out, err = await process.communicate()
+    assert (process.returncode, out, err) == (130, b"", b"")
+
+
+async def test_the_real_parts_are_read_as_the_simulated_ones(
+    tmp_path: Path, control_plane: ControlPlane, kubelets: Kubelets, machines: Machines
+):
+    operator = Operator(tmp_path, control_plane, machines, kubelets)
+    machine = a_machine("rendered-real", "10.230.2.1", platform="hcloud")
+    await operator.join(machine)
+    try:
+        mark = control_plane.audit_mark()
+        told = await operator.render_json("rules.yaml", "--from-cluster", machine.name)
+        (node,) = told["nodes"]
+        change = {"kind": "label", "key": "example.com/talos", "before": None, "after": "v1.13.5"}
+        assert change in node["changes"]
+        ours = [r for r in control_plane.audit_counts(mark) if r.user == "admin"]
+        assert {request.verb for request in ours} <= {"list"}
+    finally:
+        await machines.delete(machine.id)
+        await kubelets.request("DELETE", f"/api/v1/nodes/{machine.name}")
