@@ -1,11 +1,13 @@
 """The labeler's writes: a Node's status, the Node, and Events on it; none of them in observe-only mode."""
 
+import asyncio
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from libs.common import metrics
 from libs.common.kube_api.events import ObjectEvent
+from libs.common.kube_api.transport import CONNECTIONS
 from libs.common.node import CONDITION_BLOCKED, Node
 from libs.common.patch import node_patch, status_patch
 from services.labeler.already_said import AlreadySaid
@@ -13,6 +15,9 @@ from services.labeler.answers import Answers
 from services.labeler.blocked import Blocked, condition
 from services.labeler.node_events import NodeEvents
 from services.labeler.plan import Notice, Plan, continued
+
+# Requests for plans at once. Those that hang leave connections to what is said of the Nodes that wait.
+_AT_ONCE: Final = CONNECTIONS - 4
 
 
 class Kubernetes(Protocol):
@@ -41,10 +46,12 @@ class NodeApi:
         self._answers = answers
         self._now = now
         self._observe_only = observe_only
+        self._room = asyncio.Semaphore(_AT_ONCE)
 
     async def get(self, name: str) -> Node:
         """The Node as it is now. Raises NotFound."""
-        return self._kept(await self._kube.get_node(name))
+        async with self._room:
+            return self._kept(await self._kube.get_node(name))
 
     def newest(self, node: Node) -> Node:
         """What we see of a Node, or what the API server has told us of it since."""
@@ -61,11 +68,13 @@ class NodeApi:
         unblocked = CONDITION_BLOCKED if plan.unblock else ""
         status = status_patch(node, addresses=plan.addresses, remove_condition=unblocked, now=self._now())
         if status:
-            node = self._kept(await self._kube.patch_node_status(node.name, status))
+            async with self._room:
+                node = self._kept(await self._kube.patch_node_status(node.name, status))
             plan = continued(plan, plan_for(node))
         operations = node_patch(node, plan.changes)
         if operations:
-            self._kept(await self._kube.patch_node(node.name, operations))
+            async with self._room:
+                self._kept(await self._kube.patch_node(node.name, operations))
         return plan
 
     def tell(self, node: Node, plan: Plan) -> None:
