@@ -124,8 +124,18 @@ class Bus(Protocol):
         fetched, handlers in flight are finished (bounded), the rest is handed back at once.
         """
 
-    async def follow(self, name: str, filter_subject: str, follower: Follower) -> None:
-        """Feed `follower` the last message of each subject, then live ones. Ends only by cancellation."""
+    async def follow(
+        self,
+        name: str,
+        filter_subject: str,
+        follower: Follower,
+        *,
+        but_not: Callable[[str], bool] = lambda subject: False,
+    ) -> None:
+        """Feed `follower` the last message of each subject, then live ones. Ends only by cancellation.
+
+        It is told nothing of subjects that `but_not` names; their messages are not even decoded.
+        """
 
     def problems(self) -> tuple[str, ...]:
         """Why the bus is not usable right now, in words for /readyz; empty when it is."""

@@ -24,19 +24,22 @@ class FlowTable:
 
     Complete = every subject's last message of the present incarnation applied, and a SnapshotComplete of
     that incarnation among them: an empty table is not a complete one. `on_message` hears each message after
-    it was kept; `on_void` hears that everything known so far is void (another incarnation).
+    it was kept, if `keep` did not refuse it; `on_void` hears that everything known so far is void (another
+    incarnation).
     """
 
     def __init__(
         self,
         *,
         clock: Callable[[], float],
+        keep: Callable[[Message], bool] = lambda message: True,
         on_message: Callable[[Message], None] = lambda message: None,
         on_void: Callable[[], None] = lambda: None,
         on_caught_up: Callable[[], None] = lambda: None,
     ) -> None:
         """`clock` is monotonic, in seconds."""
         self._clock = clock
+        self._keep = keep
         self._on_message = on_message
         self._on_void = on_void
         self._on_caught_up = on_caught_up
@@ -80,6 +83,10 @@ class FlowTable:
         """The last message of a subject."""
         return self._messages.get(subject)
 
+    def forget(self, subject: str) -> None:
+        """Keep the last message of that subject no longer."""
+        self._messages.pop(subject, None)
+
     def under(self, prefix: str) -> list[Message]:
         """The last messages of every subject below a prefix, in no particular order."""
         head = prefix + "."
@@ -109,7 +116,10 @@ class FlowTable:
                 return  # a former leader: ignored, not obeyed
             self._epoch = message.event.epoch
             self._led_at = self._clock()
-        self._messages[message.subject] = message
+        if self._keep(message):
+            self._messages[message.subject] = message
+        else:
+            self._messages.pop(message.subject, None)
         if isinstance(message.event, SnapshotComplete):
             self._drop_what_is_long_gone(message.published_at)
         self._on_message(message)

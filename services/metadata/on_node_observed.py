@@ -44,6 +44,7 @@ class Surroundings:
     random: random.Random
     others: Callable[[], Iterable[Node] | None]  # all Nodes; None while not all are known
     heard: Callable[[str], EnrichedNode | None]  # what the stream holds of a Node, if somebody else said it
+    said: Callable[[str, EnrichedNode], None]  # the stream holds this word of ours on that Node
     looked: Callable[[str, MachineFault | None, float], None]  # name, fault, when the look began
     watch: Callable[[str, str], None]  # name, address of the machine to be watched from now on ("" = none)
     finished: Callable[[str], None]  # nothing is left to do for that name
@@ -207,6 +208,7 @@ class NodeReconciler:
                 self._know(said.tied(known, event, now=now))
             case _:
                 self._know(said.said(known, event, now=now, pace=self._with.pace, jitter=jitter))
+                self._with.said(self._name, event)
 
     def _span(self, name: str, *, kind: SpanKind) -> AbstractContextManager[Span]:
         """Part of the journey that the newest observation began, or linked to it once that was answered."""

@@ -55,6 +55,7 @@ class MetadataService:
         self._talos = talos or open_talos(parts, settings)
         self._table = FlowTable(
             clock=parts.monotonic,
+            keep=self._is_worth_keeping,
             on_message=self._hear,
             on_void=self._stream_is_another,
             on_caught_up=self._caught_up,
@@ -117,6 +118,7 @@ class MetadataService:
             others=self._all_nodes,
             heard=self._heard,
             looked=self._looked,
+            said=self._said,
             watch=self._watches.want,
             finished=self._forget,
         )
@@ -133,6 +135,18 @@ class MetadataService:
                     self._told_unreachable(name_in(message.subject, ENRICHED_NODE))
             case SnapshotComplete() if not self._table.replaying:
                 self._forget_unnamed()
+
+    def _is_worth_keeping(self, message: Message) -> bool:
+        """All but our own word when it comes back: a copy as large as all else that is known of the Node."""
+        event = _enriched(message)
+        node = self._nodes.get(name_in(message.subject, ENRICHED_NODE)) if event is not None else None
+        return node is None or node.known.said != event
+
+    def _said(self, name: str, event: EnrichedNode) -> None:
+        """It may have come back before it was known to be ours."""
+        subject = f"{ENRICHED_NODE}.{name}"
+        if _enriched(self._table.last(subject)) == event:
+            self._table.forget(subject)
 
     def _told_unreachable(self, name: str) -> None:
         if name in self._nodes:

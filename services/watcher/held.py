@@ -20,7 +20,7 @@ class _Held(msgspec.Struct, frozen=True):
 class HeldFlow:
     """A bus `Follower` that also takes the watcher's own word at once, before it comes back from the stream.
 
-    Leaner than a FlowTable: enriched nodes are not kept, and an own observation is kept once, as the object
+    Leaner than a FlowTable: enriched nodes are not heard, and an own observation is kept once, as the object
     that was published. `learned` hears each sequence, `on_void` that another stream has taken the place of
     the known one, `on_change` that following began, was lost or caught up, or that a leader spoke.
     """

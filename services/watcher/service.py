@@ -12,7 +12,7 @@ from libs.common.kube_api.reflector import Reflector
 from libs.common.node import Node
 from libs.common.process.service import Parts, Run
 from libs.common.publisher import OrderedPublisher
-from libs.common.subjects import FLOW
+from libs.common.subjects import ENRICHED_NODE, FLOW
 from libs.common.wiring import WATCHER
 from services.watcher.held import HeldFlow
 from services.watcher.leader import ByLease, Candidacy, LeadershipLost, WithoutLease
@@ -61,7 +61,10 @@ class WatcherService:
         """Stand by, lead, and release the Lease at the end."""
         try:
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._parts.bus.follow(WATCHER.service, f"{FLOW}.>", self._held))
+                following = self._parts.bus.follow(
+                    WATCHER.service, f"{FLOW}.>", self._held, but_not=_is_enriched
+                )
+                tasks.create_task(following)
                 await self._lead()
         except* LeadershipLost as lost:
             raise _first(lost) from None
@@ -144,6 +147,11 @@ class WatcherService:
             clock=parts.monotonic,
             jitter=parts.random.random,
         )
+
+
+def _is_enriched(subject: str) -> bool:
+    """What others make of our words is as much again, and nothing to us."""
+    return subject.startswith(ENRICHED_NODE)
 
 
 def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:

@@ -561,6 +561,19 @@ async def test_a_follower_hears_only_what_its_filter_names(bus: Bus):
     assert recorder.subjects == {subject("web-1")}
 
 
+async def test_a_follower_is_told_nothing_of_subjects_that_it_leaves_out(bus: Bus):
+    await bus.publish(a_word())
+    await bus.publish(a_snapshot())
+    recorder = Recorder()
+    left_out = bus.follow("test", f"{FLOW}.>", recorder, but_not=lambda subject: subject != SNAPSHOT)
+    async with doing(left_out):
+        await eventually(lambda: recorder.is_caught_up)
+        await bus.publish(a_word(order=2))
+        await bus.publish(a_snapshot())
+        await eventually(lambda: len(recorder.messages) == 2)
+    assert recorder.subjects == {SNAPSHOT}
+
+
 async def test_every_follower_hears_everything(bus: Bus, bus_factory: BusFactory):
     other = await bus_factory("labeler")
     recorders = [Recorder(), Recorder(), Recorder()]

@@ -48,6 +48,24 @@ async def test_a_joining_node_is_enriched_with_what_its_machine_says(nats_server
     assert talos.closed
 
 
+async def test_our_own_word_is_not_kept_twice_when_it_comes_back(nats_server, stream, talos):
+    other = a_node("web-2", uid="uid-2", ip="10.0.0.6")
+    talos.put(some_facts(node_name="web-2", node_ip="10.0.0.6"))
+    async with metadata_running(nats_server.url, talos) as service:
+        for i in range(3):
+            await stream.observe(a_node(labels={"round": str(i)}))
+            await stream.once("web-1", NodeEnriched, lambda event, i=i: event.node.labels["round"] == str(i))
+        await stream.observe(other)
+        told = await stream.once("web-2", NodeEnriched)  # by then whatever was said before has come back
+        await eventually(lambda: service._nodes["web-2"].known.said == told)
+        await eventually(lambda: not service._table.under(ENRICHED_NODE))
+        foreign = enriched(
+            other, some_facts(region="x"), incarnation=stream.incarnation, observed_sequence=10_000
+        )
+        assert await OrderedPublisher(stream.bus).publish(foreign) is Outcome.PUBLISHED
+        await eventually(lambda: service._heard("web-2") == foreign)
+
+
 async def test_nodes_that_were_there_first_are_enriched_too(nats_server, stream, talos):
     names = [f"web-{i}" for i in range(30)]
     for i, name in enumerate(names):

@@ -106,3 +106,20 @@ def test_unreadable_bytes_and_foreign_incarnations_change_nothing():
     table.apply(a_message(Unreadable(reason="junk", payload=b"x")))
     table.apply(a_message(observed(a_node(), incarnation="another")))
     assert table.under(OBSERVED_NODE) == []
+
+
+def test_what_is_refused_is_heard_and_not_kept_and_takes_the_older_word_with_it():
+    heard = []
+    table, _ = a_table(keep=lambda message: message.sequence != 2, on_message=heard.append)
+    table.begin(opened())
+    first, second = (a_message(observed(a_node("one")), sequence=number) for number in (1, 2))
+    table.apply(first)
+    assert table.last(first.subject) == first
+    table.apply(second)
+    assert table.last(first.subject) is None
+    assert heard == [first, second]
+    table.caught_up()
+    table.apply(first)
+    table.forget(first.subject)
+    table.forget(first.subject)
+    assert table.under(OBSERVED_NODE) == []

@@ -143,7 +143,14 @@ class MemoryBus:
         finally:
             self._consumptions.remove(consumption)
 
-    async def follow(self, name: str, filter_subject: str, follower: Follower) -> None:
+    async def follow(
+        self,
+        name: str,
+        filter_subject: str,
+        follower: Follower,
+        *,
+        but_not: Callable[[str], bool] = lambda subject: False,
+    ) -> None:
         """Feed `follower` until cancelled. See `bus.Bus.follow`."""
         if self._server.stream is None:
             follower.lost(_missing())
@@ -154,11 +161,11 @@ class MemoryBus:
         backlog = stream.backlog(filter_subject, news=woken.set)
         try:
             follower.begin(Opened(incarnation=stream.created, last_sequence=stream.last_sequence))
-            await _feed(follower, backlog)
+            await _feed(follower, backlog, but_not)
             follower.caught_up()
             while True:
                 woken.clear()
-                await _feed(follower, backlog)
+                await _feed(follower, backlog, but_not)
                 await woken.wait()
         finally:
             stream.drop(backlog)
@@ -192,12 +199,13 @@ class MemoryBus:
             raise BusError("the bus is closed")
 
 
-async def _feed(follower: Follower, backlog: Backlog) -> None:
+async def _feed(follower: Follower, backlog: Backlog, but_not: Callable[[str], bool]) -> None:
     """Return when nothing is pending."""
     for fed in itertools.count(1):
         if (stored := backlog.take(_now())) is None:
             return
-        follower.apply(message_of(stored))
+        if not but_not(stored.subject):
+            follower.apply(message_of(stored))
         if fed % _AT_ONCE == 0:
             await asyncio.sleep(0)
 

@@ -169,13 +169,21 @@ class NatsBus:
         finally:
             self._consumptions.remove(consumption)
 
-    async def follow(self, name: str, filter_subject: str, follower: Follower) -> None:
+    async def follow(
+        self,
+        name: str,
+        filter_subject: str,
+        follower: Follower,
+        *,
+        but_not: Callable[[str], bool] = lambda subject: False,
+    ) -> None:
         """Feed `follower` until cancelled. See `bus.Bus.follow`."""
         await Following(
             self._link,
             name,
             filter_subject,
             follower,
+            but_not=but_not,
             saw=self._saw,
             another_stream=lambda: self._another_stream,
         ).run()

@@ -36,6 +36,7 @@ class Following:
         filter_subject: str,
         follower: Follower,
         *,
+        but_not: Callable[[str], bool],
         saw: _Saw,
         another_stream: Callable[[], asyncio.Event],
     ) -> None:
@@ -44,6 +45,7 @@ class Following:
         self._name = name
         self._filter = filter_subject
         self._follower = follower
+        self._but_not = but_not
         self._saw = saw
         self._another_stream = another_stream
         self._caught_up = False
@@ -112,7 +114,8 @@ class Following:
         if delivery.consumer_sequence != self._expected:
             raise BusError(f"delivery {self._expected} got lost, {delivery.consumer_sequence} came instead")
         self._expected += 1
-        self._follower.apply(message_of(raw, delivery))
+        if not self._but_not(raw.subject):
+            self._follower.apply(message_of(raw, delivery))
         # Only "nothing pending" proves that all is here: a subject refreshed after `begin` comes after any
         # sequence noted then, so having passed that sequence proves nothing about it.
         if delivery.pending == 0:
