@@ -53,7 +53,8 @@ def label_changes(
     for key, _ in invalid:
         del wanted[key]
     of_machine = {key for key, value in wanted.items() if by_machine.get(key) == value}
-    kept = record.owned.machine.keys() - wanted.keys() - by_machine.keys() - {LIFECYCLE}
+    unsaid = record.owned.machine.keys() - wanted.keys() - by_machine.keys() - {LIFECYCLE}
+    retained = _retained(effects.retained).union(unsaid, (key for key, _ in invalid))
     found = decide(
         Keys(
             kind="labels",
@@ -61,12 +62,14 @@ def label_changes(
             wanted=wanted,
             recorded=_recorded(node, record),
             of_talos=names_in(node.annotations.get(_OWNED_BY_TALOS, "")),
-            retained=_retained(effects.retained).union(kept, (key for key, _ in invalid)),
+            retained=retained,
             ours_if_equal=_ours_if_equal(node, record, wanted, of_machine),
             ours_if_different=_ours_if_different(node, record, of_machine),
         )
     )
-    machine = of_machine | kept
+    machine = (of_machine - (retained & record.owned.labels.keys())) | (
+        retained & record.owned.machine.keys()
+    )
     return LabelChanges(
         changes=found.changes,
         machine={key: value for key, value in found.recorded.items() if key in machine},

@@ -18,12 +18,12 @@ from libs.common.node import (
     NodeCondition,
     Taint,
 )
-from libs.common.patch import node_patch, status_patch
+from libs.common.patch import status_patch
 from services.labeler.labels import LIFECYCLE, REGION, ZONE, is_label_value
 from services.labeler.ownership import why_not_ours
 from services.labeler.plan import AS_IT_SHOULD_BE, Global, Plan, continued, plan_node
 from tests.builders import NOW, UNINITIALIZED, a_node, some_facts
-from tests.json_patch import apply
+from tests.planned import carried_out, document_of
 from tests.platform_cases import PLATFORMS, PlatformCase
 from tests.status_patch import apply_status
 
@@ -39,20 +39,6 @@ HCLOUD: dict[str, Any] = {
 
 def planned(node: Node, facts: MachineFacts | None = None, **config: Any) -> Plan:
     return plan_node(node, facts or some_facts(**HCLOUD), "nodename", Global(**config))
-
-
-def document_of(node: Node) -> dict[str, Any]:
-    document: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(node))
-    return document
-
-
-def carried_out(node: Node, plan: Plan) -> Node:
-    """The Node as the API server would hold it after the plan's two patches."""
-    document = document_of(node)
-    gone = CONDITION_BLOCKED if plan.unblock else ""
-    status = status_patch(node, addresses=plan.addresses, remove_condition=gone, now=NOW)
-    document = apply_status(document, status)
-    return msgspec.convert(apply(document, node_patch(node, plan.changes)), Node)
 
 
 def settled(node: Node, facts: MachineFacts | None = None) -> Node:

@@ -1,0 +1,77 @@
+"""Plans in tests, and what the API server makes of them."""
+
+from typing import Any
+
+import msgspec
+
+from libs.common.cloud_config.document import parse_cloud_config
+from libs.common.machine import MachineFacts
+from libs.common.node import CONDITION_BLOCKED, OWNED_RECORD, Node
+from libs.common.patch import node_patch, status_patch
+from services.labeler.plan import Global, Plan, plan_node
+from services.labeler.rules import compile_rules
+from tests.builders import NOW
+from tests.json_patch import apply
+from tests.status_patch import apply_status
+
+
+def ruled(text: str = "", **config: Any) -> Global:
+    """What holds for all Nodes with these rules, as a file writes them."""
+    return Global(rules=compile_rules(parse_cloud_config(text, "ccm-config.yaml")), **config)
+
+
+def one_rule(**parts: str) -> Global:
+    """One rule for all machines, each part as YAML: one_rule(labels="{team: web}")."""
+    return ruled("transformations:\n- name: one\n" + "".join(f"  {k}: {v}\n" for k, v in parts.items()))
+
+
+def document_of(node: Node) -> dict[str, Any]:
+    """The Node as JSON."""
+    document: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(node))
+    return document
+
+
+def carried_out(node: Node, plan: Plan) -> Node:
+    """The Node as the API server would hold it after the plan's two patches."""
+    document = document_of(node)
+    gone = CONDITION_BLOCKED if plan.unblock else ""
+    status = status_patch(node, addresses=plan.addresses, remove_condition=gone, now=NOW)
+    document = apply_status(document, status)
+    return msgspec.convert(apply(document, node_patch(node, plan.changes)), Node)
+
+
+def planned_by(node: Node, facts: MachineFacts, config: Global) -> Plan:
+    """The plan for a machine known by its node name."""
+    return plan_node(node, facts, "nodename", config)
+
+
+def obeyed(node: Node, facts: MachineFacts, config: Global) -> Node:
+    """The Node after such a plan."""
+    return carried_out(node, planned_by(node, facts, config))
+
+
+def changed(
+    node: Node,
+    *,
+    labels: dict[str, str | None] | None = None,
+    annotations: dict[str, str | None] | None = None,
+    taints: tuple[Any, ...] | None = None,
+) -> Node:
+    """The Node after somebody has changed these keys (None removes one), or all of its taints."""
+    metadata = msgspec.structs.replace(
+        node.metadata,
+        labels=_merged(node.labels, labels or {}),
+        annotations=_merged(node.annotations, annotations or {}),
+    )
+    spec = node.spec if taints is None else msgspec.structs.replace(node.spec, taints=taints)
+    return msgspec.structs.replace(node, metadata=metadata, spec=spec)
+
+
+def record_in(node: Node) -> dict[str, Any]:
+    """What the Node's record says."""
+    found: dict[str, Any] = msgspec.json.decode(node.annotations[OWNED_RECORD])
+    return found
+
+
+def _merged(present: dict[str, str], wanted: dict[str, str | None]) -> dict[str, str]:
+    return {key: value for key, value in {**present, **wanted}.items() if value is not None}

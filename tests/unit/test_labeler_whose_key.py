@@ -1,0 +1,148 @@
+"""Whose a key is: each case by itself, and that nothing is decided twice."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.labeler.owned import mark
+from services.labeler.whose_key import Keys, Theirs, decide
+
+K = "example.com/k"
+EQUAL = {"ours_if_equal": frozenset({K})}
+DIFFERENT = {"ours_if_different": frozenset({K})}
+TALOS = {"of_talos": frozenset({K})}
+RETAINED = {"retained": frozenset({K})}
+RELEASED = {"released": frozenset({K})}
+NOT_THERE: dict[str, Any] = {}
+
+
+def keys(present: str | None, wanted: str | None, recorded: Any, more: dict[str, Any]) -> Keys:
+    return Keys(
+        kind="labels",
+        present={} if present is None else {K: present},
+        wanted={} if wanted is None else {K: wanted},
+        recorded=NOT_THERE if recorded is NOT_THERE else {K: recorded},
+        **more,
+    )
+
+
+# present, wanted, recorded, circumstances -> changes, recorded afterwards, somebody else's
+CASES = {
+    "absent and new: set": (None, "v", NOT_THERE, {}, {K: "v"}, {K: "v"}, False),
+    "removed by somebody: put back": (None, "v", "v", {}, {K: "v"}, {K: "v"}, False),
+    "theirs until they removed it: ours": (None, "v", None, {}, {K: "v"}, {K: "v"}, False),
+    "as it should be": ("v", "v", "v", {}, {}, {K: "v"}, False),
+    "the rule has changed": ("v", "w", "v", {}, {K: "w"}, {K: "w"}, False),
+    "the value is empty": ("", "w", "", {}, {K: "w"}, {K: "w"}, False),
+    "changed by somebody": ("x", "v", "v", {}, {}, {K: None}, True),
+    "changed by somebody to what we want by now": ("w", "w", "v", {}, {}, {K: None}, False),
+    "theirs for long": ("x", "v", None, {}, {}, {K: None}, False),
+    "theirs, though it says what we want": ("v", "v", None, {}, {}, {K: None}, False),
+    "never ours, another value": ("x", "v", NOT_THERE, {}, {}, {K: None}, True),
+    "never ours, the same value": ("v", "v", NOT_THERE, {}, {}, {}, False),
+    "no account kept, the same value: adopted": ("v", "v", NOT_THERE, EQUAL, {}, {K: "v"}, False),
+    "no account kept, another value": ("x", "v", NOT_THERE, EQUAL, {}, {K: None}, True),
+    "a cloud controller's to say": ("x", "v", NOT_THERE, DIFFERENT, {K: "v"}, {K: "v"}, False),
+    "not wanted any more": ("v", None, "v", {}, {K: None}, {}, False),
+    "not wanted any more, changed by somebody": ("x", None, "v", {}, {}, {}, False),
+    "not wanted any more, theirs": ("v", None, None, {}, {}, {}, False),
+    "not wanted any more, and gone": (None, None, "v", {}, {}, {}, False),
+    "not judged this time": ("v", None, "v", RETAINED, {}, {K: "v"}, False),
+    "not judged this time, other value of an earlier rule": ("v", "w", "v", RETAINED, {}, {K: "v"}, False),
+    "not judged this time, removed": (None, "w", "v", RETAINED, {}, {K: "v"}, False),
+    "not judged this time, never set": (None, "w", NOT_THERE, RETAINED, {K: "w"}, {K: "w"}, False),
+    "Talos sets it": ("x", "v", "v", TALOS, {}, {}, False),
+    "Talos has taken it over and we want it no more": ("v", None, "v", TALOS, {}, {}, False),
+    "taken off by who waited for it": (None, "v", "v", RELEASED, {}, {K: None}, False),
+    "in use without it": (None, "v", NOT_THERE, RELEASED, {}, {K: None}, False),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+def test_a_key_is_set_kept_or_left_by_whose_it_is(case: tuple[Any, ...]):
+    present, wanted, recorded, more, changes, afterwards, theirs = case
+    found = decide(keys(present, wanted, recorded, more))
+    assert (found.changes, found.recorded) == (changes, afterwards)
+    assert bool(found.theirs) is theirs
+
+
+def test_who_has_set_it_is_told_with_both_values():
+    assert decide(keys("x", "v", "v", {})).theirs == (Theirs(K, "x", "v", was_ours=True),)
+    assert decide(keys("x", "v", NOT_THERE, {})).theirs == (Theirs(K, "x", "v", was_ours=False),)
+
+
+def test_what_the_machine_config_sets_to_something_else_is_named():
+    assert decide(keys("x", "v", NOT_THERE, TALOS)).left_to_talos == (K,)
+    assert decide(keys("v", "v", NOT_THERE, TALOS)).left_to_talos == ()
+
+
+@pytest.mark.parametrize(
+    ("kind", "key"),
+    [
+        ("labels", "kubernetes.io/hostname"),
+        ("labels", "extensions.talos.dev/x"),
+        ("annotations", "alpha.kubernetes.io/provided-node-ip"),
+        ("annotations", "talos.dev/owned-labels"),
+        ("taints", "node.kubernetes.io/unreachable:NoExecute"),
+        ("taints", "node.cloudprovider.kubernetes.io/uninitialized:NoSchedule"),
+    ],
+)
+def test_a_record_that_names_what_is_not_for_us_to_set_removes_nothing(kind: Any, key: str):
+    found = decide(Keys(kind=kind, present={key: "v"}, wanted={}, recorded={key: "v"}))
+    assert (found.changes, found.recorded) == ({}, {})
+
+
+@pytest.mark.parametrize("value", ["", "v", "x" * 63, "x" * 64, "sha256:abc", "ä" * 400, "\ud800"])
+def test_a_mark_tells_values_apart_and_is_short(value: str):
+    assert mark(value) == mark(value)
+    assert mark(value) != mark(value + "x")
+    assert mark(mark(value)) != mark(value) or len(value) < 64
+    assert len(mark(value)) <= 63
+
+
+# ---- properties
+
+NAMES = st.sampled_from(["a", "example.com/b", "c", "kubernetes.io/hostname"])
+VALUES = st.sampled_from(["", "v", "w", "x", "y" * 70])
+SETS = st.frozensets(NAMES, max_size=3)
+ALL_KEYS = st.builds(
+    Keys,
+    kind=st.just("labels"),
+    present=st.dictionaries(NAMES, VALUES),
+    wanted=st.dictionaries(NAMES.filter(lambda name: "hostname" not in name), VALUES),
+    recorded=st.dictionaries(NAMES, st.none() | VALUES.map(mark)),
+    of_talos=SETS, retained=SETS, ours_if_equal=SETS, ours_if_different=SETS, released=SETS,
+)  # fmt: skip
+
+
+def after(given_keys: Keys) -> Keys:
+    found = decide(given_keys)
+    present = {k: v for k, v in {**given_keys.present, **found.changes}.items() if v is not None}
+    # By then there is a record: what it does not name was decided, too.
+    return msgspec.structs.replace(
+        given_keys,
+        present=present,
+        recorded=found.recorded,
+        ours_if_equal=frozenset(),
+        ours_if_different=frozenset(),
+        released=given_keys.released & found.recorded.keys(),
+    )
+
+
+@given(ALL_KEYS)
+def test_deciding_again_changes_nothing_whatever_the_record_said(given_keys: Keys):
+    settled = after(given_keys)
+    again = decide(settled)
+    assert (again.changes, again.recorded, again.theirs) == ({}, settled.recorded, ())
+
+
+@given(ALL_KEYS)
+def test_what_the_record_does_not_name_with_its_value_stays_byte_identical(given_keys: Keys):
+    settled = after(given_keys)
+    for key, value in given_keys.present.items():
+        is_ours = given_keys.recorded.get(key, None) == mark(value) or key in given_keys.ours_if_different
+        if not is_ours:
+            assert settled.present[key] == value
