@@ -1,0 +1,91 @@
+"""Rules in real processes: a mounted file that changes, a bad one in between, a bad one at the start."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from libs.testbed.kubelets import Kubelet, Kubelets
+from libs.testbed.machines import Machines, a_machine
+from tests.bus_actors import eventually
+from tests.integration.conftest import StartServices
+from tests.integration.processes import ROOT
+from tests.mounted_config_map import MountedConfigMap
+
+EVENTS = "/api/v1/namespaces/default/events"
+REJECTED = "reason=CloudConfigRejected"
+BAD = 'transformations:\n- labels:\n    team: "{{ .Zone "\n'
+
+
+def rules(team: str) -> str:
+    return f"transformations:\n- name: team\n  labels: {{team: {team}, node-role.kubernetes.io/web: ''}}\n"
+
+
+@pytest.mark.parametrize(
+    "form",
+    [{"all_in_one": True, "bus": "memory"}, {}],
+    ids=["all-in-one-memory", "separate-processes"],
+)
+async def test_a_mounted_file_that_changes_is_obeyed_and_a_bad_one_is_told_of(
+    tmp_path: Path,
+    start_services: StartServices,
+    kubelets: Kubelets,
+    machines: Machines,
+    form: dict[str, Any],
+):
+    labeler = "all-in-one" if form else "labeler"
+    await kubelets.request("DELETE", f"{EVENTS}?fieldSelector={REJECTED}")  # one is written in a minute
+    folder = tmp_path / "config"
+    folder.mkdir()
+    mounted = MountedConfigMap(folder, rules("red"))
+    machine = a_machine(f"ruled-{labeler}.example.com", "10.211.0.1", platform="metal")
+    await machines.put(machine)
+    services = await start_services(flags=[f"--cloud-config={mounted.path}"], **form)
+    await kubelets.join(Kubelet.on(machine))
+
+    async def labels() -> dict[str, str]:
+        node = await kubelets.request("GET", f"/api/v1/nodes/{machine.name}")
+        found: dict[str, str] = node.body["metadata"]["labels"]
+        return found
+
+    async def team_is(team: str) -> bool:
+        return (await labels()).get("team") == team
+
+    await eventually(lambda: team_is("red"), "the rule of the start is obeyed")
+    assert (await labels())["node-role.kubernetes.io/web"] == ""
+    mounted.swap(BAD)
+
+    async def is_unready() -> bool:
+        report = await services.page(labeler, "/readyz?verbose")
+        return "[-]labeler failed: " in report and 'line 3: transformations[0].labels["team"]' in report
+
+    await eventually(is_unready, "the mistake is told")
+    assert 'talosccm_rules_reload_success{service="labeler"} 0.0' in await services.page(labeler, "/metrics")
+
+    async def is_told() -> bool:
+        events = (await kubelets.request("GET", f"{EVENTS}?fieldSelector={REJECTED}")).body["items"]
+        return any(str(mounted.path) in event["message"] for event in events)
+
+    await eventually(is_told, "there is an Event")
+    assert await team_is("red")
+    mounted.swap(rules("blue"))
+    await eventually(lambda: team_is("blue"), "the good one is obeyed", 15)  # what is promised
+    await services.ready()
+    await kubelets.delete(machine.name)
+    await machines.delete(machine.id)
+
+
+def test_a_process_that_starts_with_a_bad_file_ends_at_once_and_tells_every_mistake(tmp_path: Path):
+    file = tmp_path / "ccm.yaml"
+    file.write_text(BAD + '- labels: {a: "{{ shout .Zone }}"}\n')
+    ran = subprocess.run(
+        [sys.executable, "-m", "services.labeler", f"--cloud-config={file}"],
+        cwd=ROOT, capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert ran.returncode == 2
+    first, second = ran.stderr.splitlines()
+    told = f"python -m services.labeler: --cloud-config: {file}, line"
+    assert first.startswith(f'{told} 3: transformations[0].labels["team"] is no template that can be used: ')
+    assert second.startswith(f'{told} 4: transformations[1].labels["a"] is no template that can be used: ')
