@@ -1,6 +1,6 @@
 """An empty table is not a complete one."""
 
-from libs.common.bus import Unreadable
+from libs.common.bus import Message, Unreadable
 from libs.common.flow_table import FlowTable
 from libs.common.subjects import LEADING, OBSERVED_NODE
 from tests.builders import a_message, a_node, a_snapshot, gone, leading, observed, opened
@@ -109,7 +109,7 @@ def test_unreadable_bytes_and_foreign_incarnations_change_nothing():
 
 
 def test_what_is_refused_is_heard_and_not_kept_and_takes_the_older_word_with_it():
-    heard = []
+    heard: list[Message] = []
     table, _ = a_table(keep=lambda message: message.sequence != 2, on_message=heard.append)
     table.begin(opened())
     first, second = (a_message(observed(a_node("one")), sequence=number) for number in (1, 2))
