@@ -10,6 +10,8 @@ from services.metadata.talos_api.faults import Status
 
 LARGEST_MESSAGE_BYTES: Final = 64 * 1024
 MOST_WAITING_BYTES: Final = 128 * 1024  # of one answer: a largest message fits in, whatever stands before it
+LARGEST_ANSWER_BYTES: Final = 512 * 1024  # all messages of one call, or with which a watch opens
+MOST_MESSAGES: Final = 2048
 _PREFIX: Final = 5  # bytes: compressed or not, and the length
 _LAST_CODE: Final = 16
 _UNKNOWN: Final = 2

@@ -2,9 +2,8 @@
 
 import asyncio
 from collections.abc import Mapping
-from typing import Final
 
-from services.metadata.talos_api.answer import CallEnded
+from services.metadata.talos_api.answer import LARGEST_ANSWER_BYTES, MOST_MESSAGES, CallEnded
 from services.metadata.talos_api.checked import Unreadable
 from services.metadata.talos_api.connection import Call, Connection
 from services.metadata.talos_api.credentials import Credentials
@@ -13,9 +12,6 @@ from services.metadata.talos_api.machine_events import WatchErrored
 from services.metadata.talos_api.talosconfig import Endpoint
 
 __all__ = ["CallEnded", "StreamLost", "TalosChannel"]
-
-LARGEST_ANSWER_BYTES: Final = 512 * 1024  # all messages of one call
-MOST_MESSAGES: Final = 2048
 
 
 class TalosChannel:

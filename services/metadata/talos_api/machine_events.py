@@ -5,6 +5,7 @@ from typing import Final
 import msgspec
 
 from libs.common.machine import AddressStatus, MachineFacts, PlatformMetadata
+from services.metadata.talos_api.answer import LARGEST_ANSWER_BYTES, MOST_MESSAGES
 from services.metadata.talos_api.checked import LONGEST_TEXT, Unreadable
 from services.metadata.talos_api.envelopes import Event, Resource, events
 from services.metadata.talos_api.machine_reading import (
@@ -49,12 +50,14 @@ class Contents(msgspec.Struct, frozen=True, kw_only=True):
 class Opening:
     """How one watch opens: an empty message, the state of now, then changes."""
 
-    __slots__ = ("_asked", "_found", "_is_open")
+    __slots__ = ("_asked", "_found", "_is_open", "_messages", "_size")
 
     def __init__(self, asked: Asked) -> None:
         self._asked = asked
         self._is_open = False
         self._found: list[Resource] = []
+        self._messages = 0  # and their bytes, until it is open
+        self._size = 0
 
     @property
     def is_open(self) -> bool:
@@ -75,6 +78,8 @@ class Opening:
 
         Raises WatchErrored, Unreadable.
         """
+        if not self._is_open:
+            self._judge_length(len(answer))
         changes = 0
         for event in _events(answer):
             if self._is_open:
@@ -82,6 +87,14 @@ class Opening:
             else:
                 self._begin(event)
         return changes > 0
+
+    def _judge_length(self, size: int) -> None:
+        self._messages += 1
+        self._size += size
+        if self._size > LARGEST_ANSWER_BYTES or self._messages > MOST_MESSAGES:
+            raise Unreadable(
+                f"a watch that has not opened after {LARGEST_ANSWER_BYTES} bytes or {MOST_MESSAGES} messages"
+            )
 
     def _begin(self, event: Event) -> None:
         if event.kind not in _STATE:
