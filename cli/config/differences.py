@@ -22,8 +22,8 @@ _OURS: Final = frozenset(field.name for field in FIELDS) - _IN_TEMPLATES_OF_REFE
 # There the reference looks for public addresses itself.
 _DISCOVERING: Final = frozenset({"nocloud", "metal", "openstack", "oracle"})
 _FOR_EVER: Final = (
-    "what rules set is kept right for as long as a node lives: it changes with its rule and its machine, "
-    "and a removed rule takes its labels, annotations and taints with it. The reference leaves them for "
+    "sets what is kept right for as long as a node lives: it changes with its rule and its machine, and "
+    "a removed rule takes its labels, annotations and taints with it. The reference leaves them for "
     "ever, and never changes zone, region, instance type or taints of an initialised node. What a person "
     "or another controller has changed stays theirs"
 )

@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import click
+from rich.console import Console
 
 from cli.config.checking import Checked, check
-from cli.config.told import COLOURS, as_json, lines, summary
+from cli.config.told import as_json, lines
+from cli.lines import print_lines
 from libs.common.settings.cloud_config_file import Unreadable, read_config_file
 
 GOOD, MISTAKEN, NOT_CHECKED = 0, 1, 2
@@ -25,9 +27,10 @@ def check_files(files: Sequence[Path], *, as_text: bool, strict: bool, differenc
             unreadable.append((source, content.reason))
         else:
             checked.append(check(content, source))
+    console = Console(highlight=False)
     if as_text:
         for one in checked:
-            _say(one, differences=differences)
+            print_lines(lines(one, differences=differences), console)
         for source, reason in unreadable:
             click.echo(f"{source}: cannot be read: {reason}", err=True)
     else:
@@ -36,10 +39,3 @@ def check_files(files: Sequence[Path], *, as_text: bool, strict: bool, differenc
         return NOT_CHECKED
     bad = any(one.mistakes or (strict and one.warnings) for one in checked)
     return MISTAKEN if bad else GOOD
-
-
-def _say(checked: Checked, *, differences: bool) -> None:
-    for line in lines(checked, differences=differences):
-        kind = click.style(line.kind, fg=COLOURS[line.kind], bold=True)
-        click.echo(f"{click.style(line.where, bold=True)}: {kind}: {line.words}")
-    click.echo(summary(checked, differences=differences))

@@ -1,35 +1,31 @@
 """What was found in a config file, as lines that editors and CI understand, or as JSON. Pure."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
+
+from rich.text import Text
 
 from cli.config.checking import Checked
+from cli.lines import Line
 from libs.common.cloud_config.rule import Finding
 
-COLOURS: Final = {"error": "red", "warning": "yellow", "differs": "cyan"}
-
-
-class Line(NamedTuple):
-    """One finding: `where: kind: words`."""
-
-    where: str
-    kind: str
-    words: str
+COLOURS: Final = {"error": "bold red", "warning": "bold yellow", "differs": "bold cyan"}
 
 
 def lines(checked: Checked, *, differences: bool) -> Iterator[Line]:
-    """Errors, then warnings, then what differs from the reference."""
+    """`where: kind: words`: errors, then warnings, then what differs from the reference; then how many."""
     kinds = [("error", checked.mistakes), ("warning", checked.warnings)]
     if differences:
         kinds.append(("differs", checked.differences))
     for kind, findings in kinds:
         for finding in findings:
             where = f"{checked.source}:{finding.line}" if finding.line else checked.source
-            yield Line(where, kind, _words(finding, checked.rule_of(finding)))
+            words = _words(finding, checked.rule_of(finding))
+            yield Line(0, Text.assemble((where, "bold"), ": ", (kind, COLOURS[kind]), f": {words}"))
+    yield Line(0, Text(_summary(checked, differences=differences)))
 
 
-def summary(checked: Checked, *, differences: bool) -> str:
-    """One line about the whole file."""
+def _summary(checked: Checked, *, differences: bool) -> str:
     counts = [
         _counted(len(checked.rules), "rule"),
         _counted(len(checked.mistakes), "error"),
@@ -70,7 +66,7 @@ def _listed(checked: Checked, findings: Iterable[Finding]) -> list[dict[str, Any
 
 def _words(finding: Finding, rule: str) -> str:
     path = f"{finding.path} (rule {rule})" if rule else finding.path
-    return f"{path} {finding.problem}" if path and path != "the file" else finding.problem
+    return f"{path} {finding.problem}" if path else finding.problem
 
 
 def _counted(count: int, what: str) -> str:

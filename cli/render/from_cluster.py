@@ -39,13 +39,13 @@ def read_cluster(wanted: Wanted, *, prefer_ipv6: bool, resources: frozenset[Reso
 
 
 async def _read(cluster: Wanted, prefer_ipv6: bool, resources: frozenset[Resource]) -> Gathered:
-    names = () if cluster.all_nodes else cluster.from_cluster
+    names = cluster.from_cluster
     kube = _kubernetes(cluster)
     try:
         talos = _talos(cluster)
         try:
             nodes = [what_we_read(node) for node in await _nodes(kube)]
-            asked = [node for node in nodes if not names or node.name in names]
+            asked = [node for node in nodes if cluster.all_nodes or node.name in names]
             answers = await asyncio.gather(
                 *(_ask(talos, node, nodes, prefer_ipv6, resources) for node in asked)
             )

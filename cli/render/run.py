@@ -2,7 +2,6 @@
 
 import json
 import sys
-from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -12,6 +11,7 @@ import msgspec
 from rich.console import Console
 from rich.text import Text
 
+from cli.lines import Line, print_lines
 from cli.render import text
 from cli.render.against import compare
 from cli.render.as_json import comparison_json, previews_json
@@ -27,7 +27,6 @@ from libs.common.settings.cloud_config_file import Unreadable, read_config_file
 from services.labeler.rules import RulesError
 
 DONE, CHANGES, FAILED = 0, 1, 2
-_NARROWEST: Final = 20
 _EVERYTHING: Final[frozenset[Resource]] = frozenset(field.resource for field in FIELDS if field.resource)
 
 
@@ -110,7 +109,7 @@ def _show(asked: Asked, gathered: Gathered, used: ConfigInUse) -> bool:
         _print_json(previews_json(previews, gathered.untold, used))
     else:
         for number, each in enumerate(previews):
-            print_lines([text.Line(0, Text())] if number else [], console)
+            print_lines([Line(0, Text())] if number else [], console)
             print_lines(text.of_preview(each, used), console)
         _tell_left_out(gathered.untold)
     return any(changes(each.described.node, each.after) for each in previews)
@@ -124,17 +123,6 @@ def _show_comparison(asked: Asked, gathered: Gathered, old: ConfigInUse, new: Co
         print_lines(text.of_comparison(comparison), Console(highlight=False))
         _tell_left_out(gathered.untold)
     return bool(comparison.different)
-
-
-def print_lines(lines: Iterable[text.Line], console: Console) -> None:
-    """Broken to the width of a terminal; in a pipe each line stays whole, for grep."""
-    for line in lines:
-        if not console.is_terminal:
-            console.print(Text(" " * line.indent) + line.text, soft_wrap=True)
-            continue
-        parts = line.text.wrap(console, max(_NARROWEST, console.width - line.indent - 2))
-        for number, part in enumerate(parts or [line.text]):
-            console.print(Text(" " * (line.indent + 2 * bool(number))) + part, soft_wrap=True)
 
 
 def _print_json(document: dict[str, Any]) -> None:

@@ -2,10 +2,11 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from rich.text import Text
 
+from cli.lines import Line
 from cli.render.against import Comparison, NodeDifference, alike
 from cli.render.changes import Change, changes
 from cli.render.config_in_use import ConfigInUse
@@ -18,13 +19,6 @@ from services.labeler.rules import EntryTold, RuleTold
 _MARKS: Final = {"+": "green", "-": "red", "~": "yellow"}
 _MOST_NAMES: Final = 8
 _LONGEST: Final = 200
-
-
-class Line(NamedTuple):
-    """One line; where it must be broken, the rest is indented further."""
-
-    indent: int
-    text: Text
 
 
 def of_preview(preview: Preview, used: ConfigInUse) -> Iterator[Line]:

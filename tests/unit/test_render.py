@@ -10,13 +10,13 @@ from click.testing import CliRunner, Result
 from rich.console import Console
 
 from cli.__main__ import main
+from cli.lines import print_lines
 from cli.render import text
 from cli.render.against import compare
 from cli.render.config_in_use import config_in_use
 from cli.render.described import DescribedNode
 from cli.render.facts_file import written as facts_file
 from cli.render.preview import preview, settled, written
-from cli.render.run import print_lines
 from cli.render.samples import samples
 from libs.common.node import Node
 from services.labeler.plan import plan_node

@@ -1,0 +1,28 @@
+"""Lines that end where a terminal ends, and stay whole in a pipe."""
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from rich.console import Console
+from rich.text import Text
+
+_HANGING: Final = 2  # how much further the rest of a broken line is indented
+_NARROWEST: Final = 20
+
+
+class Line(NamedTuple):
+    """One line."""
+
+    indent: int
+    text: Text
+
+
+def print_lines(lines: Iterable[Line], console: Console) -> None:
+    """Broken between words on a terminal; in a pipe each line is one, for grep."""
+    for line in lines:
+        if not console.is_terminal:
+            console.print(Text(" " * line.indent) + line.text, soft_wrap=True)
+            continue
+        parts = line.text.wrap(console, max(_NARROWEST, console.width - line.indent - _HANGING))
+        for number, part in enumerate(parts or [line.text]):
+            console.print(Text(" " * (line.indent + _HANGING * bool(number))) + part, soft_wrap=True)
