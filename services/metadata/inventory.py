@@ -16,7 +16,7 @@ from services.metadata.known import LONG_AGO, Known
 from services.metadata.schedule import Pace
 from services.metadata.talos_api.inventory_reading import InventoryAnswer, Part
 
-PATIENCE_LOOKS: Final = 3  # how often a Node without facts waits for a part that fails: a few seconds
+PATIENCE_LOOKS: Final = 3  # how often a Node without facts waits for a part that fails
 _HOLDS: Final[dict[Part, str]] = {
     "Version": "talos_version",
     "MachineType": "machine_type",
