@@ -1,10 +1,6 @@
 """Run the wanted scenarios, telling how far it is; leave nothing behind."""
 
-import contextlib
-import shutil
-import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 from rich.console import Console
@@ -15,7 +11,7 @@ from bench.profiles import top
 from bench.scenarios import MEASURES, Measuring, present
 from bench.stage import Stage, made, staged
 from bench.wanted import Mode, Scenario, Wanted
-from libs.testbed.children import ChildDied
+from libs.testbed.children import ChildDied, run_directory
 
 _WARM_UP_NODES = 100
 
@@ -30,7 +26,7 @@ async def bench(wanted: Wanted, console: Console, runs: list[Run]) -> None:
     def told(what: str) -> None:
         console.print(f"[dim]{time.monotonic() - began:5.0f} s[/]  {what}", highlight=False, soft_wrap=True)
 
-    with _run_dir(wanted.keep_logs) as run_dir:
+    with run_directory("bench", wanted.keep_logs) as run_dir:
         async with staged(run_dir, told) as stage:
             told(f"warming up: {_WARM_UP_NODES} nodes join and go")
             await _warm_up(stage, wanted)
@@ -92,16 +88,3 @@ async def _profile(stage: Stage, wanted: Wanted, directory: Path, console: Conso
             for profile in sorted(into.iterdir()):
                 console.print(f"\n[bold]{scenario}, {mode}: {profile.stem}[/] (written to {profile})")
                 console.print(top(profile), highlight=False, markup=False, soft_wrap=True)
-
-
-@contextlib.contextmanager
-def _run_dir(keep_logs: Path | None) -> Iterator[Path]:
-    """A directory for this bench: removed at the end, or the one that the user named, kept."""
-    if keep_logs is not None:
-        yield made(keep_logs).resolve()
-        return
-    path = Path(tempfile.mkdtemp(prefix="talos-ccm-bench-"))
-    try:
-        yield path
-    finally:
-        shutil.rmtree(path)

@@ -2,11 +2,8 @@
 
 import asyncio
 import contextlib
-import shutil
 import signal
-import tempfile
 import time
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -20,6 +17,7 @@ from cli.demo.journeys import Journeys
 from cli.demo.parts import Parts, running
 from cli.demo.wanted import Wanted, other_runs
 from cli.demo.watching import Logs, following, seeing_nodes
+from libs.testbed.children import run_directory
 from libs.testbed.kubelet_node import first_node
 from libs.testbed.kubelets import Kubelet
 from libs.testbed.machines import Machine
@@ -30,7 +28,7 @@ _SECONDS_BETWEEN_LINES = 1.0
 
 async def demo(wanted: Wanted, console: Console) -> bool:
     """Run it; whether every node became ready. Cancelled (Ctrl-C), it ends everything it started."""
-    with _run_dir(wanted.keep_logs) as run_dir:
+    with run_directory("demo", wanted.keep_logs) as run_dir:
         console.print(Text("Starting a cluster on this machine", style="bold"))
 
         def told(what: str, took: float) -> None:
@@ -132,16 +130,3 @@ async def _stay(parts: Parts, console: Console, run_dir: Path) -> None:
     # From here on Ctrl-C is no interruption, but the end that was announced: it does not change the status.
     asyncio.get_running_loop().add_signal_handler(signal.SIGINT, told_to_end.set)
     await told_to_end.wait()
-
-
-@contextlib.contextmanager
-def _run_dir(keep_logs: Path | None) -> Iterator[Path]:
-    """A directory for this run: removed at the end, or the one that the user named, kept."""
-    if keep_logs is not None:
-        yield keep_logs.resolve()
-        return
-    path = Path(tempfile.mkdtemp(prefix="talos-ccm-demo-"))
-    try:
-        yield path
-    finally:
-        shutil.rmtree(path)

@@ -11,6 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import warnings
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -134,6 +135,17 @@ async def until(
         if time.monotonic() > deadline:
             raise TimeoutError(f"{child.name}: not {what} after {seconds:g} s:\n{child.tail()}")
         await asyncio.sleep(every_seconds)
+
+
+@contextlib.contextmanager
+def run_directory(purpose: str, kept: Path | None) -> Iterator[Path]:
+    """A directory for one run: removed at the end, or the one that the user named, made and kept."""
+    if kept is not None:
+        kept.mkdir(parents=True, exist_ok=True)
+        yield kept.resolve()
+        return
+    with tempfile.TemporaryDirectory(prefix=f"talos-ccm-{purpose}-") as path:
+        yield Path(path)
 
 
 def free_port() -> int:
