@@ -11,11 +11,16 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 import pytest
 
+from cli.render.changes import changes
+from libs.common.node import Node
 from libs.testbed.control_plane.cluster import ControlPlane
 from libs.testbed.kubelets import ApiServer, Kubelet, Kubelets
 from libs.testbed.machines import Machine, Machines, a_machine
+from libs.testbed.platforms import PLATFORMS
+from libs.testbed.running_services import RunningServices
 from libs.testbed.sim_apiserver.server import SimApiServer
 from libs.testbed.sim_machines import client as sim_machines
 from tests.bus_actors import eventually
@@ -36,6 +41,28 @@ transformations:
   - name: worker
     nodeSelector: [{matchExpressions: [{key: platform, operator: In, values: [hcloud]}]}]
     labels: {example.com/talos: "{{ .TalosVersion }}", example.com/zone: "{{ .Zone }}"}
+"""
+
+LIVELY = """
+global: {clusterName: shown}
+transformations:
+  - name: all
+    sanitize: true
+    labels: {example.com/product: "{{ .ProductName }}", example.com/talos: "{{ .TalosVersion }}"}
+    annotations: {example.com/both: "{{ .Manufacturer }} & <{{ .ProductName }}>"}
+    taints: {example.com/agent: "{{ .Platform }}:NoSchedule"}
+  - name: zoned
+    nodeSelector: [{matchExpressions: [{key: zone, operator: Exists}]}]
+    labels: {node-role.kubernetes.io/zoned: "", example.com/raw: "{{ .ProviderID }}"}
+    platformMetadata: {region: "r-{{ .Zone }}"}
+"""
+LIVELY_CHANGED = """
+global: {clusterName: shown}
+transformations:
+  - name: all
+    labels: {example.com/product: "{{ .ProductName }}"}
+    annotations: {example.com/both: "{{ .ProductName }}"}
+    taints: {example.com/agent: "NoExecute", example.com/other: "x:PreferNoSchedule"}
 """
 
 
@@ -210,6 +237,70 @@ async def test_an_expired_talosconfig_is_told_before_machines_are_asked(operator
     assert said.status == 2
     assert "no Talos API to ask: " in said.err
     assert "expired" in said.err
+
+
+async def nodes_of(operator: Operator) -> dict[str, Node]:
+    """All Nodes as they are; what the node controller says of their readiness is not ours."""
+    items = (await operator.kubelets.request("GET", "/api/v1/nodes")).body["items"]
+    nodes = {}
+    for item in items:
+        taints = item["spec"].get("taints", [])
+        item["spec"]["taints"] = [t for t in taints if not t["key"].startswith("node.kubernetes.io/")]
+        nodes[item["metadata"]["name"]] = msgspec.convert(item, Node)
+    return nodes
+
+
+async def until_as_predicted(operator: Operator, before: dict[str, Node], told: Any) -> None:
+    """The Nodes become what was shown, each of them and in everything."""
+    predicted = {node["name"]: node["changes"] for node in told["nodes"]}
+    differing: dict[str, Any] = {}
+
+    async def as_predicted() -> bool:
+        after = await nodes_of(operator)
+        done = {name: msgspec.to_builtins(changes(before[name], after[name])) for name in after}
+        differing.clear()
+        differing.update({n: done[n] for n in done if list(done[n]) != predicted.get(n, [])})
+        return not differing
+
+    try:
+        await eventually(as_predicted, "as predicted", _SECONDS)
+    except AssertionError:
+        assert differing == {name: predicted.get(name, []) for name in differing}
+        raise
+
+
+async def test_what_is_shown_is_what_the_services_then_do(tmp_path: Path, operator: Operator):
+    """With rules on joining nodes of every platform, and when the rules change under them."""
+    everywhere = [
+        a_machine(f"shown-{n}", f"10.230.3.{n}", platform=platform)
+        for n, platform in enumerate(sorted(PLATFORMS), start=1)
+    ]
+    rules = operator.home / "rules.yaml"
+    rules.write_text(LIVELY)
+    (operator.home / "changed.yaml").write_text(LIVELY_CHANGED)
+    await operator.join(*everywhere)
+    before = await nodes_of(operator)
+    told = await operator.render_json("rules.yaml", "--all-nodes")
+    assert all(node["changes"] for node in told["nodes"])
+    async with RunningServices.start(
+        tmp_path / "services",
+        operator.api_server,  # type: ignore[arg-type]  # both kinds are one
+        operator.kubelets,
+        nats_url="",
+        talosconfig=operator.machines.talosconfig(),
+        all_in_one=True,
+        bus="memory",
+        flags=[f"--cloud-config={rules}"],
+    ) as services:
+        await services.ready()
+        await until_as_predicted(operator, before, told)
+        before = await nodes_of(operator)
+        told = await operator.render_json("changed.yaml", "--against", "rules.yaml", "--all-nodes")
+        assert len(told["nodes"]) == len(everywhere)
+        rules.write_text(LIVELY_CHANGED)
+        await until_as_predicted(operator, before, told)
+    again = await operator.render("changed.yaml", "--all-nodes", "--exit-code")
+    assert again.status == 0, again.out
 
 
 async def test_an_interrupt_ends_it_at_once_and_quietly(operator: Operator):
