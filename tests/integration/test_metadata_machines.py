@@ -9,8 +9,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from libs.common.cloud_config.document import parse_cloud_config
 from libs.common.events import NodeEnriched, NodeUnreachable
-from libs.testbed.machines import Machines, SystemInformation, a_machine
+from libs.common.machine import Inventory, Processors
+from libs.testbed.machines import Extension, Machines, Processor, SystemInformation, a_machine
 from services.metadata.service import MetadataService
 from services.metadata.settings import MetadataSettings
 from tests.builders import a_node
@@ -49,6 +51,39 @@ async def test_a_node_is_enriched_with_what_a_talos_machine_says(nats_server, st
         assert event.facts.node_name == "web-1"
         assert "10.0.0.5" in {status.address.partition("/")[0] for status in event.facts.addresses}
         await eventually(lambda: service.problems() == ())
+
+
+async def test_what_rules_name_is_asked_of_real_machines_and_an_upgrade_is_noticed(
+    nats_server, stream, talos, settings
+):
+    labels = "{v: '{{ .TalosVersion }}', s: '{{ .Schematic }}', c: '{{ .CPUCores }}'}"
+    rule = f"transformations: [{{labels: {labels}}}]"
+    ruled = msgspec.structs.replace(settings, cloud_config=parse_cloud_config(rule, "config"))
+    await talos.put(
+        a_machine(
+            "web-1",
+            "10.0.0.5",
+            talos_version="v1.13.5",
+            extensions=(Extension(name="schematic", version="376567"),),
+            processors=(Processor(),),
+        )
+    )
+    async with metadata_running(nats_server.url, None, ruled) as service:
+        await stream.observe(a_node())
+        event = await stream.once("web-1", NodeEnriched)
+        assert event.facts.inventory == Inventory(
+            talos_version="v1.13.5",
+            extensions={"schematic": "376567"},
+            processors=Processors(manufacturer="QEMU", model="pc-q35-9.0", sockets=1, cores=2, threads=2),
+        )
+        await eventually(lambda: service._nodes["web-1"].known.watched)
+        await talos.fault("web-1", unavailable=True)  # it reboots
+        await stream.once("web-1", NodeUnreachable)
+        await talos.change("web-1", talos_version="v1.14.0")
+        await talos.fault("web-1")
+        event = await stream.once("web-1", NodeEnriched, seconds=15.0)
+        assert event.facts.inventory is not None
+        assert event.facts.inventory.talos_version == "v1.14.0"
 
 
 async def test_a_machine_that_changes_reaches_its_node_within_a_second(nats_server, stream, talos, settings):

@@ -100,9 +100,11 @@ async def test_a_machine_that_says_too_much_of_itself_is_invalid_in_that_part_on
     machines: Machines, talos: TalosApi
 ):
     many = tuple(MemoryModule(locator=f"DIMM {i}") for i in range(600))
-    await machines.change("inventory-1", memory_modules=many, talos_version="v" * 2000)
+    extensions = tuple(Extension(name=f"{i:0>1000}", version="v1") for i in range(40))
+    await machines.change("inventory-1", memory_modules=many, talos_version="v" * 2000, extensions=extensions)
     answer = await asked(talos)
     assert {part: fault.kind for part, fault in answer.faults.items()} == {
+        "ExtensionStatus": "invalid",
         "MemoryModule": "invalid",
         "Version": "invalid",
     }

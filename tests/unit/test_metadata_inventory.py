@@ -17,6 +17,7 @@ T = 1000.0  # now, monotonic
 VERSION: frozenset[Part] = frozenset({"Version"})
 BOTH: frozenset[Part] = frozenset({"Version", "Processor"})
 NOTHING = Inventory()
+PART_OF: dict[str, Part] = {"Version": "Version", "Processor": "Processor"}
 CPUS = Processors(sockets=1, cores=4)
 
 
@@ -41,7 +42,7 @@ def then_looked(
 ) -> Known:
     """A look that ends as it begins, asking for what is to be asked for."""
     parts = parts_to_ask(known, needed, now=now, pace=PACE) if asked is None else asked
-    answer = InventoryAnswer(inventory=told, faults={each.step: each for each in faults})
+    answer = InventoryAnswer(inventory=told, faults={PART_OF[each.step]: each for each in faults})
     asking = Asked(needed=needed, parts=parts, answer=answer)
     return looked.looked_well(
         known, some_facts(), None, others=[], began=now, now=now, pace=PACE, jitter=0.5, asked=asking

@@ -12,6 +12,7 @@ from services.metadata.talos_api.proto.strict import Malformed, fields
 from services.metadata.talos_api.resources import INVENTORY, Asked
 
 MOST_RESOURCES: Final = 512  # of one type
+MOST_EXTENSION_CHARACTERS: Final = 32 * 1024  # names and versions together: facts must fit into a message
 _LARGEST: Final = 2**32 - 1
 _MACHINE_TYPES: Final = {1: "controlplane", 2: "controlplane", 3: "worker"}  # 1 is init, the first of them
 
@@ -68,6 +69,8 @@ def _extensions(specs: Sequence[Spec]) -> dict[str, str]:
         metadata = _spec(_bytes(spec, 2, "metadata"))
         found[_text(metadata, 1, "name")] = _text(metadata, 2, "version")
     found.pop("", None)
+    if sum(len(name) + len(version) for name, version in found.items()) > MOST_EXTENSION_CHARACTERS:
+        raise Unreadable(f"more than {MOST_EXTENSION_CHARACTERS} characters of extensions")
     return found
 
 
