@@ -24,6 +24,7 @@ from services.metadata.next_step import Done, Look, Say, Wait, next_step
 from services.metadata.resolve import recognize
 from services.metadata.schedule import Pace
 from services.metadata.talos_api.api import Contents, Part
+from services.metadata.talos_api.news import News
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +58,7 @@ class NodeReconciler:
         self.known = known
         self._name = name
         self._with = surroundings
-        self._news = asyncio.Event()
+        self._news = News()
 
     def observe(self, message: Message, observed: NodeObserved | NodeGone) -> None:
         """The watcher said something newer."""

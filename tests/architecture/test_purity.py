@@ -13,7 +13,7 @@ SHELL = (
     r"libs\.common\.kube_api\.(api|config|connection|context|credentials|exec_plugin|lock|reflector|tls|transport)",
     r"libs\.common\.nats_bus\.\w+",
     r"libs\.common\.memory_bus\.(bus|consume)",
-    r"services\.metadata\.talos_api\.(api|calls|channel|cluster|connection|credentials|http2|session|watch)",
+    r"services\.metadata\.talos_api\.(api|calls|channel|cluster|connection|credentials|http2|news|session|watch)",
     # what every process needs of the world
     r"libs\.common\.process\.\w+",
     r"libs\.common\.settings\.(reading|cloud_config_file|help_text)",

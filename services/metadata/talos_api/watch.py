@@ -11,6 +11,7 @@ from services.metadata.talos_api.channel import CallEnded, CallUnderWay, StreamL
 from services.metadata.talos_api.checked import Unreadable
 from services.metadata.talos_api.faults import fault_of_status
 from services.metadata.talos_api.machine_events import Contents, Opening, WatchErrored, contents_of
+from services.metadata.talos_api.news import News
 from services.metadata.talos_api.resources import WATCH, WATCHED, Asked
 from services.metadata.talos_api.session import MachineUnavailable
 
@@ -21,7 +22,7 @@ class MachineWatch:
     def __init__(self, machine: str) -> None:
         self._machine = machine
         self._has_changed = False
-        self._woken = asyncio.Event()
+        self._woken = News()
         self._ended: list[tuple[Asked, Exception | None]] = []
         self._watches: list[_Watch] = []
         self._at = ""
