@@ -96,6 +96,11 @@ async def test_a_simulated_resource_is_described_as_the_real_one_is(kubectl: Kub
         assert {key: said.get(key) for key in told_alike} == {key: resource.get(key) for key in told_alike}
 
 
+@pytest.mark.parametrize("path", ["/api", "/apis", *RESOURCE_LISTS])
+async def test_whoever_is_known_may_discover(admin: Kubelets, path: str):
+    assert (await admin.request("GET", path, as_node="curious")).status == 200
+
+
 async def test_who_accepts_aggregated_discovery_finds_nodes_too(kubectl: Kubectl):
     told = await kubectl.get("/api?timeout=32s", DISCOVERY)
     if told["kind"] == "APIVersions":  # kubectl falls back to asking version by version
