@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 from pathlib import Path
 
 import msgspec
@@ -20,6 +21,7 @@ from cli.render.preview import preview, settled, written
 from cli.render.samples import samples
 from libs.common.node import Node
 from services.labeler.plan import plan_node
+from tests.architecture.sources import ROOT
 from tests.builders import NOW, a_node, some_facts
 from tests.json_patch import apply
 
@@ -200,6 +202,18 @@ def test_a_template_that_is_none_is_told_with_its_line(tmp_path: Path):
     result = render(file, "--sample", "metal")
     assert result.exit_code == 2
     assert result.stderr.startswith(f'Error: {file}, line 2: transformations[0].labels["a"] is no template')
+
+
+def test_the_example_of_the_readme_gives_what_stands_below_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    section = (ROOT / "README.md").read_text().partition("## Rules, before they act")[2]
+    found = re.search(r"```yaml\n(.*?)```.*?`talos-ccm (.*?)`.*?```text\n(.*?)```", section, re.DOTALL)
+    assert found
+    rules, command, gives = found.groups()
+    monkeypatch.chdir(tmp_path)
+    Path("ccm-config.yaml").write_text(rules)
+    assert CliRunner().invoke(main, command.split()).stdout == gives
 
 
 def test_samples_are_listed_without_a_file():
