@@ -12,6 +12,7 @@ import msgspec
 from libs.common.kube_api.errors import AlreadyExists, Invalid, ServerError
 from libs.common.kube_api.events import ObjectEvent, event_body, event_namespace
 from libs.common.kube_api.identity import KubeConfig
+from libs.common.kube_api.json_patch_body import json_patch_body
 from libs.common.kube_api.lease import Lease, read_lease
 from libs.common.kube_api.objects import Item, Page, Resource, UnreadableObject, decoded, read_page
 from libs.common.kube_api.transport import CONNECTIONS, DEADLINE_SECONDS, Observe, Request, Transport
@@ -94,7 +95,7 @@ class KubeApi:
             name=name,
             method="PATCH",
             path=f"/api/v1/nodes/{_segment(name)}",
-            body=msgspec.json.encode(json_patch),
+            body=json_patch_body(json_patch),
             content_type="application/json-patch+json",
         )
         return decoded(await self.transport.call(request), Node, request)
