@@ -89,12 +89,15 @@ def compile_rules(config: CloudConfig) -> Rules:
 
 def _too_many(rules: tuple[Rule, ...]) -> Finding | None:
     if len(rules) > MAX_RULES:
-        return Finding(line=rules[MAX_RULES].line, problem=f"has more than {MAX_RULES} rules")
+        return Finding(
+            line=rules[MAX_RULES].line, path="the file", problem=f"has more than {MAX_RULES} rules"
+        )
     entries = 0
     for rule in rules:
         entries += len(rule.entries())
         if entries > MAX_ENTRIES:
-            return Finding(line=rule.line, problem=f"has more than {MAX_ENTRIES} keys in its rules")
+            problem = f"has more than {MAX_ENTRIES} keys in its rules"
+            return Finding(line=rule.line, path="the file", problem=problem)
     return None
 
 
@@ -149,6 +152,4 @@ def _refused(kind: Kind, key: str) -> str:
 
 def _told(finding: Finding) -> str:
     where = f"line {finding.line}: " if finding.line else ""
-    return (
-        f"{where}{finding.path} {finding.problem}" if finding.path else f"{where}the file {finding.problem}"
-    )
+    return f"{where}{finding.path} {finding.problem}"
