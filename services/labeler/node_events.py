@@ -42,14 +42,20 @@ class NodeEvents:
         self._waiting: deque[tuple[Node, Plan, datetime]] = deque(maxlen=MOST_WAITING)
         self._news = asyncio.Event()
 
-    async def say(self, node: Node, notice: Notice, at: datetime | None = None) -> bool:
-        """One Event; whether it was told (by us or, in the same minute, by another replica)."""
+    async def say(
+        self, node: Node, notice: Notice, at: datetime | None = None, *, particular: str = ""
+    ) -> bool:
+        """One Event; whether it was told (by us or, in the same minute, by another replica).
+
+        In one minute there is one Event of a reason, unless it is about something `particular`.
+        """
         event = ObjectEvent(
             about=about_node(node.name, node.uid),
             reason=notice.reason,
             message=notice.message,
             type="Warning" if notice.warning else "Normal",
             component=COMPONENT,
+            particular=particular,
         )
         try:
             await self._kube.create_event(event, now=at or self._now())
@@ -79,7 +85,7 @@ class NodeEvents:
             await self.tell_all()
 
     async def tell_all(self) -> None:
-        """Write what is to be told so far; each notice once in a Node's lifetime."""
+        """Write what is to be told so far; each notice once, for as long as it holds."""
         while self._waiting:
             told = self._waiting.popleft()
             try:
@@ -100,5 +106,5 @@ class NodeEvents:
         if plan.outcome == "initialized":
             await self.say(node, SYNCED, at)
         for notice in self._said.unsaid(node.name, node.uid, plan.notices):
-            if await self.say(node, notice, at):
+            if await self.say(node, notice, at, particular=notice.message):
                 self._said.said(node.name, node.uid, notice)

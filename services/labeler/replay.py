@@ -90,9 +90,9 @@ class Replay:
         """Replay whenever it is wanted, until cancelled; what is in flight then is the next process's."""
         while True:
             await self._wanted.wait()
+            await self._until_nothing_hinders()
             await asyncio.sleep(self._random.uniform(0.0, self._spread_seconds))
-            while self._is_hindered():  # noqa: ASYNC110 - time itself ends it: a leader is heard or is not
-                await asyncio.sleep(_LOOK_SECONDS)
+            await self._until_nothing_hinders()
             self._wanted.clear()
             self._is_at_work = True
             await self._replay(self._why)
@@ -151,6 +151,10 @@ class Replay:
     def _is_hindered(self) -> bool:
         """Whether nothing may be written for now, or half of what there is to know is missing."""
         return bool(self._paused() or self._table.problems())
+
+    async def _until_nothing_hinders(self) -> None:
+        while self._is_hindered():  # noqa: ASYNC110 - time itself ends it: a leader is heard or is not
+            await asyncio.sleep(_LOOK_SECONDS)
 
     def _tried(self, *, failed: bool) -> None:
         done = self._round

@@ -96,6 +96,12 @@ class WatchConfig:
             config = await asyncio.to_thread(self._settings.config_of, file)
         except BadConfig as error:
             self._refuse(error.mistakes)
+        except Exception as error:
+            # People write the file: a defect of ours that it hits must not cost what holds.
+            log.exception("the --cloud-config file could not be judged")
+            self._refuse(
+                (f"{self._settings.cloud_config} cannot be judged: {type(error).__name__}: {error}",)
+            )
         else:
             self._obey(config, warnings=self._settings.told(file.warnings + config.rules.warnings))
 
@@ -133,7 +139,12 @@ class WatchConfig:
         if self._settings.observe_only:
             return
         self._untold = ObjectEvent(
-            about=_CLUSTER, reason=reason, message=message, type=kind, component=_COMPONENT
+            about=_CLUSTER,
+            reason=reason,
+            message=message,
+            type=kind,
+            component=_COMPONENT,
+            particular="\n".join(self._mistakes),
         )
         self._is_untold.set()
 

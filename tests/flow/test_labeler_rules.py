@@ -257,6 +257,41 @@ async def test_observe_only_tells_mistakes_to_everybody_but_kubernetes(
     assert kube.requests == []
 
 
+async def test_each_key_that_a_rule_cannot_set_is_an_event_of_its_own_and_the_rest_is_set(
+    flow: Flow, nats_server: NatsServer, mounted: MountedConfigMap
+):
+    [node] = fleet(1)
+    kube = InMemoryNodes(node)
+
+    def skipped() -> list[str]:
+        return [event.message for event in kube.events if event.reason == "LabelSkipped"]
+
+    mounted.swap(
+        'transformations:\n- {name: odd, labels: {team: red, one: "{{ .Zone }}", two: "{{ .Region }}"}}\n'
+    )
+    async with ruled(nats_server, kube, mounted) as labeler:
+        facts = some_facts(node_name="n0", hostname="n0", zone="a b", region="c d")
+        await flow.enrich(node, facts)
+        await flow.until_decided("n0", "initialized")
+        assert says(kube, "red", node)()
+        told = [
+            "rule 'odd': label 'one' with the value 'a b' is left out",
+            "rule 'odd': label 'two' with the value 'c d' is left out",
+        ]
+
+        def both_are_told() -> bool:
+            return all(any(said.startswith(line) for said in skipped()) for line in told)
+
+        await eventually(both_are_told, "both are told")
+        before = len(skipped())
+        mounted.swap(
+            'transformations:\n- {name: odd, labels: {team: red, one: "{{ .Zone }}", two: mended}}\n'
+        )
+        await eventually(lambda: kube.node("n0").labels.get("two") == "mended", "one of them is mended")
+        await all_looked_at(labeler)
+        assert len(skipped()) == before, "what holds as before is not told again"
+
+
 # ---- trouble
 
 

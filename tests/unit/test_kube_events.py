@@ -21,9 +21,13 @@ SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z
 
 
 def an_event(
-    name: str = "web-1", uid: str = UID, reason: str = "Synced", message: str = "synced"
+    name: str = "web-1",
+    uid: str = UID,
+    reason: str = "Synced",
+    message: str = "synced",
+    particular: str = "",
 ) -> ObjectEvent:
-    return ObjectEvent(about=about_node(name, uid), reason=reason, message=message)
+    return ObjectEvent(about=about_node(name, uid), reason=reason, message=message, particular=particular)
 
 
 def test_two_replicas_in_one_minute_make_one_name():
@@ -36,9 +40,11 @@ def test_another_minute_reason_or_node_makes_another_name():
         event_name(an_event(), NOW),
         event_name(an_event(), NOW + timedelta(minutes=1)),
         event_name(an_event(reason="Blocked"), NOW),
+        event_name(an_event(particular="label zone"), NOW),
+        event_name(an_event(particular="label region"), NOW),
         event_name(an_event(uid=UID[:-1] + "2"), NOW),
     }
-    assert len(names) == 4
+    assert len(names) == 6
 
 
 labels = st.from_regex(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", fullmatch=True)

@@ -31,6 +31,7 @@ class ObjectEvent(msgspec.Struct, frozen=True, kw_only=True):
     message: str
     type: Literal["Normal", "Warning"] = "Normal"
     component: str = ""
+    particular: str = ""  # tells it apart from others of the same reason in the same minute
 
 
 def about_node(name: str, uid: str) -> About:
@@ -44,8 +45,9 @@ def event_namespace(about: About) -> str:
 
 
 def event_name(event: ObjectEvent, now: datetime) -> str:
-    """The same for one uid, reason and minute, so that the second of two replicas hears AlreadyExists."""
-    said = "\n".join((event.about.uid, event.reason, now.strftime("%Y-%m-%dT%H:%MZ")))
+    """The same for one uid, reason, particular and minute: the second of two replicas hears AlreadyExists."""
+    parts = [event.about.uid, event.reason, now.strftime("%Y-%m-%dT%H:%MZ")]
+    said = "\n".join(parts + [event.particular] * bool(event.particular))
     head = event.about.name[:_NAME_HEAD].rstrip("-.")
     return f"{head}.{hashlib.sha256(said.encode()).hexdigest()[:16]}"
 
