@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from libs.common.events import Decided
+from libs.common.events import Decided, NodeEnriched, NodeUnreachable
 from libs.common.kube_api.errors import Forbidden, Invalid
 from libs.common.machine import FaultKind, MachineFault
 from libs.common.node import CONDITION_BLOCKED, NodeCondition
@@ -166,7 +166,8 @@ CHANGES = ("refuse", "take", "fault", "facts", "other", "nothing", "ip", "rules"
 
 @given(st.lists(st.sampled_from(CHANGES), max_size=8))
 def test_what_is_remembered_of_a_waiting_node_is_what_would_be_judged_anew(changes):
-    waiting, node, event, at = Waiting(uid="uid-1", since=0.0), a_node(), None, 0.0
+    waiting, node, at = Waiting(uid="uid-1", since=0.0), a_node(), 0.0
+    event: NodeEnriched | NodeUnreachable | None = None
     config = Global()
     for change in changes:
         at += 8.0

@@ -45,7 +45,7 @@ def test_a_value_that_the_library_stumbles_over_is_a_mistake_in_the_file(value: 
     assert "\n" not in str(caught.value)
     with pytest.raises(CredentialsError, match=r"^f: not a talosconfig: "):
         parse_talosconfig(f"context: {value}".encode(), source="f")
-    with pytest.raises(CloudConfigError, match="preferIPv6 is .*, not true or false"):
+    with pytest.raises(CloudConfigError, match=r"preferIPv6 is .*, not true or false"):
         parse_cloud_config(f"global: {{preferIPv6: {value}}}", "f")
 
 
