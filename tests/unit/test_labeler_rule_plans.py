@@ -323,7 +323,7 @@ def test_a_taint_of_talos_gets_no_second_effect():
 
 @pytest.mark.parametrize("kind", ["labels", "annotations"])
 def test_keys_of_the_machine_config_stay_when_their_rule_changes_and_goes(kind: str):
-    owned = {f"talos.dev/owned-{kind}": '["example.com/k"]'}
+    owned: dict[str, str | None] = {f"talos.dev/owned-{kind}": '["example.com/k"]'}
     config = one_rule(**{kind: "{example.com/k: v}"})
     node = changed(obeyed(a_node(), METAL, config), annotations=owned)
     plan = planned_by(node, METAL, one_rule(**{kind: "{example.com/k: w}"}))
@@ -357,6 +357,13 @@ def test_another_value_than_the_rules_on_an_unrecorded_node_is_theirs():
     plan = planned_by(node, METAL, TEAM)
     assert plan.changes.labels == {}
     assert [reason for reason, _ in told(plan)] == ["KeptForOthers"]
+
+
+def test_a_zone_that_a_person_gave_to_an_unrecorded_node_is_theirs_but_for_the_machines_own_word():
+    node = of_the_reference(labels={ZONE[0]: "mine"})
+    after = obeyed(node, METAL, one_rule(platformMetadata="{Zone: rack-7}"))
+    assert (after.labels[ZONE[0]], after.labels[ZONE[1]]) == ("mine", "rack-7")
+    assert obeyed(node, some_facts(zone="fsn1"), NONE).labels[ZONE[0]] == "fsn1"
 
 
 def test_the_taints_of_a_running_node_are_not_changed_by_the_migration():

@@ -1,0 +1,245 @@
+"""Rules on the real API server: what they set comes, changes and goes with them, and nothing else does."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+import pytest
+
+from libs.common.cloud_config.document import parse_cloud_config
+from libs.common.kube_api.api import KubeApi
+from libs.common.kube_api.config import load_kube_config
+from libs.common.machine import MachineFacts, SystemInformation
+from libs.common.node import OWNED_RECORD, PROVIDED_NODE_IP, TAINT_UNINITIALIZED, Node
+from libs.common.wiring import LABELER
+from libs.testbed.control_plane.cluster import ControlPlane
+from libs.testbed.kubelets import MERGE, Kubelet, Kubelets
+from libs.testbed.nats_server import NatsServer
+from libs.testbed.running_services import grant_rights
+from libs.testbed.service_rights import user_of
+from tests.builders import some_facts
+from tests.bus_actors import eventually
+from tests.flow_actors import Flow
+from tests.labeler_actors import labeler_running
+from tests.planned import record_in
+from tests.turned_clock import TurnedClock
+
+USER = user_of(LABELER)
+QEMU = "Standard PC (i440FX + PIIX, 1996)"
+ROLE = "node-role.kubernetes.io/web"
+EVERYTHING = f"""
+transformations:
+- name: product
+  labels: {{example.com/product: "{{{{ .ProductName }}}}"}}
+- name: web
+  labels: {{{ROLE}: "", example.com/team: web}}
+  annotations: {{example.com/note: "made by <{{{{ .Platform }}}}> & co"}}
+  taints: {{example.com/agent: "waiting:NoSchedule"}}
+"""
+OTHER_TEAM = """
+transformations:
+- name: web
+  labels: {example.com/team: db}
+"""
+NONE = ""
+
+
+class Site:
+    """A real API server, and labelers that run one after the other, each with rules of its own."""
+
+    def __init__(self, control_plane: ControlPlane, kubelets: Kubelets, kube: KubeApi, flow: Flow, url: str):
+        self.control_plane = control_plane
+        self.kubelets = kubelets
+        self.kube = kube
+        self.flow = flow
+        self.url = url
+        self.names: list[str] = []
+
+    async def join(self, name: str, **kubelet: Any) -> Node:
+        self.names.append(name)
+        await self.kubelets.join(Kubelet(name=name, **kubelet))
+        return await self.kube.get_node(name)
+
+    @asynccontextmanager
+    async def ruled(self, rules: str) -> AsyncIterator[None]:
+        """A labeler with these rules; one that starts anew has no memory but the Nodes."""
+        file = parse_cloud_config(rules, "ccm-config.yaml")
+        clock = TurnedClock(datetime.now(UTC))
+        await self.flow.lead()  # it is forgotten after 10 s
+        async with labeler_running(self.url, self.kube, clock=clock, file=file):
+            yield
+
+    async def look(self, name: str, facts: MachineFacts | None = None) -> Node:
+        """The machine speaks, the running labeler looks; the Node afterwards."""
+        before = await self.kube.get_node(name)
+        await self.flow.enrich(before, facts or some_facts(node_name=name))
+        await self.flow.until_handled()
+        return await self.kube.get_node(name)
+
+    async def obey(self, name: str, rules: str, facts: MachineFacts | None = None) -> Node:
+        async with self.ruled(rules):
+            return await self.look(name, facts)
+
+    async def change(self, name: str, body: dict[str, Any]) -> None:
+        """As a person does, with kubectl."""
+        await self.kubelets.request("PATCH", f"/api/v1/nodes/{name}", body=body, content_type=MERGE)
+
+    async def events(self, name: str, *reasons: str) -> list[str]:
+        """What the labeler has told of a Node for these reasons, once it has told of all of them."""
+        path = f"/api/v1/namespaces/default/events?fieldSelector=involvedObject.name={name}"
+        found: list[dict[str, Any]] = []
+
+        async def there() -> bool:
+            items = (await self.kubelets.request("GET", path)).body["items"]
+            found[:] = [item for item in items if item["reason"] in reasons]
+            return {item["reason"] for item in found} == set(reasons)
+
+        await eventually(there, f"events of {name}: {reasons}")
+        return [item["message"] for item in found]
+
+    def writes(self, since: int) -> dict[str, int]:
+        """How often the labeler has written, by resource, without Events."""
+        counts: dict[str, int] = {}
+        for request, count in self.control_plane.audit_counts(since).items():
+            if request.user == USER and request.verb == "patch":
+                counts[request.resource] = counts.get(request.resource, 0) + count
+        return counts
+
+
+@pytest.fixture(scope="module")
+async def site(
+    control_plane: ControlPlane, kubelets: Kubelets, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Site]:
+    async with AsyncExitStack() as stack:
+        await grant_rights(kubelets)
+        server = await stack.enter_async_context(NatsServer.start(tmp_path_factory.mktemp("rules-nats")))
+        flow = await stack.enter_async_context(Flow.led(server.url))
+        config = load_kube_config(control_plane.kubeconfig(USER), {})
+        kube = KubeApi(config, user_agent="talos-ccm/test", instance="test")
+        stack.push_async_callback(kube.close)
+        site = Site(control_plane, kubelets, kube, flow, server.url)
+        yield site
+        await asyncio.gather(*(kubelets.delete(name) for name in site.names))
+
+
+def keys_of_rules(node: Node) -> set[str]:
+    found = {*node.labels, *node.annotations, *(taint.key for taint in node.spec.taints)}
+    return {key for key in found if key.startswith("example.com/") or key == ROLE}
+
+
+async def test_a_node_lives_through_rules_that_come_change_and_go(site: Site):
+    name = "rules-life"
+    before = await site.join(name, labels={"mine": "kept"})
+    qemu = msgspec.structs.replace(some_facts(node_name=name), system=SystemInformation(product_name=QEMU))
+    async with site.ruled(EVERYTHING):
+        node = await site.look(name, qemu)
+        [skipped] = await site.events(name, "LabelSkipped")
+        assert "rule 'product'" in skipped
+        assert "example.com/product" in skipped
+        assert QEMU in skipped
+    assert TAINT_UNINITIALIZED not in {taint.key for taint in node.spec.taints}
+    assert (node.labels[ROLE], node.labels["example.com/team"]) == ("", "web")
+    assert node.annotations["example.com/note"] == "made by <metal> & co"
+    assert ("example.com/agent", "waiting", "NoSchedule") in {
+        (taint.key, taint.value, taint.effect) for taint in node.spec.taints
+    }
+    node = await site.obey(name, OTHER_TEAM, qemu)
+    assert keys_of_rules(node) == {"example.com/team"}
+    assert node.labels["example.com/team"] == "db"
+    since = site.control_plane.audit_mark()
+    node = await site.obey(name, NONE, qemu)
+    assert site.writes(since) == {"nodes": 1}
+    assert keys_of_rules(node) == set()
+    assert node.labels.items() >= before.labels.items()
+    assert node.annotations.items() >= before.annotations.items()
+
+
+async def test_rules_cost_a_joining_node_no_request_more(site: Site):
+    name = "rules-cost"
+    await site.join(name)
+    async with site.ruled(EVERYTHING):
+        since = site.control_plane.audit_mark()
+        node = await site.look(name)
+        await site.events(name, "Synced")
+        # Its addresses are right already. The node lifecycle controller may rewrite taints in the same
+        # instant: then the fence fails once.
+        assert site.writes(since) in ({"nodes": 1}, {"nodes": 2})
+        since = site.control_plane.audit_mark()
+        assert await site.look(name) == node
+        assert site.writes(since) == {}
+
+
+async def test_a_taint_that_its_agent_took_off_stays_off(site: Site):
+    name = "rules-agent"
+    await site.join(name)
+    async with site.ruled(EVERYTHING):
+        node = await site.look(name)
+        others = [msgspec.to_builtins(each) for each in node.spec.taints if each.key != "example.com/agent"]
+        assert len(others) < len(node.spec.taints)
+        await site.change(name, {"spec": {"taints": others}})
+        node = await site.look(name)
+    assert "example.com/agent" not in {taint.key for taint in node.spec.taints}
+    assert record_in(node)["taints"] == {"example.com/agent:NoSchedule": None}
+
+
+async def test_what_the_reference_left_is_adopted_and_goes_with_its_rule(site: Site):
+    name = "rules-migrated"
+    provided = {PROVIDED_NODE_IP: "10.0.0.5"}
+    await site.join(name, labels={"example.com/other": "web"}, annotations=provided, uninitialized=False)
+    left = {"example.com/team": "web", "node.cloudprovider.kubernetes.io/platform": "metal"}
+    given = {"metadata": {"labels": left}, "spec": {"providerID": "talos://metal/10.0.0.5"}}
+    await site.change(name, given)
+    since = site.control_plane.audit_mark()
+    node = await site.obey(name, NONE)
+    assert OWNED_RECORD not in node.annotations
+    assert site.writes(since).get("nodes", 0) == 0
+    node = await site.obey(name, EVERYTHING)
+    assert record_in(node)["labels"]["example.com/team"] == "web"
+    assert keys_of_rules(node) >= {"example.com/team", ROLE, "example.com/note"}
+    assert "example.com/agent" not in keys_of_rules(node)  # a running node is not tainted by the migration
+    node = await site.obey(name, NONE)
+    assert keys_of_rules(node) == {"example.com/other"}
+
+
+async def test_a_value_of_somebody_else_stays_and_that_is_told(site: Site):
+    name = "rules-foreign"
+    await site.join(name, labels={"example.com/team": "mine"})
+    async with site.ruled(EVERYTHING):
+        await site.look(name)
+        [told] = await site.events(name, "KeptForOthers")
+        assert "label example.com/team was set by somebody else to 'mine'" in told
+        await site.change(name, {"metadata": {"labels": {ROLE: "theirs"}}})
+        node = await site.look(name)
+        assert node.labels[ROLE] == "theirs"
+    for rules in (OTHER_TEAM, NONE):
+        node = await site.obey(name, rules)
+        assert (node.labels["example.com/team"], node.labels[ROLE]) == ("mine", "theirs")
+
+
+async def test_keys_of_the_machine_config_are_left_to_talos(site: Site):
+    name = "rules-talos"
+    owned = {
+        "talos.dev/owned-labels": '["example.com/team"]',
+        "talos.dev/owned-annotations": '["example.com/note"]',
+        "talos.dev/owned-taints": '["example.com/agent"]',
+    }
+    annotations = owned | {"example.com/note": "Talos's"}
+    await site.join(name, labels={"example.com/team": "talos"}, annotations=annotations)
+    for rules in (EVERYTHING, OTHER_TEAM, NONE):
+        node = await site.obey(name, rules)
+        assert node.labels["example.com/team"] == "talos"
+        assert node.annotations.items() >= annotations.items()
+        assert "example.com/agent" not in {taint.key for taint in node.spec.taints}
+
+
+async def test_two_labelers_with_different_rules_leave_nothing_unrecorded(site: Site):
+    name = "rules-two"
+    await site.join(name)
+    async with site.ruled(EVERYTHING), site.ruled(OTHER_TEAM):  # one of them gets each message
+        for _ in range(6):
+            await site.look(name)
+    node = await site.obey(name, NONE)
+    assert keys_of_rules(node) == set()
