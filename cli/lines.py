@@ -20,9 +20,19 @@ class Line(NamedTuple):
 def print_lines(lines: Iterable[Line], console: Console) -> None:
     """Broken between words on a terminal; in a pipe each line is one, for grep."""
     for line in lines:
+        text = _harmless(line.text)
         if not console.is_terminal:
-            console.print(Text(" " * line.indent) + line.text, soft_wrap=True)
+            console.print(Text(" " * line.indent) + text, soft_wrap=True)
             continue
-        parts = line.text.wrap(console, max(_NARROWEST, console.width - line.indent - _HANGING))
-        for number, part in enumerate(parts or [line.text]):
+        parts = text.wrap(console, max(_NARROWEST, console.width - line.indent - _HANGING))
+        for number, part in enumerate(parts or [text]):
             console.print(Text(" " * (line.indent + _HANGING * bool(number))) + part, soft_wrap=True)
+
+
+def _harmless(text: Text) -> Text:
+    """Without what would steer the terminal: files and machines say what they like."""
+    if text.plain.isprintable():
+        return text
+    safe = text.copy()
+    safe.plain = "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in text.plain)
+    return safe

@@ -6,6 +6,7 @@ import msgspec
 
 from cli.render.samples import samples
 from libs.common.cloud_config.fields import FIELDS, OVERRIDABLE, rule_fields
+from libs.common.cloud_config.findings import shown
 from libs.common.cloud_config.rule import Entry, Kind, Rule
 from libs.common.cloud_config.selectors import matches
 from services.labeler.templates import Template, TemplateError, parse, record, render
@@ -35,7 +36,7 @@ class Tried(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def path(self) -> str:
         key = _GO_NAMES.get(self.entry.key, self.entry.key) if self.kind == "platformMetadata" else ""
-        return f'transformations[{self.rule.index}].{self.kind}["{key or self.entry.key}"]'
+        return f'transformations[{self.rule.index}].{self.kind}["{shown(key or self.entry.key)}"]'
 
     @property
     def matched(self) -> tuple[Trial, ...]:

@@ -167,6 +167,16 @@ def test_facts_that_lack_what_a_rule_asks_for_leave_it_unjudged(tmp_path: Path):
     assert "Rule web cannot be judged: " in result.stdout
 
 
+def test_what_a_machine_says_does_not_steer_the_terminal(tmp_path: Path):
+    file = tmp_path / "node.json"
+    platform = {"platform": "metal", "zone": "\x1b]0;owned\x07\u202e"}
+    machine = {"platform": platform, "node_name": "m\x1b[2J", "node_ip": "10.0.0.1"}
+    file.write_text(json.dumps({"facts": machine}))
+    result = render(RULES, "--facts", file)
+    assert "]0;owned" in result.stdout
+    assert all(line.isprintable() for line in result.stdout.splitlines())
+
+
 def test_facts_can_be_kept_and_used_again(tmp_path: Path):
     kept = tmp_path / "nodes.json"
     first = render(RULES, "--sample", "hcloud", "--save-facts", kept)

@@ -52,8 +52,10 @@ def _requirement(item: Item, findings: Findings) -> Requirement | None:
         near = nearest(operator, OPERATORS)
         what = f'is "{shown(operator)}", not one of {", ".join(OPERATORS)}{near}'
         findings.mistake(item.line, f"{item.path}.operator", what)
+        operator = None
     elif operator is not None and (problem := _values_problem(operator, values)):
         findings.mistake(item.line, f"{item.path}.values", problem)
+        operator = None
     key = canonical_key(said.get("key", ""))
     if "key" in said and field_of(key) is None:
         near = nearest(key, _KEYS)
