@@ -22,7 +22,9 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
     look: float = 300.0  # a machine that nobody watches
     watched_look: float = 1800.0  # a watched one: a half-open watch is silent
     repeat: float = 300.0  # what has not changed is said again, so that it does not age out of the stream
-    fresh: float = 10.0  # facts younger than this are not fetched again
+    # Facts younger than this are not fetched again when their Node changes: what others and we write on it
+    # says nothing of its machine, and of a thousand joining Nodes each changes within that time.
+    fresh: float = 60.0
     debounce: float = 0.05  # changes come in flocks: a new address is three events
     apart: float = 0.5  # looks that a watch asks for; a flapping link must not become a storm
 

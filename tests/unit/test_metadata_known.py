@@ -105,7 +105,7 @@ def test_changed_labels_are_said_at_once_and_facts_that_are_old_are_fetched_afte
 
 @pytest.mark.parametrize("watched", [True, False])
 def test_facts_that_are_young_or_watched_are_not_fetched_again(watched):
-    known, later = enriched_node(), T + 9.0
+    known, later = enriched_node(), T + 59.0
     if watched:
         known, later = (
             then_looked(looked.changed(known, now=T + 1, pace=PACE), began=T + 2, now=T + 2),
