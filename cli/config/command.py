@@ -1,5 +1,6 @@
 """`talos-ccm config`: its words."""
 
+import signal
 import sys
 from pathlib import Path
 
@@ -29,7 +30,7 @@ def config() -> None:
     help="Name what the file does here and not in the reference controller.",
 )
 def check(files: tuple[Path, ...], output: str, strict: bool, differences: bool) -> None:
-    r"""Find every mistake in config files, with its line. FILE may be - for standard input.
+    """Find every mistake in config files, with its line. FILE may be - for standard input.
 
     Templates and regular expressions are tried on a sample machine of every platform. No cluster is asked.
 
@@ -48,9 +49,13 @@ def check(files: tuple[Path, ...], output: str, strict: bool, differences: bool)
     Examples:
       talos-ccm config check ccm-config.yaml
       talos-ccm config check --strict --no-differences clusters/*/ccm-config.yaml
-      kubectl -n kube-system get configmap talos-cloud-controller-manager \
-        -o jsonpath='{.data.ccm-config\.yaml}' | talos-ccm config check -
-    """
-    from cli.config.run import check_files  # noqa: PLC0415 - `--help` need not load all of it
+      kubectl -n kube-system get configmap talos-cloud-controller-manager \\
+        -o jsonpath='{.data.ccm-config\\.yaml}' | talos-ccm config check -
+    """  # noqa: D301 - click reads the \b: the paragraph keeps its lines
+    try:
+        from cli.config.run import check_files  # noqa: PLC0415 - `--help` need not load all of it
 
-    sys.exit(check_files(files, as_text=output == "text", strict=strict, differences=differences))
+        status = check_files(files, as_text=output == "text", strict=strict, differences=differences)
+    except KeyboardInterrupt:
+        status = 128 + signal.SIGINT
+    sys.exit(status)

@@ -68,7 +68,12 @@ def _list_samples(context: click.Context, _: click.Parameter, asked: bool) -> No
     help="Another config file, the one in use: show what a change from OLD to FILE would do to these nodes.",
 )
 @click.option(
-    "-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Form."
+    "-o",
+    "--output",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="Words, or JSON.",
 )
 @click.option("--exit-code", is_flag=True, help="End with 1 if any node would change.")
 @click.option(
@@ -85,7 +90,7 @@ def render(
     save_facts: Path | None,
     **nodes: Any,
 ) -> None:
-    r"""Show what the rules of a config FILE do to nodes: which rules match and why, what each template gives,
+    """Show what the rules of a config FILE do to nodes: which rules match and why, what each template gives,
     and what would be written. FILE may be - for standard input.
 
     Nothing is written to a cluster, and without --from-cluster or --all-nodes none is asked.
@@ -105,7 +110,7 @@ def render(
       talos-ccm render ccm-config.yaml --from-cluster web-1
       talos-ccm render new.yaml --against ccm-config.yaml --all-nodes
       talos-ccm render new.yaml --against old.yaml --facts nodes.json --exit-code
-    """
+    """  # noqa: D301 - click reads the \b: the paragraph keeps its lines
     try:
         from cli.render.gathering import Wanted  # noqa: PLC0415 - as above
         from cli.render.run import FAILED, Asked, Refused  # noqa: PLC0415
@@ -114,6 +119,8 @@ def render(
 
         wanted = Wanted(**nodes)
         _refuse_nonsense(wanted, samples())
+        if str(file) == str(against) == "-":
+            raise click.UsageError("standard input holds one file: name the other one")
         asked = Asked(
             file=file,
             against=against,

@@ -195,6 +195,7 @@ def test_facts_can_be_kept_and_used_again(tmp_path: Path):
         ),
         ([RULES, "--against", "none.yaml", "--sample", "metal"], "none.yaml: cannot be read"),
         ([RULES, "--sample", "metal", "--sample", "metal"], "node metal-1 is named more than once"),
+        (["-", "--against", "-", "--sample", "metal"], "standard input holds one file"),
         ([RULES, "--facts", RULES], "rules.yaml: it has no facts"),
         ([RULES, "--sample", "metal", "--save-facts", "/no/such/place"], "/no/such/place: cannot be written"),
     ],
@@ -224,6 +225,13 @@ def test_the_example_of_the_readme_gives_what_stands_below_it(
     monkeypatch.chdir(tmp_path)
     Path("ccm-config.yaml").write_text(rules)
     assert CliRunner().invoke(main, command.split()).stdout == gives
+
+
+@pytest.mark.parametrize("command", [["render"], ["config", "check"]])
+def test_help_has_exit_statuses_and_examples_in_lines_of_their_own(command: list[str]):
+    shown = CliRunner().invoke(main, [*command, "--help"]).stdout
+    assert re.search(r"^  Exit status:\n    0  .+\n    1  .+\n    2  .+\n", shown, re.MULTILINE)
+    assert re.search(r"^  Examples:\n    talos-ccm .+\n    talos-ccm .+\n", shown, re.MULTILINE)
 
 
 def test_samples_are_listed_without_a_file():
