@@ -121,7 +121,7 @@ class OnNodeEnriched:
 
     def _plan_for(self, event: NodeEnriched | NodeUnreachable, config: Global) -> Callable[[Node], Plan]:
         if isinstance(event, NodeUnreachable):
-            return partial(plan_unreachable, event=event)
+            return partial(plan_unreachable, event=event, config=config)
 
         def plan(node: Node) -> Plan:
             began = self._clock()

@@ -6,7 +6,7 @@ from typing import Final, Literal
 import msgspec
 
 from libs.common.events import NodeUnreachable
-from libs.common.machine import MachineFacts
+from libs.common.machine import MachineFacts, PlatformMetadata
 from libs.common.node import CONDITION_BLOCKED, Node, NodeAddress
 from libs.common.node_ips import IP, BadNodeIP, first_of_each_family, node_ips
 from libs.common.patch import NodeChanges
@@ -37,6 +37,7 @@ __all__ = [
     "continued",
     "plan_node",
     "plan_unreachable",
+    "platform_by_rules",
 ]
 
 AS_IT_SHOULD_BE: Final = "the Node says what its machine says"
@@ -81,12 +82,14 @@ def plan_node(node: Node, facts: MachineFacts, recognized_by: str, config: Globa
     return msgspec.structs.replace(plan, effects=effects)
 
 
-def plan_unreachable(node: Node, event: NodeUnreachable, config: Global | None = None) -> Plan:
+def platform_by_rules(facts: MachineFacts, config: Global) -> PlatformMetadata:
+    """What the machine's platform says, with what rules override."""
+    return apply_rules(config.rules, facts).platform
+
+
+def plan_unreachable(node: Node, event: NodeUnreachable, config: Global) -> Plan:
     """A Node whose machine gave no facts: an initialised one is left as it is, another one has to wait."""
-    platform = None
-    if event.last_known:
-        rules = config.rules if config else NO_RULES
-        platform = apply_rules(rules, event.last_known).platform
+    platform = platform_by_rules(event.last_known, config) if event.last_known else None
     foreign = why_not_ours(node, platform)
     if foreign:
         return _not_ours(node, foreign)

@@ -9,7 +9,7 @@ from libs.common.machine import PlatformMetadata
 from libs.common.node import Node
 from services.labeler.blocked import Blocked, by_failed_write, by_silence
 from services.labeler.ownership import why_not_ours
-from services.labeler.plan import Global, Notice, plan_node, plan_unreachable
+from services.labeler.plan import Global, Notice, plan_node, plan_unreachable, platform_by_rules
 
 NO_FACTS_AFTER_SECONDS: Final = 20.0  # metadata answers within 10 s, with facts or with a fault
 
@@ -85,10 +85,10 @@ def is_ours(node: Node, enriched: Event | None) -> bool:
     return not why_not_ours(node, _platform(node, enriched))
 
 
-def not_ours_for_certain(node: Node, enriched: Event | None) -> Notice | None:
+def not_ours_for_certain(node: Node, enriched: Event | None, config: Global) -> Notice | None:
     """What to tell on a Node that waits for us in vain; None if it is ours, or may yet turn out to be.
 
-    A foreign providerID is certain once the machine has said its own.
+    A foreign providerID is certain once the machine has said its own, or the rules have.
     """
     if node.metadata.deletion_timestamp is not None:
         return None
@@ -96,7 +96,7 @@ def not_ours_for_certain(node: Node, enriched: Event | None) -> Notice | None:
         return Notice(reason="ProvidedNodeIPMissing", message=why_not_ours(node, None))
     if not isinstance(enriched, NodeEnriched) or enriched.node.uid != node.uid:
         return None
-    foreign = why_not_ours(node, enriched.facts.platform)
+    foreign = why_not_ours(node, platform_by_rules(enriched.facts, config))
     return Notice(reason="ProviderIDOfAnother", message=f"left alone: {foreign}") if foreign else None
 
 
@@ -114,7 +114,7 @@ def why_blocked(
                 return by_failed_write(failed_write)
             return plan.blocked
         case NodeUnreachable(node=of) if of.uid == node.uid:
-            return plan_unreachable(node, enriched).blocked
+            return plan_unreachable(node, enriched, config).blocked
     waits = not node.initialized and is_ours(node, None)
     return by_silence(NO_FACTS_AFTER_SECONDS) if waits and waited_seconds >= NO_FACTS_AFTER_SECONDS else None
 

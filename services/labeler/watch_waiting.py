@@ -194,7 +194,8 @@ class WatchWaiting:
 
     def _stranger(self, name: str) -> tuple[Node, Notice] | None:
         node = self._node(name)
-        notice = not_ours_for_certain(node, self._event(f"{ENRICHED_NODE}.{name}")) if node else None
+        enriched = self._event(f"{ENRICHED_NODE}.{name}")
+        notice = not_ours_for_certain(node, enriched, self._config()) if node else None
         return (node, notice) if node and notice else None
 
     def _long(self, waiting: Waiting, at: float) -> bool:

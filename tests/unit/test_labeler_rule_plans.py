@@ -11,7 +11,8 @@ from libs.common.node import OWNED_RECORD, TAINT_UNINITIALIZED, Node, Taint
 from libs.common.patch import node_patch
 from services.labeler.labels import LIFECYCLE, REGION, ZONE
 from services.labeler.plan import Global, Plan
-from tests.builders import NOW, UNINITIALIZED, a_node, some_facts
+from services.labeler.waiting import not_ours_for_certain
+from tests.builders import NOW, UNINITIALIZED, a_node, enriched, some_facts
 from tests.json_patch import PatchFailed, apply
 from tests.planned import carried_out, changed, document_of, obeyed, one_rule, planned_by, record_in, ruled
 
@@ -534,3 +535,14 @@ transformations:
 def test_no_taint_but_those_of_rules_is_left_when_a_node_is_initialised():
     node = obeyed(a_node(), METAL, TAINT)
     assert TAINT_UNINITIALIZED not in {taint.key for taint in node.spec.taints}
+
+
+def test_a_node_that_joins_with_the_scheme_that_its_rule_gives_is_ours():
+    config = one_rule(platformMetadata="{ProviderID: 'proxmox://c/{{ .UUID }}'}")
+    facts = some_facts(platform="nocloud", uuid="u-1", hostname="web-1")
+    node = a_node(provider_id="proxmox://c/u-1")
+    assert planned_by(node, facts, NONE).outcome == "not-ours"
+    assert planned_by(node, facts, config).outcome == "initialized"
+    event = enriched(node, facts)
+    assert not_ours_for_certain(node, event, NONE) is not None
+    assert not_ours_for_certain(node, event, config) is None

@@ -82,14 +82,14 @@ def test_a_node_that_says_so_already_is_recognised_by_the_reason_alone():
 
 
 def test_a_joining_node_whose_machine_does_not_answer_is_blocked():
-    plan = plan_unreachable(a_node(), unreachable())
+    plan = plan_unreachable(a_node(), unreachable(), Global())
     assert plan.outcome == "blocked"
     assert plan.blocked is not None
     assert plan.blocked.reason == "TalosUnreachable"
 
 
 def test_an_initialized_node_whose_machine_does_not_answer_is_left_as_it_is():
-    plan = plan_unreachable(a_node(taints=()), unreachable())
+    plan = plan_unreachable(a_node(taints=()), unreachable(), Global())
     assert (plan.outcome, plan.blocked, plan.writes) == ("unchanged", None, ())
     assert "connection refused" in plan.reason
 
@@ -97,7 +97,7 @@ def test_an_initialized_node_whose_machine_does_not_answer_is_left_as_it_is():
 @pytest.mark.parametrize("provider_id", ["", "talos://metal/10.0.0.5", "hcloud://7"])
 def test_a_node_that_somebody_else_initialized_is_not_said_to_be_blocked_any_longer(provider_id: str):
     node = a_node(taints=(), provider_id=provider_id, conditions=(condition(by_fault(FAULT)),))
-    plan = plan_unreachable(node, unreachable())
+    plan = plan_unreachable(node, unreachable(), Global())
     assert (plan.outcome, plan.unblock, plan.changes, plan.addresses) == (
         "updated",
         True,
@@ -109,19 +109,19 @@ def test_a_node_that_somebody_else_initialized_is_not_said_to_be_blocked_any_lon
 
 def test_a_condition_on_a_node_that_still_waits_for_somebody_else_stays():
     node = a_node(provider_id="hcloud://7", conditions=(condition(by_fault(FAULT)),))
-    assert plan_unreachable(node, unreachable()).writes == ()
+    assert plan_unreachable(node, unreachable(), Global()).writes == ()
 
 
 def test_what_is_not_ours_is_not_blocked_by_us():
-    assert plan_unreachable(a_node(ip=""), unreachable()).outcome == "not-ours"
-    assert plan_unreachable(a_node(provider_id="kind://x"), unreachable()).outcome == "not-ours"
+    assert plan_unreachable(a_node(ip=""), unreachable(), Global()).outcome == "not-ours"
+    assert plan_unreachable(a_node(provider_id="kind://x"), unreachable(), Global()).outcome == "not-ours"
 
 
 def test_the_last_known_facts_say_whose_a_node_is():
     known = some_facts(platform="hcloud", provider_id="hcloud://7")
     node = a_node(provider_id="hcloud://7")
-    assert plan_unreachable(node, unreachable(node)).outcome == "not-ours"
-    assert plan_unreachable(node, unreachable(node, last_known=known)).outcome == "blocked"
+    assert plan_unreachable(node, unreachable(node), Global()).outcome == "not-ours"
+    assert plan_unreachable(node, unreachable(node, last_known=known), Global()).outcome == "blocked"
 
 
 # ---- why a node waits
