@@ -45,6 +45,8 @@ transformations:
   labels: {example.com/team: db}
 """
 NONE = ""
+# The node lifecycle controller may rewrite taints in the same instant: then the fence fails once.
+ONE_WRITE = ({"nodes": 1}, {"nodes": 2})
 
 
 class Site:
@@ -151,7 +153,7 @@ async def test_a_node_lives_through_rules_that_come_change_and_go(site: Site):
     assert node.labels["example.com/team"] == "db"
     since = site.control_plane.audit_mark()
     node = await site.obey(name, NONE, qemu)
-    assert site.writes(since) == {"nodes": 1}
+    assert site.writes(since) in ONE_WRITE
     assert keys_of_rules(node) == set()
     assert node.labels.items() >= before.labels.items()
     assert node.annotations.items() >= before.annotations.items()
@@ -162,13 +164,11 @@ async def test_rules_cost_a_joining_node_no_request_more(site: Site):
     await site.join(name)
     async with site.ruled(EVERYTHING):
         since = site.control_plane.audit_mark()
-        node = await site.look(name)
+        await site.look(name)
         await site.events(name, "Synced")
-        # Its addresses are right already. The node lifecycle controller may rewrite taints in the same
-        # instant: then the fence fails once.
-        assert site.writes(since) in ({"nodes": 1}, {"nodes": 2})
+        assert site.writes(since) in ONE_WRITE  # its addresses are right already
         since = site.control_plane.audit_mark()
-        assert await site.look(name) == node
+        await site.look(name)
         assert site.writes(since) == {}
 
 
