@@ -28,7 +28,7 @@ def _count(name: str, default: int, text: str, *, least: int = 1, most: int = MO
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.argument(
-    "scenarios", nargs=-1, type=click.Choice(SCENARIOS), metavar="[burst|single|steady|change]..."
+    "scenarios", nargs=-1, type=click.Choice(SCENARIOS), metavar="[burst|single|steady|change|rules]..."
 )
 @click.option(
     "--mode",
@@ -63,6 +63,8 @@ def _count(name: str, default: int, text: str, *, least: int = 1, most: int = MO
     help="steady: from one heartbeat of a node to its next.",
 )
 @_count("--changes", _DEFAULT.changes, "change: how many machines change, one after the other.")
+@_count("--rule-nodes", _DEFAULT.rule_nodes, "rules: how many nodes there are.", least=2)
+@_count("--rule-changes", _DEFAULT.rule_changes, "rules: how often the rule changes.", most=100)
 @click.option(
     "--patience",
     type=click.FloatRange(min=1),
@@ -99,8 +101,9 @@ def main(json_file: Path | None, compare: Path | None, show: Path | None, **opti
     """Measure what our services cost and how fast they are, on a real control plane with simulated machines.
 
     burst: many nodes join at once.  single: one after the other.  steady: initialized nodes send heartbeats.
-    change: a machine's address changes. Without an argument all of them, which takes about five minutes on
-    two cores, and six more when the control plane is built first (needs Go).
+    change: a machine's address changes.  rules: a rule about most nodes changes. Without an argument all of
+    them, which takes about ten minutes on two cores, and six more when the control plane is built first
+    (needs Go).
     """
     console = Console()
     errors = Console(stderr=True)
@@ -134,6 +137,8 @@ def _wanted(options: dict[str, Any]) -> Wanted:
         steady_seconds=options["steady_seconds"],
         heartbeat_seconds=options["heartbeat_seconds"],
         changes=options["changes"],
+        rule_nodes=options["rule_nodes"],
+        rule_changes=options["rule_changes"],
         patience_seconds=options["patience"],
         profile=options["profile"],
         keep_logs=options["keep_logs"],

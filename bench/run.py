@@ -7,8 +7,9 @@ from rich.console import Console
 
 from bench.figures import Run
 from bench.fleet import fleet
+from bench.measuring import Measuring, present
 from bench.profiles import top
-from bench.scenarios import MEASURES, Measuring, present
+from bench.scenarios import MEASURES
 from bench.stage import Stage, made, staged
 from bench.wanted import Mode, Scenario, Wanted
 from libs.testbed.children import ChildDied, run_directory

@@ -1,75 +1,18 @@
-"""The four scenarios. Each brings its nodes, measures, and takes them away again."""
+"""The scenarios. Each brings its nodes, measures, and takes them away again."""
 
-import contextlib
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from pathlib import Path
 from typing import Final
-
-import msgspec
 
 from bench import costs
 from bench.figures import Figures, Run, joins_figures, percentile, ratio, untainted_figures
-from bench.fleet import elsewhere, fleet, kubelets
-from bench.stage import Controlled, Stage, controlled, quiet
-from bench.wanted import Mode, Scenario, Wanted
-from libs.testbed.kubelets_in_go import Joins
+from bench.fleet import elsewhere, fleet
+from bench.measuring import Measure, Measuring, present
+from bench.rule_change import rules
+from bench.stage import Controlled, Stage, quiet
+from bench.wanted import Scenario
 from libs.testbed.machines import Machine
 
-_SINGLES_PER_SECOND: Final = 5  # as the reference was measured
 _CHANGE_SECONDS: Final = 30
-
-
-class Measuring(msgspec.Struct, frozen=True, kw_only=True):
-    """One run of a scenario: where, in which mode, and the name that its nodes and files bear."""
-
-    stage: Stage
-    wanted: Wanted
-    mode: Mode
-    number: int
-    name: str
-    profiles: Path | None = None
-
-    def controlled(self) -> contextlib.AbstractAsyncContextManager[Controlled]:
-        """Our services, started for this run alone."""
-        return controlled(self.stage, self.mode, self.name, profiles=self.profiles)
-
-    async def joined(self, names: list[str], *, alone: bool, one_at_a_time: bool = False) -> Joins:
-        """Let kubelets join at the wanted pace; `alone`: nobody takes the taint away."""
-        wanted = self.wanted
-        return await self.stage.kubelets.join(
-            names,
-            concurrency=wanted.concurrency,
-            per_second=_SINGLES_PER_SECOND if one_at_a_time else wanted.per_second,
-            one_at_a_time=one_at_a_time,
-            until_untainted=not alone,
-            seconds=wanted.patience_seconds,
-        )
-
-    def run(self, scenario: Scenario, figures: Figures, problems: list[str]) -> Run:
-        """The result."""
-        return Run(
-            scenario=scenario, mode=self.mode, number=self.number, figures=figures, problems=tuple(problems)
-        )
-
-
-Measure = Callable[[Measuring], Awaitable[Run]]
-
-
-@contextlib.asynccontextmanager
-async def present(stage: Stage, machines: list[Machine]) -> AsyncIterator[list[str]]:
-    """Machines that run, with kubelets that may join. At the end neither they nor their nodes are left."""
-    await stage.machines.put(*machines)
-    await stage.kubelets.load(kubelets(machines))
-    names = [machine.name for machine in machines]
-    joined = False
-    try:
-        yield names
-        joined = True
-    finally:
-        if joined:  # after a failure or Ctrl-C the whole control plane goes away
-            await stage.kubelets.delete(names)
-            await stage.machines.delete(*(machine.id for machine in machines))
 
 
 async def burst(m: Measuring) -> Run:
@@ -207,4 +150,5 @@ MEASURES: Final[dict[Scenario, Measure]] = {
     "single": single,
     "steady": steady,
     "change": change,
+    "rules": rules,
 }

@@ -5,7 +5,7 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -75,7 +75,7 @@ async def staged(run_dir: Path, told: Told) -> AsyncIterator[Stage]:
 
 @contextlib.asynccontextmanager
 async def controlled(
-    stage: Stage, mode: Mode, name: str, *, profiles: Path | None = None
+    stage: Stage, mode: Mode, name: str, *, flags: Sequence[str] = (), profiles: Path | None = None
 ) -> AsyncIterator[Controlled]:
     """Our services, started anew, on a NATS server of their own where the mode has one; ready.
 
@@ -87,7 +87,7 @@ async def controlled(
         if mode != "all-in-one-memory":
             nats = await stack.enter_async_context(NatsServer.start(run_dir / "nats"))
         begun = time.monotonic()
-        starting = _services(stage, mode, run_dir, nats, _environment(profiles))
+        starting = _services(stage, mode, run_dir, nats, flags=flags, env=_environment(profiles))
         services = await stack.enter_async_context(starting)
         await services.ready()
         start_seconds = time.monotonic() - begun
@@ -101,7 +101,13 @@ async def controlled(
 
 
 def _services(
-    stage: Stage, mode: Mode, run_dir: Path, nats: NatsServer | None, env: Mapping[str, str]
+    stage: Stage,
+    mode: Mode,
+    run_dir: Path,
+    nats: NatsServer | None,
+    *,
+    flags: Sequence[str],
+    env: Mapping[str, str],
 ) -> contextlib.AbstractAsyncContextManager[RunningServices]:
     return RunningServices.start(
         run_dir,
@@ -111,6 +117,7 @@ def _services(
         talosconfig=stage.machines.talosconfig(),
         all_in_one=mode != "separate",
         bus="nats" if nats else "memory",
+        flags=flags,
         env=env,
     )
 

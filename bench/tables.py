@@ -53,6 +53,7 @@ def differences(old: Results, new: Results) -> list[str]:
         "concurrency": (old.wanted.concurrency, new.wanted.concurrency),
         "joins per second": (old.wanted.per_second, new.wanted.per_second),
         "steady nodes": (old.wanted.steady_nodes, new.wanted.steady_nodes),
+        "nodes with rules": (old.wanted.rule_nodes, new.wanted.rule_nodes),
     }
     return [f"{what} differ: {one} then, {other} now" for what, (one, other) in pairs.items() if one != other]
 
@@ -97,6 +98,7 @@ def _title(wanted: Wanted, scenario: Scenario) -> str:
         "single": f"{wanted.singles} nodes join, one after the other",
         "steady": f"{wanted.steady_nodes} initialized nodes send heartbeats",
         "change": f"{wanted.changes} times a machine's address changes",
+        "rules": f"{wanted.rule_changes} times a rule about most of {wanted.rule_nodes} nodes changes",
     }
     return f"{scenario}: {what[scenario]}"
 

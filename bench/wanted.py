@@ -6,11 +6,11 @@ from typing import Final, Literal
 import msgspec
 
 Mode = Literal["all-in-one-memory", "all-in-one-nats", "separate"]
-Scenario = Literal["burst", "single", "steady", "change"]
+Scenario = Literal["burst", "single", "steady", "change", "rules"]
 
 MODES: Final[tuple[Mode, ...]] = ("all-in-one-memory", "all-in-one-nats", "separate")
 DEFAULT_MODES: Final[tuple[Mode, ...]] = ("all-in-one-memory", "separate")
-SCENARIOS: Final[tuple[Scenario, ...]] = ("burst", "single", "steady", "change")
+SCENARIOS: Final[tuple[Scenario, ...]] = ("burst", "single", "steady", "change", "rules")
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,6 +27,8 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     steady_seconds: float = 15
     heartbeat_seconds: float = 10
     changes: int = 50
+    rule_nodes: int = 1000
+    rule_changes: int = 3
     patience_seconds: float = 300
     profile: Path | None = None
     keep_logs: Path | None = None

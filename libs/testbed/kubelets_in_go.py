@@ -131,14 +131,14 @@ class KubeletsInGo:
         )
         return msgspec.json.decode(answer.result, type=Beats)
 
-    async def expect(self, addresses: Mapping[str, str]) -> None:
-        """From now on note when a node's status shows that address; at most one address a node."""
-        await self._conversation.ask("expect", addresses=addresses)
+    async def expect(self, texts: Mapping[str, str]) -> None:
+        """From now on note when a node has that address, or a label with that value; one text a node."""
+        await self._conversation.ask("expect", texts=texts)
 
-    async def shown(self, addresses: Mapping[str, str], *, seconds: float = 60) -> dict[str, float]:
+    async def shown(self, texts: Mapping[str, str], *, seconds: float = 60) -> dict[str, float]:
         """When each node showed what was expected, in Unix seconds; after `seconds` those that did."""
         answer = await self._conversation.ask(
-            "await", answer_seconds=seconds + _GRACE_SECONDS, addresses=addresses, seconds=seconds
+            "await", answer_seconds=seconds + _GRACE_SECONDS, texts=texts, seconds=seconds
         )
         return msgspec.json.decode(answer.result, type=dict[str, float])
 

@@ -2,6 +2,7 @@
 
 import math
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -10,7 +11,12 @@ from hypothesis import strategies as st
 from bench import lag
 from bench.costs import per_node
 from bench.figures import Run, joins_figures, percentile, ratio, summaries, untainted_figures
+from bench.fleet import fleet
+from bench.rule_change import rule_figures, rule_problems, wanted_labels, write_rule
+from libs.common.cloud_config.document import parse_cloud_config
 from libs.testbed.kubelets_in_go import Joined
+from services.labeler.rules import apply_rules, compile_rules
+from tests.builders import some_facts
 
 PAGE = """\
 # TYPE talosccm_event_loop_lag_seconds histogram
@@ -105,3 +111,34 @@ def test_requests_are_told_per_node_and_the_lease_is_not_the_nodes_doing():
         "Kubernetes: create events per node": 1.0,
         "Kubernetes: patch nodes per node": 2.0,
     }
+
+
+def test_a_changed_rule_is_told_by_the_last_node_and_those_that_never_follow():
+    figures = rule_figures([1.0, 2.0, None, 4.0])
+    assert figures["all applied s"] == 4.0
+    assert figures["first applied s"] == 1.0
+    assert figures["applied p50 s"] == 2.0
+    assert figures["never applied"] == 1
+
+
+def test_promises_about_a_changed_rule_that_do_not_hold_are_problems():
+    kept = rule_figures([1.0, 14.0])
+    assert rule_problems(kept, writes=4, changed=2, settled=True) == []
+    assert rule_problems(kept, writes=5, changed=2, settled=True) == ["5 writes for 2 changes of nodes"]
+    assert "quiet" in rule_problems(kept, writes=2, changed=2, settled=False)[0]
+    late, missing = rule_figures([15.1]), rule_figures([None, 1.0])
+    assert "after more than 15 s" in rule_problems(late, writes=1, changed=1, settled=True)[0]
+    assert "1 nodes did not bear" in rule_problems(missing, writes=1, changed=2, settled=True)[0]
+
+
+def test_the_rule_of_the_bench_gives_what_is_waited_for_and_spares_one_platform(tmp_path: Path):
+    file = tmp_path / "rules.yaml"
+    write_rule(file, revision=7)
+    rules = compile_rules(parse_cloud_config(file.read_bytes(), "rules.yaml"))
+    machines = fleet("n", 8)
+    wanted = wanted_labels(machines, 7)
+    assert len(wanted) == 7
+    for machine in machines:
+        assert machine.platform is not None
+        given = apply_rules(rules, some_facts(platform=machine.platform.platform)).labels
+        assert list(given.values()) == [wanted[name] for name in wanted if name == machine.name]

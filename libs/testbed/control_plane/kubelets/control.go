@@ -16,7 +16,7 @@ type Command struct {
 	Do           string            `json:"do"`
 	Kubelets     []Kubelet         `json:"kubelets"`
 	Names        []string          `json:"names"`
-	Addresses    map[string]string `json:"addresses"`
+	Texts        map[string]string `json:"texts"`
 	Concurrency  int               `json:"concurrency"`   // at most so many under way; 0: no limit
 	PerSecond    float64           `json:"per_second"`    // at most so many begun; 0: no limit
 	OneAtATime   bool              `json:"one_at_a_time"` // the next joins when the last one is untainted
@@ -109,15 +109,15 @@ func (c *Control) carryOut(ctx context.Context, command Command) (any, error) {
 		defer cancel()
 		return c.awaitUntainted(deadline, command.Names), nil
 	case "expect":
-		c.nodes.Expect(command.Addresses)
+		c.nodes.Expect(command.Texts)
 		return nil, nil
 	case "await":
 		deadline, cancel := within(ctx, command.Seconds)
 		defer cancel()
 		c.nodes.WaitUntil(deadline, func() bool {
-			return len(c.nodes.Shown(command.Addresses)) == len(command.Addresses)
+			return len(c.nodes.Shown(command.Texts)) == len(command.Texts)
 		})
-		return c.nodes.Shown(command.Addresses), nil
+		return c.nodes.Shown(command.Texts), nil
 	default:
 		return nil, fmt.Errorf("there is no command %q", command.Do)
 	}

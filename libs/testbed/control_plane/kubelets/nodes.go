@@ -17,7 +17,7 @@ type Nodes struct {
 
 type seen struct {
 	untainted float64            // when it was first without the uninitialized taint; 0: not yet
-	expected  map[string]float64 // an address that somebody waits for, and when it was first shown
+	expected  map[string]float64 // what somebody waits for, and when it was first shown
 }
 
 func newNodes() *Nodes {
@@ -49,28 +49,29 @@ func (n *Nodes) Initialized(names []string) int {
 	return len(names)
 }
 
-// Expect forgets what was expected before, and notes from now on when the node shows that address.
-func (n *Nodes) Expect(addresses map[string]string) {
+// Expect forgets what was expected before, and notes from now on when the node shows that text:
+// an address, or the value of a label.
+func (n *Nodes) Expect(texts map[string]string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	for name, address := range addresses {
+	for name, text := range texts {
 		s, known := n.nodes[name]
 		if !known {
 			s = &seen{}
 			n.nodes[name] = s
 		}
-		s.expected = map[string]float64{address: 0}
+		s.expected = map[string]float64{text: 0}
 	}
 }
 
-// Shown is when each node showed the address that was expected of it; only those that did.
-func (n *Nodes) Shown(addresses map[string]string) map[string]float64 {
+// Shown is when each node showed what was expected of it; only those that did.
+func (n *Nodes) Shown(texts map[string]string) map[string]float64 {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	shown := map[string]float64{}
-	for name, address := range addresses {
-		if s, known := n.nodes[name]; known && s.expected[address] != 0 {
-			shown[name] = s.expected[address]
+	for name, text := range texts {
+		if s, known := n.nodes[name]; known && s.expected[text] != 0 {
+			shown[name] = s.expected[text]
 		}
 	}
 	return shown

@@ -28,8 +28,9 @@ type Watch struct {
 
 type node struct {
 	Metadata struct {
-		Name            string `json:"name"`
-		ResourceVersion string `json:"resourceVersion"`
+		Name            string            `json:"name"`
+		ResourceVersion string            `json:"resourceVersion"`
+		Labels          map[string]string `json:"labels"`
 	} `json:"metadata"`
 	Spec struct {
 		Taints []struct {
@@ -176,12 +177,23 @@ func (s *seen) take(object *node, now float64) bool {
 		news = true
 	}
 	for _, shown := range object.Status.Addresses {
-		if when, expected := s.expected[shown.Address]; expected && when == 0 {
-			s.expected[shown.Address] = now
-			news = true
+		news = s.show(shown.Address, now) || news
+	}
+	if s.expected != nil {
+		for _, value := range object.Metadata.Labels {
+			news = s.show(value, now) || news
 		}
 	}
 	return news
+}
+
+func (s *seen) show(text string, now float64) bool {
+	when, expected := s.expected[text]
+	if !expected || when != 0 {
+		return false
+	}
+	s.expected[text] = now
+	return true
 }
 
 // head finds the type and the name at the beginning of an event, where the API server writes them:
