@@ -1,0 +1,49 @@
+"""What `talos-ccm` has of the services: what they decide, and how a machine is asked; never a shell."""
+
+import ast
+import re
+from collections.abc import Iterator
+
+from tests.architecture.sources import Source, sources
+from tests.architecture.test_purity import SHELL
+
+# The one way to a machine is the service's own: `render` must hear what metadata would hear.
+ASKING = r"services\.metadata\.(ask_machine|talos_api\.\w+)"
+
+
+def imported_services(source: Source) -> Iterator[str]:
+    """Modules of services that a module imports, wherever in it."""
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
+            names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+        elif isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        else:
+            continue
+        yield from (name for name in names if name.split(".")[0] == "services")
+
+
+def test_the_command_runs_no_part_of_a_service_but_asking_a_machine():
+    offences = {
+        (source.module, name)
+        for source in sources("cli")
+        for name in imported_services(source)
+        for pattern in SHELL
+        if re.fullmatch(pattern, name) and not re.fullmatch(ASKING, name)
+    }
+    assert not offences
+
+
+def test_what_the_command_shows_of_rules_is_the_labelers_own_code():
+    imported = {name for source in sources("cli") for name in imported_services(source)}
+    assert {"services.labeler.plan.plan_node", "services.labeler.rules.apply_rules"} <= imported
+
+
+def test_only_what_gathers_nodes_asks_machines():
+    asking = {
+        source.module
+        for source in sources("cli")
+        for name in imported_services(source)
+        if re.fullmatch(ASKING, name)
+    }
+    assert asking == {"cli.render.from_cluster"}
