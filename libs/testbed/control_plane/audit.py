@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterable
 from http import HTTPStatus
-from typing import NamedTuple
+from typing import BinaryIO, Final, NamedTuple
 
 import msgspec
 from msgspec import field
+
+_LONGEST_LINE: Final = 1 << 20  # at level Metadata a line has one or two kB
 
 
 class Request(NamedTuple):
@@ -56,6 +59,14 @@ def count(log: Iterable[bytes]) -> Counter[Request]:
         if entry.stage == ("ResponseStarted" if entry.verb == "watch" else "ResponseComplete"):
             counts[_request(entry)] += 1
     return counts
+
+
+def end_of_whole_lines(log: BinaryIO) -> int:
+    """Where the last whole line ends: behind it another one may be half written."""
+    size = log.seek(0, os.SEEK_END)
+    start = max(0, size - _LONGEST_LINE)
+    log.seek(start)
+    return start + log.read(size - start).rfind(b"\n") + 1
 
 
 def _request(entry: _Entry) -> Request:

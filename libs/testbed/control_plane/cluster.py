@@ -12,7 +12,7 @@ from pathlib import Path
 import aiohttp
 
 from libs.testbed.children import Child, ChildDied, free_port, until
-from libs.testbed.control_plane.audit import Request, count
+from libs.testbed.control_plane.audit import Request, count, end_of_whole_lines
 from libs.testbed.control_plane.build import KUBE, built
 from libs.testbed.control_plane.flags import (
     AUDIT_POLICY,
@@ -73,7 +73,8 @@ class ControlPlane:
 
     def audit_mark(self) -> int:
         """The point in the audit log up to which requests have been answered."""
-        return self.audit_log.stat().st_size
+        with self.audit_log.open("rb") as log:
+            return end_of_whole_lines(log)
 
     def audit_counts(self, since: int = 0) -> Counter[Request]:
         """How often who asked for what, from a mark on. A request is in the log before its answer is sent."""
