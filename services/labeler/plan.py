@@ -37,7 +37,7 @@ __all__ = [
     "continued",
     "plan_node",
     "plan_unreachable",
-    "platform_by_rules",
+    "why_not_ours_by_rules",
 ]
 
 AS_IT_SHOULD_BE: Final = "the Node says what its machine says"
@@ -82,15 +82,15 @@ def plan_node(node: Node, facts: MachineFacts, recognized_by: str, config: Globa
     return msgspec.structs.replace(plan, effects=effects)
 
 
-def platform_by_rules(facts: MachineFacts, config: Global) -> PlatformMetadata:
-    """What the machine's platform says, with what rules override."""
-    return apply_rules(config.rules, facts).platform
+def why_not_ours_by_rules(node: Node, facts: MachineFacts, config: Global) -> str:
+    """Why this Node is to be left alone, in words; "" when it is ours."""
+    return _why_not_ours(node, facts, apply_rules(config.rules, facts).platform)
 
 
 def plan_unreachable(node: Node, event: NodeUnreachable, config: Global) -> Plan:
     """A Node whose machine gave no facts: an initialised one is left as it is, another one has to wait."""
-    platform = platform_by_rules(event.last_known, config) if event.last_known else None
-    foreign = why_not_ours(node, platform)
+    known = event.last_known
+    foreign = why_not_ours_by_rules(node, known, config) if known else why_not_ours(node, None)
     if foreign:
         return _not_ours(node, foreign)
     return _blocked(node, by_fault(event.fault))
@@ -109,8 +109,14 @@ def continued(written: Plan, rest: Plan) -> Plan:
     return msgspec.structs.replace(rest, outcome=outcome, reason=reason, status_writes=written.status_writes)
 
 
+def _why_not_ours(node: Node, facts: MachineFacts, by_rules: PlatformMetadata) -> str:
+    """A providerID that the machine or the rules would give is ours: rules come and change, it does not."""
+    foreign = why_not_ours(node, by_rules)
+    return "" if foreign and not why_not_ours(node, facts.platform) else foreign
+
+
 def _plan(node: Node, facts: MachineFacts, effects: RuleEffects, recognized_by: str, config: Global) -> Plan:
-    foreign = why_not_ours(node, effects.platform)
+    foreign = _why_not_ours(node, facts, effects.platform)
     if foreign:
         return _not_ours(node, foreign)
     ips = node_ips(node.provided_node_ip)

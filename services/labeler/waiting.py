@@ -9,7 +9,7 @@ from libs.common.machine import PlatformMetadata
 from libs.common.node import Node
 from services.labeler.blocked import Blocked, by_failed_write, by_silence
 from services.labeler.ownership import why_not_ours
-from services.labeler.plan import Global, Notice, plan_node, plan_unreachable, platform_by_rules
+from services.labeler.plan import Global, Notice, plan_node, plan_unreachable, why_not_ours_by_rules
 
 NO_FACTS_AFTER_SECONDS: Final = 20.0  # metadata answers within 10 s, with facts or with a fault
 
@@ -96,7 +96,7 @@ def not_ours_for_certain(node: Node, enriched: Event | None, config: Global) -> 
         return Notice(reason="ProvidedNodeIPMissing", message=why_not_ours(node, None))
     if not isinstance(enriched, NodeEnriched) or enriched.node.uid != node.uid:
         return None
-    foreign = why_not_ours(node, platform_by_rules(enriched.facts, config))
+    foreign = why_not_ours_by_rules(node, enriched.facts, config)
     return Notice(reason="ProviderIDOfAnother", message=f"left alone: {foreign}") if foreign else None
 
 

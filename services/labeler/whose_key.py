@@ -72,6 +72,8 @@ def decide(keys: Keys) -> KeyChanges:
                 recorded[key] = None
                 if present is not None and present != wanted and keys.recorded.get(key, "") is not None:
                     theirs.append(Theirs(key, present, wanted, was_ours=key in keys.recorded))
+            case "nobody" if keys.kind == "taints":
+                recorded[key] = None  # once its agent has removed it, it must not come back
             case "talos" if present != wanted:
                 left.append(key)
     for key in keys.recorded.keys() - keys.wanted.keys():

@@ -546,3 +546,20 @@ def test_a_node_that_joins_with_the_scheme_that_its_rule_gives_is_ours():
     event = enriched(node, facts)
     assert not_ours_for_certain(node, event, NONE) is not None
     assert not_ours_for_certain(node, event, config) is None
+
+
+def test_a_rule_about_provider_ids_that_comes_later_disowns_no_node():
+    node = obeyed(a_node(), HCLOUD, NONE)
+    config = one_rule(platformMetadata="{ProviderID: 'mine://7'}", labels="{example.com/team: web}")
+    plan = planned_by(node, HCLOUD, config)
+    assert (plan.outcome, plan.changes.labels["example.com/team"]) == ("updated", "web")
+    assert "'hcloud://7', but a rule says 'mine://7'" in told(plan)[0][1]
+    assert planned_by(a_node(provider_id="aws:///z/i-1"), HCLOUD, config).outcome == "not-ours"
+
+
+def test_a_taint_that_the_kubelet_registered_too_is_not_put_back_on_a_node_in_use():
+    node = obeyed(a_node(taints=(WAITING, UNINITIALIZED)), METAL, TAINT)
+    assert node.spec.taints == (WAITING,)
+    assert is_settled(node, TAINT)
+    assert obeyed(node, METAL, NONE).spec.taints == (WAITING,)  # it is not ours to remove
+    assert obeyed(changed(node, taints=()), METAL, TAINT).spec.taints == ()
