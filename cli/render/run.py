@@ -24,7 +24,7 @@ from libs.common.cloud_config.document import CloudConfigError
 from libs.common.cloud_config.fields import FIELDS, Resource
 from libs.common.cloud_config.inventory import needed_resources
 from libs.common.settings.cloud_config_file import Unreadable, read_config_file
-from services.labeler.rules import RulesError
+from services.labeler.rules import RulesError, all_mistakes
 
 DONE, CHANGES, FAILED = 0, 1, 2
 _EVERYTHING: Final[frozenset[Resource]] = frozenset(field.resource for field in FIELDS if field.resource)
@@ -79,9 +79,10 @@ def _read(path: Path) -> ConfigInUse:
     try:
         return config_in_use(content, source)
     except CloudConfigError as error:
-        raise Refused("\n".join(error.mistakes)) from None
+        mistakes = all_mistakes(error)
     except RulesError as error:
-        raise Refused("\n".join(finding.told(source) for finding in error.findings)) from None
+        mistakes = error.findings
+    raise Refused("\n".join(finding.told(source) for finding in mistakes))
 
 
 def _gathered(asked: Asked, used: list[ConfigInUse]) -> Gathered:

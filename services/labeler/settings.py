@@ -5,6 +5,7 @@ from typing import Annotated, Final
 
 import msgspec
 
+from libs.common.cloud_config.document import CloudConfigError
 from libs.common.cloud_config.rule import CloudConfig, Finding
 from libs.common.settings.flags import (
     CLOUD_CONFIG,
@@ -16,7 +17,7 @@ from libs.common.settings.flags import (
 )
 from services.labeler.labels import is_label_value
 from services.labeler.plan import Global
-from services.labeler.rules import NO_RULES, RulesError, compile_rules
+from services.labeler.rules import RulesError, all_mistakes, compile_rules
 
 # What the file says is read again whenever it changes: here is only what counts when it says nothing.
 _CLUSTER_NAME: Final = msgspec.structs.replace(CLUSTER_NAME, config="")
@@ -56,11 +57,12 @@ class LabelerSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     def problems(self) -> tuple[str, ...]:
         """What the single fields cannot tell."""
+        about_name = _about_cluster_name(self.cluster_name)
         try:
             self.config_of(self.file)
         except BadConfig as error:
-            return error.mistakes
-        return ()
+            return about_name + error.mistakes
+        return about_name
 
     def warnings(self) -> tuple[str, ...]:
         """What has no effect in templates; of the rest of the file all services are told."""
@@ -74,16 +76,23 @@ class LabelerSettings(msgspec.Struct, frozen=True, kw_only=True):
         """What holds for every Node at the start. Raises BadConfig."""
         return self.config_of(self.file)
 
+    def judged(self, found: CloudConfig | CloudConfigError) -> tuple[Global, tuple[str, ...]]:
+        """What holds with that content of the file, and what to warn of. Raises BadConfig with all mistakes.
+
+        Takes a second for a megabyte of templates.
+        """
+        if isinstance(found, CloudConfigError):
+            raise BadConfig(self.told(all_mistakes(found)))
+        config = self.config_of(found)
+        return config, self.told(found.warnings + config.rules.warnings)
+
     def config_of(self, file: CloudConfig) -> Global:
         """What holds for every Node with such a file. Raises BadConfig."""
-        cluster_name = self.cluster_name if file.cluster_name is None else file.cluster_name
-        mistakes, rules = _about_cluster_name(cluster_name), NO_RULES
         try:
             rules = compile_rules(file)
         except RulesError as error:
-            mistakes += self.told(error.findings)
-        if mistakes:
-            raise BadConfig(mistakes)
+            raise BadConfig(self.told(error.findings)) from None
+        cluster_name = self.cluster_name if file.cluster_name is None else file.cluster_name
         return Global(cluster_name=cluster_name, prefer_ipv6=bool(file.prefer_ipv6), rules=rules)
 
     def told(self, findings: tuple[Finding, ...]) -> tuple[str, ...]:
@@ -95,8 +104,7 @@ def _about_cluster_name(name: str) -> tuple[str, ...]:
     if not name or is_label_value(name):
         return ()
     said = (
-        f"the cluster name {name!r} cannot be a label's value (--cluster-name, or "
-        "global.clusterName in the --cloud-config file): up to 63 letters, digits, '-', '_' and '.', "
+        f"--cluster-name: {name!r} cannot be a label's value: up to 63 letters, digits, '-', '_' and '.', "
         "with a letter or digit at both ends"
     )
     return (said,)

@@ -84,16 +84,12 @@ class WatchConfig:
         while True:
             await self._is_found.wait()
             self._is_found.clear()
-            found = self._found
-            if isinstance(found, CloudConfigError):
-                self._refuse(self._settings.told(found.findings))
-            elif found is not None:
-                await self._judge(found)
+            if self._found is not None:
+                await self._judge(self._found)
 
-    async def _judge(self, file: CloudConfig) -> None:
+    async def _judge(self, found: CloudConfig | CloudConfigError) -> None:
         try:
-            # Templates are compiled aside: a megabyte of them takes a second.
-            config = await asyncio.to_thread(self._settings.config_of, file)
+            config, warnings = await asyncio.to_thread(self._settings.judged, found)
         except BadConfig as error:
             self._refuse(error.mistakes)
         except Exception as error:
@@ -103,7 +99,7 @@ class WatchConfig:
                 (f"{self._settings.cloud_config} cannot be judged: {type(error).__name__}: {error}",)
             )
         else:
-            self._obey(config, warnings=self._settings.told(file.warnings + config.rules.warnings))
+            self._obey(config, warnings=warnings)
 
     def _obey(self, config: Global, *, warnings: tuple[str, ...]) -> None:
         was_bad, self._mistakes = bool(self._mistakes), ()

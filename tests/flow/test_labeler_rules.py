@@ -198,7 +198,7 @@ async def test_rules_that_change_while_a_change_is_carried_out_are_the_ones_that
     [
         (BAD_YAML, 'line 1: transformations[0] has no key "nam"'),
         (BAD_TEMPLATE, 'line 4: transformations[0].labels["team"] is no template that can be used'),
-        ("global: {clusterName: not a label}\n", "the cluster name 'not a label' cannot be a label's value"),
+        ("global: {clusterName: not a label}\n", 'line 1: global.clusterName is "not a label", and becomes'),
     ],
     ids=["yaml", "template", "cluster name"],
 )

@@ -26,6 +26,13 @@ def rule_warnings(text: str) -> list[str]:
     return [f"{warning.path} {warning.problem}" for warning in config.warnings]
 
 
+@pytest.mark.parametrize("name", ["my cluster", "-prod", "p" * 64])
+def test_a_cluster_name_that_can_be_no_label_is_a_mistake(name: str):
+    (mistake,) = mistakes(f"global:\n  clusterName: {name}\n")
+    assert mistake.startswith("f, line 2: global.clusterName is ")
+    assert "a label value " in mistake
+
+
 def test_every_mistake_comes_at_once_with_file_line_and_path():
     text = (
         "globl: {}\n"

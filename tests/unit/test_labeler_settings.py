@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from libs.common.settings.cloud_config_file import config_of
 from libs.common.settings.reading import Reading, SettingsError, read_settings
-from services.labeler.settings import LabelerSettings
+from services.labeler.settings import BadConfig, LabelerSettings
 
 RULES = """\
 transformations:
@@ -29,13 +30,36 @@ def test_every_mistake_in_a_template_is_told_at_the_start_with_its_line_and_plac
         read(file, RULES, "--cluster-name=not a name", "--bananas")
     flag, name, first, second = str(caught.value).splitlines()
     assert flag.startswith("unknown flag --bananas")
-    assert name.startswith("the cluster name 'not a name' cannot be a label's value")
+    assert name.startswith("--cluster-name: 'not a name' cannot be a label's value")
     assert first.startswith(
         f'--cloud-config: {file}, line 4: transformations[0].labels["zone"] is no template'
     )
     assert second.startswith(
         f'--cloud-config: {file}, line 7: transformations[1].annotations["id"] is no templ'
     )
+
+
+@pytest.mark.parametrize("when", ["at the start", "when the file changes"])
+def test_what_the_reader_finds_and_what_is_wrong_with_templates_is_told_at_once(tmp_path: Path, when: str):
+    file = tmp_path / "ccm.yaml"
+    text = "global: {clusterName: not a label}\n" + RULES + "- labls: {}\n"
+    if when == "at the start":
+        with pytest.raises(SettingsError) as caught:
+            read(file, text)
+        mistakes = str(caught.value).splitlines()
+    else:
+        found = config_of(text.encode(), file)
+        with pytest.raises(BadConfig) as refused:
+            LabelerSettings(cloud_config=file).judged(found)
+        mistakes = list(refused.value.mistakes)
+        assert mistakes == sorted(mistakes), "in the order of the lines"
+    told = {mistake.partition("ccm.yaml, ")[2][:40] for mistake in mistakes}
+    assert told == {
+        'line 1: global.clusterName is "not a lab',
+        'line 5: transformations[0].labels["zone"',
+        'line 8: transformations[1].annotations["',
+        'line 9: transformations[2] has no key "l',
+    }
 
 
 def test_the_rules_of_the_file_hold_from_the_start(tmp_path: Path):

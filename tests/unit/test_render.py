@@ -207,12 +207,14 @@ def test_what_cannot_be_shown_ends_with_2_and_says_why(arguments: list[str | Pat
     assert result.stdout == ""
 
 
-def test_a_template_that_is_none_is_told_with_its_line(tmp_path: Path):
+def test_all_that_is_wrong_with_a_file_is_told_with_its_line(tmp_path: Path):
     file = tmp_path / "ccm.yaml"
-    file.write_text("transformations:\n  - labels: {a: '{{ if }}'}\n")
+    file.write_text("transformations:\n  - labels: {a: '{{ if }}'}\n    lables: {}\n")
     result = render(file, "--sample", "metal")
     assert result.exit_code == 2
-    assert result.stderr.startswith(f'Error: {file}, line 2: transformations[0].labels["a"] is no template')
+    template, key = result.stderr.splitlines()
+    assert template.startswith(f'Error: {file}, line 2: transformations[0].labels["a"] is no template')
+    assert key.startswith(f'{file}, line 3: transformations[0] has no key "lables"')
 
 
 def test_the_example_of_the_readme_gives_what_stands_below_it(

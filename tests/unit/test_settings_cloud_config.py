@@ -108,4 +108,4 @@ def test_what_has_no_effect_in_the_file_is_warned_of(tmp_path: Path):
     file = tmp_path / "ccm.yaml"
     file.write_text("global:\n  endpoints: [10.0.0.1]\n")
     (warning,) = read(file).warnings
-    assert warning.startswith(f"--cloud-config: {file}, line 2: global.endpoints has no effect.")
+    assert warning.startswith(f"--cloud-config: {file}, line 2: global.endpoints has no effect: see")

@@ -11,6 +11,7 @@ import msgspec
 import yaml
 
 from libs.common.cloud_config.findings import Findings, nearest, shown
+from libs.common.cloud_config.kubernetes_names import label_value_problem
 from libs.common.cloud_config.rule import Entry
 from libs.common.cloud_config.shape import Key
 
@@ -74,13 +75,16 @@ class Reader:
 
     def _value(self, node: yaml.Node, key: Key, path: str) -> Any:
         if key.kind == "former":
-            self._findings.warn(line_of(node), path, f"has no effect. {key.help}")
+            told = key.help.replace("Without effect", "has no effect").rstrip(".")
+            self._findings.warn(line_of(node), path, told)
             return None
         if _is_null(node):
             return None
         match key.kind:
             case "text":
                 return self._text(node, path)
+            case "label value":
+                return self._label_value(node, path)
             case "boolean":
                 return self._boolean(node, path)
             case "texts":
@@ -116,6 +120,13 @@ class Reader:
             )
         else:
             return str(node.value)
+        return None
+
+    def _label_value(self, node: yaml.Node, path: str) -> str | None:
+        text = self._text(node, path)
+        if text is None or not (problem := label_value_problem(text)):
+            return text
+        self._findings.mistake(line_of(node), path, f'is "{shown(text)}", and becomes a label: {problem}')
         return None
 
     def _boolean(self, node: yaml.Node, path: str) -> bool | None:

@@ -16,6 +16,7 @@ from libs.common.cloud_config.shape import FILE, OPERATORS, REQUIREMENT, Key
 _TEXT: Final[dict[str, Any]] = {"type": ["string", "number", "boolean"]}
 _TEXT_OR_NOTHING: Final[dict[str, Any]] = {"type": ["string", "number", "boolean", "null"]}
 _QUALIFIED: Final = r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
+_LABEL_VALUE: Final = r"^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$"
 _MANY: Final[dict[str, Any]] = {"required": ["values"], "properties": {"values": {"minItems": 1}}}
 _ONE: Final[dict[str, Any]] = {
     "required": ["values"],
@@ -59,6 +60,8 @@ def _value(key: Key) -> dict[str, Any]:
     match key.kind:
         case "text":
             return _fact_or_operator(key) if key.required else _TEXT_OR_NOTHING
+        case "label value":
+            return {**_TEXT_OR_NOTHING, "maxLength": 63, "pattern": _LABEL_VALUE}
         case "boolean":
             return {"type": ["boolean", "null"]}
         case "texts":

@@ -8,6 +8,7 @@ from libs.common.cloud_config.rule import Operator
 
 KeyKind = Literal[
     "text",
+    "label value",
     "boolean",
     "texts",  # a list of texts
     "templates",  # a mapping of keys of the author's own to templates
@@ -31,7 +32,7 @@ class Key(msgspec.Struct, frozen=True, kw_only=True):
 GLOBAL: Final = (
     Key(
         name="clusterName",
-        kind="text",
+        kind="label value",
         help="Name of the cluster, for the label node.cloudprovider.kubernetes.io/clustername.",
     ),
     Key(name="preferIPv6", kind="boolean", help="IPv6 before IPv4 where both are possible."),

@@ -204,7 +204,7 @@ def _cloud_config(path: str, mistakes: list[str]) -> CloudConfig:
     if isinstance(found, CloudConfig):
         return found
     mistakes += [f"--{CLOUD_CONFIG.name}: {mistake}" for mistake in found.mistakes]
-    return CloudConfig()
+    return found.read or CloudConfig()  # for the mistakes that only its reader cannot see; nothing runs by it
 
 
 def _about_file(config: CloudConfig, path: str) -> list[str]:

@@ -1,7 +1,7 @@
 """The operator's rules: compiled when the file is read, applied to what each machine says."""
 
 from services.labeler.rules.applying import apply_rules
-from services.labeler.rules.compiling import NO_RULES, Rules, RulesError, compile_rules
+from services.labeler.rules.compiling import NO_RULES, Rules, RulesError, all_mistakes, compile_rules
 from services.labeler.rules.effects import EffectKind, EntryTold, RetainedKind, RuleEffects, RuleTold, Skipped
 
 __all__ = [
@@ -14,6 +14,7 @@ __all__ = [
     "Rules",
     "RulesError",
     "Skipped",
+    "all_mistakes",
     "apply_rules",
     "compile_rules",
 ]

@@ -5,6 +5,7 @@ from typing import Final
 
 import msgspec
 
+from libs.common.cloud_config.document import CloudConfigError
 from libs.common.cloud_config.fields import FIELDS, OVERRIDABLE
 from libs.common.cloud_config.findings import Findings, nearest
 from libs.common.cloud_config.inventory import asked_fields
@@ -85,6 +86,16 @@ def compile_rules(config: CloudConfig) -> Rules:
     if findings.mistakes:
         raise RulesError(findings.mistakes)
     return Rules(rules=rules, warnings=findings.warnings)
+
+
+def all_mistakes(error: CloudConfigError) -> tuple[Finding, ...]:
+    """Why a file cannot be used: what its reader has found, and its templates."""
+    try:
+        compile_rules(error.read or CloudConfig())
+    except RulesError as also:
+        found = dict.fromkeys((*error.findings, *also.findings))
+        return tuple(sorted(found, key=lambda finding: finding.line))
+    return error.findings
 
 
 def _too_many(rules: tuple[Rule, ...]) -> Finding | None:
