@@ -1,13 +1,15 @@
 """Plans in tests, and what the API server makes of them."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
 from libs.common.cloud_config.document import parse_cloud_config
 from libs.common.machine import MachineFacts
-from libs.common.node import CONDITION_BLOCKED, OWNED_RECORD, Node
+from libs.common.node import CONDITION_BLOCKED, OWNED_RECORD, RECORD_DIGEST, Node
 from libs.common.patch import node_patch, status_patch
+from services.labeler.owned import digest
 from services.labeler.plan import Global, Plan, plan_node
 from services.labeler.rules import compile_rules
 from tests.builders import NOW
@@ -71,6 +73,16 @@ def record_in(node: Node) -> dict[str, Any]:
     """What the Node's record says."""
     found: dict[str, Any] = msgspec.json.decode(node.annotations[OWNED_RECORD])
     return found
+
+
+def with_record(node: Node, text: str) -> Node:
+    """The Node with that text as its record, as the labeler writes it: with its digest."""
+    return changed(node, labels={RECORD_DIGEST: digest(text)}, annotations={OWNED_RECORD: text})
+
+
+def but_record(labels: Mapping[str, str | None]) -> dict[str, str | None]:
+    """Labels without the one that vouches for the record."""
+    return {key: value for key, value in labels.items() if key != RECORD_DIGEST}
 
 
 def _merged(present: dict[str, str], wanted: dict[str, str | None]) -> dict[str, str]:

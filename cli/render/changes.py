@@ -5,7 +5,7 @@ from typing import Literal
 
 import msgspec
 
-from libs.common.node import CONDITION_BLOCKED, OWNED_RECORD, Node
+from libs.common.node import CONDITION_BLOCKED, OWNED_RECORD, RECORD_DIGEST, Node
 
 ChangeKind = Literal[
     "label", "annotation", "taint", "providerID", "address", "order of addresses", "condition", "record"
@@ -31,8 +31,10 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 def changes(before: Node, after: Node) -> tuple[Change, ...]:
     """In the order in which people look for them; our own record only where nothing else changes."""
     found = [
-        *_of_maps("label", before.labels, after.labels),
-        *_of_maps("annotation", _without_record(before), _without_record(after)),
+        *_of_maps("label", _but(RECORD_DIGEST, before.labels), _but(RECORD_DIGEST, after.labels)),
+        *_of_maps(
+            "annotation", _but(OWNED_RECORD, before.annotations), _but(OWNED_RECORD, after.annotations)
+        ),
         *_of_maps("taint", _taints(before), _taints(after)),
         *_of_texts("providerID", before.spec.provider_id, after.spec.provider_id),
         *_of_addresses(_addresses(before), _addresses(after)),
@@ -54,8 +56,8 @@ def _of_texts(kind: ChangeKind, before: str, after: str) -> Iterator[Change]:
         yield Change(kind=kind, before=before or None, after=after or None)
 
 
-def _without_record(node: Node) -> dict[str, str]:
-    return {key: value for key, value in node.annotations.items() if key != OWNED_RECORD}
+def _but(ours: str, keys: dict[str, str]) -> dict[str, str]:
+    return {key: value for key, value in keys.items() if key != ours}
 
 
 def _taints(node: Node) -> dict[str, str]:

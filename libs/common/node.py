@@ -9,6 +9,8 @@ PROVIDED_NODE_IP = "alpha.kubernetes.io/provided-node-ip"
 TAINT_UNINITIALIZED = "node.cloudprovider.kubernetes.io/uninitialized"
 # What the labeler has set on the Node, and so may change and remove.
 OWNED_RECORD = "node.cloudprovider.kubernetes.io/talos-ccm-owned"
+# Label with a digest of it. A kubelet may write annotations of its Node, but no label of this prefix.
+RECORD_DIGEST = "talos-ccm.node-restriction.kubernetes.io/record"
 CONDITION_BLOCKED = "TalosInitializationBlocked"  # ours, negative polarity: absent on nodes that never failed
 
 ANNOTATION_VALUE_LIMIT = 1024  # characters; longer ones are other people's state and no rule reads them

@@ -22,7 +22,8 @@ class NodeChanges(msgspec.Struct, frozen=True, kw_only=True):
 
     labels: dict[str, str | None] = {}  # None removes the key
     annotations: dict[str, str | None] = {}
-    held_annotations: tuple[str, ...] = ()  # the patch fails if one of these has changed meanwhile
+    held_labels: tuple[str, ...] = ()  # the patch fails if one of these has changed meanwhile
+    held_annotations: tuple[str, ...] = ()
     provider_id: str | None = None  # immutable once set: only ever written to a Node that has none
     pod_cidrs: tuple[str, ...] | None = None  # immutable once set
     set_taints: tuple[Taint, ...] = ()  # matched by key and effect; value replaced if it differs
@@ -44,14 +45,19 @@ def node_patch(node: Node, changes: NodeChanges) -> list[Operation]:
     ]
     if not operations:
         return []
-    return [_test("/metadata/uid", node.uid), *_held(node, changes.held_annotations), *operations]
+    return [
+        _test("/metadata/uid", node.uid),
+        *_held("/metadata/labels", node.labels, changes.held_labels),
+        *_held("/metadata/annotations", node.annotations, changes.held_annotations),
+        *operations,
+    ]
 
 
-def _held(node: Node, keys: tuple[str, ...]) -> Iterable[Operation]:
-    if not node.annotations:  # a test below a map that does not exist is an error
+def _held(path: str, current: dict[str, str], keys: tuple[str, ...]) -> Iterable[Operation]:
+    if not current:  # a test below a map that does not exist is an error
         return
     for key in keys:
-        yield _test(f"/metadata/annotations/{_escape(key)}", node.annotations.get(key))
+        yield _test(f"{path}/{_escape(key)}", current.get(key))
 
 
 def _map_operations(path: str, current: dict[str, str], wanted: dict[str, str | None]) -> Iterable[Operation]:

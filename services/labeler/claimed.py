@@ -1,18 +1,22 @@
 """What the Node's metadata and taints should become, and the record of it: all of it in one patch."""
 
+from typing import Final
+
 import msgspec
 
 from libs.common.machine import MachineFacts
-from libs.common.node import OWNED_RECORD, Node
+from libs.common.node import OWNED_RECORD, RECORD_DIGEST, Node
 from libs.common.patch import NodeChanges
 from services.labeler.annotations import annotation_changes
 from services.labeler.labels import LabelChanges, label_changes
 from services.labeler.notices import Notice, of_record, of_theirs
-from services.labeler.owned import Owned, Record, record_of, written
+from services.labeler.owned import Owned, Record, digest, record_of, written
 from services.labeler.provider_id_rule import given_by_rule
 from services.labeler.rules.effects import RuleEffects
 from services.labeler.taints import TaintChanges, taint_changes
 from services.labeler.whose_key import KeyChanges
+
+_AS_IF_ALL_WERE_OURS: Final = Record("absent")
 
 
 class Claimed(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,23 +41,21 @@ def claimed(
 ) -> Claimed:
     """All changes to labels, annotations and taints; `provider_id` is what is to be written of it, if any."""
     record = record_of(node)
-    found = _Found(
-        label_changes(node, record, facts.platform, effects, cluster_name),
-        annotation_changes(node, record, effects),
-        taint_changes(node, record, effects),
-    )
+    if record.state == "unreadable":
+        record = _restored(record, node, _found(node, _AS_IF_ALL_WERE_OURS, facts, effects, cluster_name))
+    found = _found(node, record, facts, effects, cluster_name)
     owned = _owned(record, found, _by_rule(facts, effects, provider_id))
     changes = NodeChanges(
         labels=found.labels.changes,
         annotations=found.annotations.changes,
-        held_annotations=(OWNED_RECORD,),  # a patch on an old view of it could set what nobody removes again
+        held_labels=(RECORD_DIGEST,),  # a patch on an old view of the record could set what nobody removes
+        held_annotations=(OWNED_RECORD,),
         provider_id=provider_id,
         set_taints=found.taints.set,
         remove_taints=found.taints.remove,
     )
     if _is_to_be_written(node, record, owned, changes):
-        annotations = changes.annotations | {OWNED_RECORD: written(owned)}
-        changes = msgspec.structs.replace(changes, annotations=annotations)
+        changes = _with_record(changes, written(owned))
     return Claimed(
         changes=changes,
         notices=_notices(record, found),
@@ -63,6 +65,37 @@ def claimed(
             *found.annotations.left_to_talos,
             *found.taints.left_to_talos,
         ),
+    )
+
+
+def _found(
+    node: Node, record: Record, facts: MachineFacts, effects: RuleEffects, cluster_name: str
+) -> _Found:
+    return _Found(
+        label_changes(node, record, facts.platform, effects, cluster_name),
+        annotation_changes(node, record, effects),
+        taint_changes(node, record, effects),
+    )
+
+
+def _restored(record: Record, node: Node, supposed: _Found) -> Record:
+    """The record that somebody has destroyed, if what is on the Node makes the very one of the digest.
+
+    Else what is on the Node may be anybody's. The providerID is recorded: nobody can tell whose idea it was,
+    and the Node stays ours.
+    """
+    for provider_id in ("", node.spec.provider_id):
+        owned = _owned(_AS_IF_ALL_WERE_OURS, supposed, provider_id)
+        if digest(written(owned)) == node.labels.get(RECORD_DIGEST):
+            return Record("read", owned, record.problem)
+    return msgspec.structs.replace(record, owned=Owned(provider_id=node.spec.provider_id))
+
+
+def _with_record(changes: NodeChanges, text: str) -> NodeChanges:
+    return msgspec.structs.replace(
+        changes,
+        labels=changes.labels | {RECORD_DIGEST: digest(text)},
+        annotations=changes.annotations | {OWNED_RECORD: text},
     )
 
 
@@ -92,9 +125,11 @@ def _is_to_be_written(node: Node, record: Record, owned: Owned, changes: NodeCha
         case "newer":
             return False
         case "read":
-            return owned != record.owned
+            return owned != record.owned or bool(record.problem)
         case "unreadable":
             return True
+    if record.problem:
+        return True  # what stands there is no record, and is not to be taken for one
     by_rules = owned.labels or owned.annotations or owned.taints
     return bool(not node.initialized or by_rules or _changes_anything(changes))
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Final
 
-from libs.common.node import CONDITION_BLOCKED, OWNED_RECORD, NodeAddress, Taint
+from libs.common.node import CONDITION_BLOCKED, OWNED_RECORD, RECORD_DIGEST, NodeAddress, Taint
 from libs.common.patch import NodeChanges
 
 _MOST_VALUE: Final = 200  # characters of an annotation
@@ -21,9 +21,10 @@ def status_in_words(addresses: tuple[NodeAddress, ...] | None, *, unblock: bool)
 
 def changes_in_words(changes: NodeChanges) -> tuple[str, ...]:
     """What is written into the Node; the record is named only where it is all that is written."""
+    labels = {key: value for key, value in changes.labels.items() if key != RECORD_DIGEST}
     annotations = {key: value for key, value in changes.annotations.items() if key != OWNED_RECORD}
     lines = (
-        *_keys("label", changes.labels),
+        *_keys("label", labels),
         *_keys("annotation", annotations),
         *(() if changes.provider_id is None else (f"providerID {changes.provider_id}",)),
         *(f"taint {_told(taint)} set" for taint in changes.set_taints),

@@ -127,7 +127,9 @@ def _ours_if_different(node: Node, record: Record, of_machine: set[str]) -> froz
     """Zone, region and the like are a cloud controller's to say; on a Node in use, only for the machine."""
     if not record.is_first:
         return _NONE
-    return frozenset(of_machine) if node.initialized else BUILT_IN
+    if not node.initialized:
+        return BUILT_IN
+    return frozenset(of_machine) if record.state == "absent" else _NONE  # else perhaps a person's
 
 
 def _retained(effects: frozenset[tuple[RetainedKind, str]]) -> frozenset[str]:

@@ -41,11 +41,13 @@ def of_record(record: Record) -> tuple[Notice, ...]:
     if not record.problem:
         return ()
     follows = {
+        "absent": "it names nothing that was set here, and is replaced",
+        "read": "it is put back, as what is on the Node says for certain what it was",
         "newer": "it stays, and nothing that it may name is changed or removed",
-        "unreadable": "nothing is removed and a new record is begun; without the annotation, keys that say "
-        "what the rules say would count as set by them",
+        "unreadable": "nothing is removed and a new record is begun; what was set before is nobody's, and "
+        "stays when its rule goes",
     }[record.state]
-    text = f"annotation {OWNED_RECORD} cannot be read ({record.problem}): {follows}"
+    text = f"annotation {OWNED_RECORD} is not to be trusted ({record.problem}): {follows}"
     return (Notice(reason="OwnedRecordUnreadable", message=_line(text)),)
 
 

@@ -1,11 +1,15 @@
-"""The record of what we have set on a Node: whatever it does not name is somebody else's."""
+"""The record of what we have set on a Node: whatever it does not name is somebody else's.
 
-from hashlib import sha256
+A kubelet may write annotations of its own Node, so the record counts only with its digest in a label that no
+kubelet may write (NodeRestriction): else it could name what keeps the Node apart, and have us remove it.
+"""
+
+from hashlib import sha224, sha256
 from typing import Final, Literal
 
 import msgspec
 
-from libs.common.node import OWNED_RECORD, Node
+from libs.common.node import OWNED_RECORD, RECORD_DIGEST, Node
 
 Marks = dict[str, str | None]  # key -> mark of the value that we set; None: others decide about that key
 State = Literal["absent", "read", "unreadable", "newer"]
@@ -35,7 +39,7 @@ class Record(msgspec.Struct, frozen=True):
 
     state: State
     owned: Owned = Owned()
-    problem: str = ""  # of one that cannot be read
+    problem: str = ""  # why it is not to be trusted
 
     @property
     def is_first(self) -> bool:
@@ -53,10 +57,21 @@ _encode: Final = msgspec.json.Encoder(order="sorted").encode
 
 
 def record_of(node: Node) -> Record:
-    """The Node's record. Whoever may write the Node may have written anything there: nothing is raised."""
-    text = node.annotations.get(OWNED_RECORD)
+    """The Node's record. Whoever may write the Node may have written anything there: nothing is raised.
+
+    The label decides whether there is one: what stands in the annotation without it was never ours.
+    """
+    text, known = node.annotations.get(OWNED_RECORD), node.labels.get(RECORD_DIGEST)
+    if known is None:
+        return _ABSENT if text is None else Record("absent", problem=f"no label {RECORD_DIGEST} is with it")
     if text is None:
-        return _ABSENT
+        return Record("unreadable", problem="somebody has removed it")
+    if digest(text) != known:
+        return Record("unreadable", problem=f"somebody has changed it: label {RECORD_DIGEST} is not its own")
+    return _read(text)
+
+
+def _read(text: str) -> Record:
     if len(text) > _LIMIT:
         return Record("unreadable", problem=f"it has {len(text)} characters, more than {_LIMIT}")
     try:
@@ -69,6 +84,11 @@ def record_of(node: Node) -> Record:
 def written(owned: Owned) -> str:
     """The annotation's value: the same for the same contents, whoever writes it."""
     return _encode(msgspec.structs.replace(owned, version=_VERSION)).decode()
+
+
+def digest(text: str) -> str:
+    """The label's value for that annotation: 56 of the 63 characters that a label may have."""
+    return sha224(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def mark(value: str) -> str:

@@ -58,9 +58,13 @@ def why_not_ours(node: Node, platform: PlatformMetadata | None) -> str:
             "--cloud-provider=external (Talos: cluster.externalCloudProvider.enabled) or without --node-ip"
         )
     foreign = _why_foreign(node.spec.provider_id, platform)
-    if foreign and record_of(node).owned.provider_id == node.spec.provider_id:
+    if not foreign:
+        return ""
+    record = record_of(node)
+    if record.owned.provider_id == node.spec.provider_id:
         return ""  # a rule of ours has given it, whether there is still such a rule or not
-    return foreign
+    # Our label is there, so the Node was ours: whoever destroys the record does not make it another's.
+    return "" if record.state == "unreadable" else foreign
 
 
 def _why_foreign(existing: str, platform: PlatformMetadata | None) -> str:

@@ -13,13 +13,20 @@ from libs.common.cloud_config.document import parse_cloud_config
 from libs.common.kube_api.api import KubeApi
 from libs.common.kube_api.config import load_kube_config
 from libs.common.machine import MachineFacts, SystemInformation
-from libs.common.node import OWNED_RECORD, PROVIDED_NODE_IP, TAINT_UNINITIALIZED, Node
+from libs.common.node import (
+    OWNED_RECORD,
+    PROVIDED_NODE_IP,
+    RECORD_DIGEST,
+    TAINT_UNINITIALIZED,
+    Node,
+)
 from libs.common.wiring import LABELER
 from libs.testbed.control_plane.cluster import ControlPlane
-from libs.testbed.kubelets import MERGE, Kubelet, Kubelets
+from libs.testbed.kubelets import MERGE, Kubelet, Kubelets, Refused
 from libs.testbed.nats_server import NatsServer
 from libs.testbed.running_services import grant_rights
 from libs.testbed.service_rights import user_of
+from services.labeler.owned import Owned, digest, written
 from tests.builders import some_facts
 from tests.bus_actors import eventually
 from tests.flow_actors import Flow
@@ -45,6 +52,7 @@ transformations:
   labels: {example.com/team: db}
 """
 NONE = ""
+FORGED = written(Owned(labels={"example.com/guard": "on"}, taints={"example.com/apart:NoSchedule": "yes"}))
 # The node lifecycle controller may rewrite taints in the same instant: then the fence fails once.
 ONE_WRITE = ({"nodes": 1}, {"nodes": 2})
 
@@ -243,3 +251,36 @@ async def test_two_labelers_with_different_rules_leave_nothing_unrecorded(site: 
             await site.look(name)
     node = await site.obey(name, NONE)
     assert keys_of_rules(node) == set()
+
+
+async def test_a_kubelet_can_forge_the_record_of_its_node_but_not_what_vouches_for_it(site: Site):
+    name = "rules-forged"
+    path = f"/api/v1/nodes/{name}"
+    kubelet = Kubelet(name=name, labels={RECORD_DIGEST: digest(FORGED)})
+    with pytest.raises(Refused, match="not allowed to set the following labels"):  # not when it registers
+        await site.kubelets.join(kubelet)
+    await site.join(name, annotations={PROVIDED_NODE_IP: "10.0.0.5", OWNED_RECORD: FORGED})
+    joined = await site.obey(name, EVERYTHING)
+    assert record_in(joined)["labels"][ROLE] == ""
+    apart = {"key": "example.com/apart", "value": "yes", "effect": "NoSchedule"}
+    taints = [msgspec.to_builtins(each) for each in joined.spec.taints]
+    given = {"metadata": {"labels": {"example.com/guard": "on"}}, "spec": {"taints": [*taints, apart]}}
+    await site.change(name, given)
+
+    async def by_kubelet(metadata: dict[str, Any]) -> int:
+        changes = {"metadata": metadata}
+        answer = await site.kubelets.request("PATCH", path, as_node=name, body=changes, content_type=MERGE)
+        return answer.status
+
+    for value in (digest(FORGED), None, "x"):  # nor later
+        assert await by_kubelet({"labels": {RECORD_DIGEST: value}}) == 403
+    assert await by_kubelet({"annotations": {OWNED_RECORD: FORGED}}) == 200
+    node = await site.obey(name, EVERYTHING)
+    assert node.annotations[OWNED_RECORD] == joined.annotations[OWNED_RECORD]
+    assert await by_kubelet({"annotations": {OWNED_RECORD: FORGED}}) == 200
+    node = await site.obey(name, NONE)
+    assert node.labels["example.com/guard"] == "on"
+    assert "example.com/apart" in {taint.key for taint in node.spec.taints}
+    told = await site.events(name, "OwnedRecordUnreadable")
+    assert len([each for each in told if "no label" in each]) == 1  # as it joined
+    assert len([each for each in told if "somebody has changed it" in each]) == len(told) - 1

@@ -87,6 +87,7 @@ def test_texts_that_are_no_taint_say_what_was_expected(text: str):
         ("annotations", "kubernetes.io/hostname", False),
         ("annotations", "alpha.kubernetes.io/provided-node-ip", True),
         ("annotations", "node.cloudprovider.kubernetes.io/talos-ccm-owned", True),
+        ("labels", "talos-ccm.node-restriction.kubernetes.io/record", True),
         ("labels", "extensions.talos.dev/gvisor", True),
         ("taints", "talos.dev/x", True),
         ("taints", "node.cloudprovider.kubernetes.io/uninitialized", True),

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from libs.common.node import OWNED_RECORD, what_we_read
 from services.labeler.owned import Owned, record_of, written
 from tests.builders import a_node
+from tests.planned import with_record
 
 MARKS = st.dictionaries(st.text(max_size=5), st.none() | st.text(max_size=5), max_size=4)
 OWNED = st.builds(
@@ -19,7 +20,7 @@ OWNED = st.builds(
 
 @given(OWNED)
 def test_what_is_written_is_read(owned: Owned):
-    record = record_of(a_node(annotations={OWNED_RECORD: written(owned)}))
+    record = record_of(with_record(a_node(), written(owned)))
     assert (record.state, record.owned, record.problem) == ("read", owned, "")
 
 
@@ -42,31 +43,31 @@ def test_a_node_without_one_says_so():
      '{"labels":{"a":"1"}}', "[" * 5000, '{"v":1,"labels":' + '{"a":' * 5000, "x" * 200_000, '{"v":-1}'],
 )  # fmt: skip
 def test_a_record_that_nobody_of_us_has_written_names_nothing(text: str):
-    record = record_of(a_node(annotations={OWNED_RECORD: text}))
+    record = record_of(with_record(a_node(), text))
     assert (record.state, record.owned, record.is_first) == ("unreadable", Owned(), True)
     assert record.problem
 
 
 @pytest.mark.parametrize("text", ['{"v":2}', '{"v":2,"labels":["of another shape"]}', '{"v":99,"labels":{}}'])
 def test_a_record_of_a_newer_version_is_known_as_such(text: str):
-    record = record_of(a_node(annotations={OWNED_RECORD: text}))
+    record = record_of(with_record(a_node(), text))
     assert (record.state, record.owned, record.is_first) == ("newer", Owned(), False)
     assert "newer" in record.problem
 
 
 def test_fields_that_a_later_version_adds_are_no_reason_to_lose_the_rest():
-    record = record_of(a_node(annotations={OWNED_RECORD: '{"v":1,"labels":{"a":"1"},"later":{}}'}))
+    record = record_of(with_record(a_node(), '{"v":1,"labels":{"a":"1"},"later":{}}'))
     assert (record.state, record.owned.labels) == ("read", {"a": "1"})
 
 
 @given(st.text(max_size=200) | st.binary(max_size=100).map(lambda data: data.decode("latin-1")))
 def test_no_text_breaks_the_reading(text: str):
-    assert record_of(a_node(annotations={OWNED_RECORD: text})).state in {"unreadable", "newer", "read"}
+    assert record_of(with_record(a_node(), text)).state in {"unreadable", "newer", "read"}
 
 
 def test_the_record_travels_however_long_it_is():
     long = written(Owned(labels={f"example.com/key-{n}": "v" for n in range(200)}))
-    node = what_we_read(a_node(annotations={OWNED_RECORD: long, "theirs": "x" * 2000}))
+    node = what_we_read(with_record(a_node(annotations={"theirs": "x" * 2000}), long))
     assert len(long) > 4000
     assert set(node.annotations) == {OWNED_RECORD, "alpha.kubernetes.io/provided-node-ip"}
     assert record_of(node).owned.labels == msgspec.json.decode(long)["labels"]

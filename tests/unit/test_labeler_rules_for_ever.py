@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from libs.common.cloud_config.rule import CloudConfig, Entry, Rule
 from libs.common.machine import MachineFacts
-from libs.common.node import OWNED_RECORD, PROVIDED_NODE_IP, Node, Taint
+from libs.common.node import OWNED_RECORD, PROVIDED_NODE_IP, RECORD_DIGEST, Node, Taint
 from services.labeler.labels import BUILT_IN, REGION, ZONE
 from services.labeler.owned import Owned, written
 from services.labeler.plan import Global
 from services.labeler.rules import compile_rules
 from tests.builders import UNINITIALIZED, a_node, some_facts
-from tests.planned import carried_out, changed, planned_by, ruled
+from tests.planned import carried_out, changed, planned_by, ruled, with_record
 
 NONE = Global()
 KEYS = ("example.com/a", "example.com/b", "node-role.kubernetes.io/web", ZONE[0], REGION[0])
@@ -131,7 +131,8 @@ def leaves_nothing_behind(walk: Walk) -> None:
     """Without rules, exactly what was ours is gone; only the machine's own labels are left, and people's."""
     walk.rules, walk.facts = NONE, FACTS[0]
     walk.obey()
-    assert {key: value for key, value in walk.node.labels.items() if key not in BUILT_IN} == {
+    ours = BUILT_IN | {RECORD_DIGEST}
+    assert {key: value for key, value in walk.node.labels.items() if key not in ours} == {
         key: value for key, value in walk.labels.items() if key not in BUILT_IN
     }
     assert walk.node.annotations.keys() - {OWNED_RECORD} == walk.annotations.keys()
@@ -172,7 +173,7 @@ RECORDS = st.builds(
 @settings(max_examples=80)
 @given(st.randoms(use_true_random=False), RECORDS, st.booleans())
 def test_from_any_record_it_settles_at_once(chance: random.Random, record: str, joining: bool):
-    node = changed(a_joining_node(chance), annotations={OWNED_RECORD: record})
+    node = with_record(a_joining_node(chance), record)
     if not joining:
         node = changed(node, taints=tuple(taint for taint in node.spec.taints if taint != UNINITIALIZED))
     for _ in range(3):

@@ -26,6 +26,7 @@ _KEYS: Final[Mapping[Kind, Mapping[str, str]]] = {
         "kubernetes.io/arch": _KUBELET,
         "beta.kubernetes.io/os": _KUBELET,
         "beta.kubernetes.io/arch": _KUBELET,
+        "talos-ccm.node-restriction.kubernetes.io/record": _OURS,
     },
     "annotations": {
         "alpha.kubernetes.io/provided-node-ip": _KUBELET,
