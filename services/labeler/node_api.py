@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any, Final, Protocol
 
 from libs.common import metrics
+from libs.common.kube_api.errors import Forbidden, Invalid, KubeError
 from libs.common.kube_api.events import ObjectEvent
 from libs.common.kube_api.transport import CONNECTIONS
 from libs.common.node import CONDITION_BLOCKED, Node
@@ -15,9 +16,12 @@ from services.labeler.answers import Answers
 from services.labeler.blocked import Blocked, condition
 from services.labeler.node_events import NodeEvents
 from services.labeler.plan import Notice, Plan, continued
+from services.labeler.refused import NOTHING_REFUSED, Refused, refused_with
 
 # Requests for plans at once. Those that hang leave connections to what is said of the Nodes that wait.
 _AT_ONCE: Final = CONNECTIONS - 4
+
+PlanFor = Callable[[Node, Refused], Plan]  # for that Node, without what has been refused
 
 
 class Kubernetes(Protocol):
@@ -57,25 +61,53 @@ class NodeApi:
         """What we see of a Node, or what the API server has told us of it since."""
         return self._answers.newest(node)
 
-    async def apply(self, node: Node, plan_for: Callable[[Node], Plan]) -> Plan:
+    async def apply(self, node: Node, plan_for: PlanFor) -> Plan:
         """Make the Node what the plan says: addresses first, so that nothing lands on it before it has them.
 
         Raises KubeError; FenceFailed means that the Node is not what it was planned for.
         """
-        plan = plan_for(node)
+        plan = plan_for(node, NOTHING_REFUSED)
         if self._observe_only:
             return plan
         unblocked = CONDITION_BLOCKED if plan.unblock else ""
         status = status_patch(node, addresses=plan.addresses, remove_condition=unblocked, now=self._now())
-        if status:
-            async with self._room:
-                node = self._kept(await self._kube.patch_node_status(node.name, status))
-            plan = continued(plan, plan_for(node))
+        if not status:
+            return await self._patched(node, plan, plan_for)
+        async with self._room:
+            node = self._kept(await self._kube.patch_node_status(node.name, status))
+        rest = plan_for(node, NOTHING_REFUSED)
+        return continued(plan, await self._patched(node, rest, plan_for))
+
+    async def _patched(self, node: Node, plan: Plan, plan_for: PlanFor) -> Plan:
+        """What of the plan is in the Node now: all, or all but what rules want and Kubernetes refuses."""
+        refused = NOTHING_REFUSED
+        while (error := await self._refusal(node, plan)) is not None:
+            refused = refused_with(refused, (cause.field for cause in error.causes), str(error))
+            rest = plan_for(node, refused)
+            if rest.changes == plan.changes:
+                raise error
+            plan = rest
+        return plan
+
+    async def _refusal(self, node: Node, plan: Plan) -> KubeError | None:
+        """Write it; why the API server did not, if that may be for what rules want."""
+        try:
+            await self._patch(node, plan)
+        except Invalid as error:
+            return error
+        except Forbidden as error:
+            if (
+                node.initialized
+            ):  # a right may be missing, and be granted soon: only a joining Node has no time
+                raise
+            return error
+        return None
+
+    async def _patch(self, node: Node, plan: Plan) -> None:
         operations = node_patch(node, plan.changes)
         if operations:
             async with self._room:
                 self._kept(await self._kube.patch_node(node.name, operations))
-        return plan
 
     def tell(self, node: Node, plan: Plan) -> None:
         """Measures and, behind the writes, Events of what has been written."""

@@ -1,7 +1,6 @@
 """A Node and what its machine says of itself, or why it says nothing: make the Node say the same."""
 
 from collections.abc import Callable
-from functools import partial
 from typing import Final
 
 from libs.common import metrics, telemetry
@@ -15,8 +14,9 @@ from libs.common.subjects import ENRICHED_NODE, OBSERVED_NODE
 from services.labeler.blocked import failed_write
 from services.labeler.decisions import Decisions
 from services.labeler.freshest import freshest
-from services.labeler.node_api import NodeApi
+from services.labeler.node_api import NodeApi, PlanFor
 from services.labeler.plan import Global, Plan, plan_node, plan_unreachable
+from services.labeler.refused import Refused
 from services.labeler.waiting import WaitingNodes
 
 _DURATION: Final = metrics.TRANSFORMER_DURATION.labels("metadata")  # the reference's only type
@@ -119,19 +119,19 @@ class OnNodeEnriched:
         self._obeyed[message.subject] = (message.sequence, config)
         return plan.outcome
 
-    def _plan_for(self, event: NodeEnriched | NodeUnreachable, config: Global) -> Callable[[Node], Plan]:
+    def _plan_for(self, event: NodeEnriched | NodeUnreachable, config: Global) -> PlanFor:
         if isinstance(event, NodeUnreachable):
-            return partial(plan_unreachable, event=event, config=config)
+            return lambda node, refused: plan_unreachable(node, event, config)
 
-        def plan(node: Node) -> Plan:
+        def plan(node: Node, refused: Refused) -> Plan:
             began = self._clock()
-            made = plan_node(node, event.facts, event.recognized_by, config)
+            made = plan_node(node, event.facts, event.recognized_by, config, refused)
             _DURATION.observe(self._clock() - began)
             return made
 
         return plan
 
-    async def _apply(self, message: Message, node: Node, plan_for: Callable[[Node], Plan]) -> Plan | None:
+    async def _apply(self, message: Message, node: Node, plan_for: PlanFor) -> Plan | None:
         """Write; once more on the newest Node if it had changed. None if there is newer word to follow."""
         try:
             return await self._nodes.apply(node, plan_for)

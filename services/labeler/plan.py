@@ -25,6 +25,7 @@ from services.labeler.notices import Notice, of_skipped
 from services.labeler.ownership import why_not_ours
 from services.labeler.provider_id import mismatch, provider_id_of, why_not_yet
 from services.labeler.provider_id_rule import given_by_rule, unsaid_by, why_not_given
+from services.labeler.refused import NOTHING_REFUSED, Refused, notices_of, without
 from services.labeler.rules import NO_RULES, RuleEffects, Rules, apply_rules
 from services.labeler.taints import put_back_by_talos
 
@@ -72,14 +73,20 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         return self.status_writes + self.node_writes
 
 
-def plan_node(node: Node, facts: MachineFacts, recognized_by: str, config: Global) -> Plan:
+def plan_node(
+    node: Node,
+    facts: MachineFacts,
+    recognized_by: str,
+    config: Global,
+    refused: Refused = NOTHING_REFUSED,
+) -> Plan:
     """All that differs between the Node and what it should be; nothing for one that is as it should be.
 
     A Node that is not ours, or whose machine cannot be told for certain yet, is not touched at all.
     """
-    effects = apply_rules(config.rules, facts)
+    effects = without(apply_rules(config.rules, facts), refused)
     plan = _plan(node, facts, effects, recognized_by, config)
-    return msgspec.structs.replace(plan, effects=effects)
+    return msgspec.structs.replace(plan, effects=effects, notices=plan.notices + notices_of(refused))
 
 
 def why_not_ours_by_rules(node: Node, facts: MachineFacts, config: Global) -> str:

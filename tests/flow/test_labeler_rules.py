@@ -10,7 +10,7 @@ import pytest
 
 from libs.common import metrics
 from libs.common.cloud_config.document import parse_cloud_config
-from libs.common.kube_api.errors import Forbidden, Invalid
+from libs.common.kube_api.errors import Forbidden, Invalid, KubeError
 from libs.common.node import Node
 from libs.common.subjects import DEAD, OBSERVED_NODE
 from libs.testbed.nats_server import NatsServer
@@ -323,14 +323,41 @@ async def test_a_node_that_kubernetes_refuses_for_good_is_put_aside_and_stops_no
         return await patch_node(name, json_patch)
 
     async with ruled(nats_server, kube, mounted) as labeler:
-        await joined(flow, nodes)
+        await joined(flow, [nodes[0], nodes[2]])
         kube.patch_node = refuse_one  # type: ignore[method-assign]  # an admission webhook against one Node
         mounted.swap(team("red"))
+        await flow.enrich(nodes[1], some_facts(node_name="n1", hostname="n1"))
         await eventually(says(kube, "red", nodes[0], nodes[2]), "the others are written")
+        await flow.until_handled()
         await all_looked_at(labeler)
         letter = await flow.bus.last(f"{DEAD}.labeler.node.n1")
     assert letter is not None
     assert "metadata.labels: Invalid value" in str(letter.event)
+
+
+@pytest.mark.parametrize("refusal", [Invalid, Forbidden])
+async def test_what_kubernetes_refuses_of_rules_alone_is_told_and_a_joining_node_is_initialised(
+    flow: Flow, nats_server: NatsServer, mounted: MountedConfigMap, refusal: type[KubeError]
+):
+    [node] = nodes = fleet(1)
+    kube = InMemoryNodes(node)
+    patch_node = kube.patch_node
+
+    async def refuse_team(name: str, json_patch: Any, /) -> Node:
+        if any(operation["path"] == "/metadata/labels/team" for operation in json_patch):
+            raise refusal("admission webhook says no", status=403)
+        return await patch_node(name, json_patch)
+
+    kube.patch_node = refuse_team  # type: ignore[method-assign]  # an admission webhook against that label
+    mounted.swap(team("red"))
+    async with ruled(nats_server, kube, mounted):
+        await joined(flow, nodes)
+        assert kube.node("n0").initialized
+        assert says(kube, None, node)()
+        await eventually(lambda: kube.told("n0") == ["Synced", "RulesRefused"], "it is told")
+        kube.patch_node = patch_node  # type: ignore[method-assign]
+        await flow.enrich(kube.node("n0"), some_facts(node_name="n0", hostname="n0"))
+        await eventually(says(kube, "red", node), "the rule is obeyed as soon as Kubernetes lets it")
 
 
 async def test_nothing_is_written_while_nobody_leads_and_all_of_it_afterwards(

@@ -1,0 +1,67 @@
+"""What Kubernetes refuses of rules: which keys go, what stays as it is, and what is told."""
+
+import pytest
+
+from services.labeler.plan import plan_node
+from services.labeler.refused import NOTHING_REFUSED, Refused, RefusedKind, notices_of, refused_with
+from tests.builders import a_node, some_facts
+from tests.planned import changed, obeyed, one_rule
+
+ALL: frozenset[RefusedKind] = frozenset({"annotation", "label", "taint"})
+EVERYTHING = one_rule(
+    annotations="{example.com/a: a}", labels="{example.com/l: l}", taints="{example.com/t: NoSchedule}"
+)
+
+
+@pytest.mark.parametrize(
+    ("fields", "kinds"),
+    [
+        (["metadata.annotations"], {"annotation"}),
+        (["metadata.annotations[example.com/a]"], {"annotation"}),
+        (["metadata.labels", "spec.taints[1].value"], {"label", "taint"}),
+        (["metadata.taints[0]"], {"taint"}),
+        (["spec.podCIDRs"], ALL),
+        ([], ALL),
+    ],
+)
+def test_the_fields_of_a_refusal_name_what_goes_and_without_any_all_of_the_rules_goes(
+    fields: list[str], kinds: set[str]
+):
+    assert refused_with(NOTHING_REFUSED, fields, "no").kinds == kinds
+
+
+def test_a_second_refusal_takes_more_and_one_that_names_nothing_new_takes_all():
+    first = refused_with(NOTHING_REFUSED, ["metadata.annotations"], "no")
+    assert refused_with(first, ["metadata.labels"], "no").kinds == {"annotation", "label"}
+    assert refused_with(first, ["metadata.annotations"], "no").kinds == ALL
+
+
+def test_a_joining_node_gets_the_rest():
+    plan = plan_node(a_node(), some_facts(), "nodename", EVERYTHING, Refused(frozenset({"label"}), "no"))
+    assert plan.outcome == "initialized"
+    assert "annotation example.com/a=a" in plan.writes
+    assert "taint example.com/t:NoSchedule set" in plan.writes
+    assert not any("example.com/l" in each for each in plan.writes)
+
+
+def test_what_was_set_before_stays_and_is_still_ours():
+    node = obeyed(a_node(), some_facts(), EVERYTHING)
+    config = one_rule(
+        annotations="{example.com/a: b}",
+        labels="{example.com/l: m}",
+        taints="{example.com/t: 'v:NoSchedule'}",
+    )
+    plan = plan_node(node, some_facts(), "nodename", config, Refused(ALL, "no"))
+    assert plan.writes == ()
+    assert plan.changes.annotations == {}
+    assert obeyed(node, some_facts(), config).labels["example.com/l"] == "m"
+    gone = changed(node, labels={"example.com/l": None})
+    assert plan_node(gone, some_facts(), "nodename", config, Refused(ALL, "no")).writes == ()
+
+
+def test_it_is_told_in_one_line():
+    [notice] = notices_of(Refused(frozenset({"label", "annotation"}), "no\n" + "x" * 5000))
+    assert notice.message.startswith("Kubernetes refuses annotations, labels that rules set: no x")
+    assert notice.message.isprintable()
+    assert len(notice.message) < 1024
+    assert notices_of(NOTHING_REFUSED) == ()
