@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from cli.demo.ending import status_of, take
+from cli.demo.given import keys_of
 from cli.demo.wanted import MOST_NODES, Wanted
 
 
@@ -33,6 +34,13 @@ from cli.demo.wanted import MOST_NODES, Wanted
     is_flag=True,
     help="Use the real kube-apiserver, etcd and kube-controller-manager, built from source at the first run, "
     "and Talos machines on COSI's own server; otherwise both are simulated.",
+)
+@click.option(
+    "--cloud-config",
+    type=click.Path(exists=True, dir_okay=False, resolve_path=True, path_type=Path),
+    metavar="FILE",
+    help="Rules for these nodes, as in ccm-config.yaml. In the end it is told what they gave; while the "
+    "cluster stays up, edit the file and look again.",
 )
 @click.option(
     "--exit-when-ready",
@@ -63,6 +71,8 @@ def demo(**asked: Any) -> None:
     wanted = Wanted(**asked)
     if wanted.contradiction:
         raise click.UsageError(wanted.contradiction)
+    if wanted.cloud_config is not None:
+        keys_of(wanted.cloud_config)  # a mistake is told before anything starts
     if wanted.keep_logs is not None:
         take(wanted.keep_logs)
     sys.exit(status_of(wanted))

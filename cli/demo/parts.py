@@ -67,7 +67,7 @@ async def running(run_dir: Path, wanted: Wanted, told: Told) -> AsyncIterator[Pa
             talosconfig=machines.talosconfig(),
             all_in_one=wanted.in_one_process,
             bus=wanted.bus,
-            flags=LOG_FLAGS,
+            flags=(*LOG_FLAGS, *([f"--cloud-config={wanted.cloud_config}"] if wanted.cloud_config else [])),
         )
         names = "services in one process" if wanted.in_one_process else "services: watcher, metadata, labeler"
         yield Parts(api_server, nats, machines, kubelets, await starting.start(names, _ready(services)))

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from cli.demo import view
 from cli.demo.cast import cast, compared
+from cli.demo.given import given, keys_of
 from cli.demo.journeys import Journeys
 from cli.demo.parts import Parts, running
 from cli.demo.wanted import Wanted, other_runs
@@ -43,7 +44,7 @@ async def demo(wanted: Wanted, console: Console) -> bool:
                     view.commands("Try next", other_runs(wanted, all_ready=all_ready)), soft_wrap=True
                 )
             else:
-                await _stay(parts, console, run_dir)
+                await _stay(wanted, parts, console, run_dir)
             deaths.cancel()
     return all_ready
 
@@ -51,6 +52,7 @@ async def demo(wanted: Wanted, console: Console) -> bool:
 async def _let_nodes_join(wanted: Wanted, parts: Parts, console: Console) -> bool:
     machines = cast(wanted.nodes)
     journeys = Journeys()
+    keys = keys_of(wanted.cloud_config) if wanted.cloud_config else None
     logs = [child.log for child in parts.services.children.values()]
     await parts.machines.put(*machines)
     with following(logs, journeys) as told:
@@ -65,6 +67,10 @@ async def _let_nodes_join(wanted: Wanted, parts: Parts, console: Console) -> boo
             took = time.monotonic() - begun
         told.catch_up()
     await _tell(parts, journeys, console, machines, took)
+    if keys is not None:
+        nodes = (await parts.kubelets.request("GET", "/api/v1/nodes")).body["items"]
+        console.print()
+        console.print(view.listed("What the rules gave", given(keys, nodes)), soft_wrap=True)
     return journeys.all_ready
 
 
@@ -113,7 +119,7 @@ async def _tell(
         console.print(view.troubles(stuck))
 
 
-async def _stay(parts: Parts, console: Console, run_dir: Path) -> None:
+async def _stay(wanted: Wanted, parts: Parts, console: Console, run_dir: Path) -> None:
     """Keep the cluster for whoever wants to look around, until Ctrl-C."""
     kubeconfig = run_dir / "kubeconfig"  # a short name for what is to be copied from the terminal
     kubeconfig.symlink_to(parts.api_server.kubeconfig().resolve())
@@ -124,6 +130,8 @@ async def _stay(parts: Parts, console: Console, run_dir: Path) -> None:
     ]
     if parts.nats:
         rows.append(("messages", f"nats --server {parts.nats.url} sub 'talosccm.v1.>'"))
+    if wanted.cloud_config:
+        rows.append(("rules", f"edit {wanted.cloud_config}: all nodes follow within 15 s"))
     console.print()
     console.print(view.commands("The cluster stays up until Ctrl-C. Look at", rows), soft_wrap=True)
     told_to_end = asyncio.Event()

@@ -101,6 +101,11 @@ def changes(name: str, compared: Iterable[tuple[str, str]]) -> RenderableType:
     return Group(Text(f"Node {name} since its kubelet registered it", style="bold"), *rows)
 
 
+def listed(heading: str, lines: Sequence[str]) -> RenderableType:
+    """One line for each."""
+    return Group(Text(heading, style="bold"), *(Text(f"  {line}") for line in lines))
+
+
 def commands(heading: str, rows: Sequence[tuple[str, str]]) -> RenderableType:
     """Two columns, one of which is to be copied; its lines are never broken."""
     width = max(len(left) for left, _ in rows)

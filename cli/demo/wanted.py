@@ -18,6 +18,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     exit_when_ready: bool = False
     patience_seconds: float = 120
     keep_logs: Path | None = None
+    cloud_config: Path | None = None
 
     @property
     def in_one_process(self) -> bool:
@@ -46,7 +47,9 @@ def other_runs(wanted: Wanted, *, all_ready: bool) -> list[tuple[str, str]]:
     else:
         runs.append(("make demo", "a process for each service, over NATS"))
     if not wanted.real:
-        runs.append(("make demo ARGS=--real", "the real control plane, built at the first run"))
+        runs.append(("make demo ARGS=--real", "the real control plane, built first"))
+    if wanted.cloud_config is None:
+        runs.append(('make demo ARGS="--cloud-config=FILE"', "what your rules give"))
     if wanted.nodes < 500:
         runs.append(('make demo ARGS="--nodes 500"', "more nodes"))
     return runs

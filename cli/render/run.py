@@ -47,8 +47,8 @@ class Refused(Exception):
 
 def render(asked: Asked) -> int:
     """Show it; the exit status. Raises Refused."""
-    used = _read(asked.file)
-    old = _read(asked.against) if asked.against else None
+    used = read_config(asked.file)
+    old = read_config(asked.against) if asked.against else None
     gathered = _gathered(asked, [each for each in (used, old) if each])
     if asked.save_facts:
         _save(gathered, asked.save_facts)
@@ -71,7 +71,8 @@ def list_samples() -> None:
         click.echo("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
-def _read(path: Path) -> ConfigInUse:
+def read_config(path: Path) -> ConfigInUse:
+    """The config file at that path, or on standard input for `-`. Raises Refused with every mistake."""
     source = "standard input" if str(path) == "-" else str(path)
     content = sys.stdin.buffer.read() if str(path) == "-" else read_config_file(path)
     if isinstance(content, Unreadable):

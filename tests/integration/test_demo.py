@@ -7,6 +7,7 @@ import subprocess
 import sys
 import sysconfig
 import time
+import urllib.error
 import urllib.request
 import venv
 from collections.abc import Callable, Iterator
@@ -128,6 +129,39 @@ def test_on_the_memory_bus_there_is_no_nats_and_what_it_says_to_look_at_exists(t
         assert "nats" not in demo.said().partition(_STAYS)[2]
 
 
+def test_what_rules_gave_is_told_and_an_edit_of_the_file_reaches_the_nodes(tmp_path: Path):
+    file = tmp_path / "rules.yaml"
+    selector = "[{matchExpressions: [{key: platform, operator: In, values: [metal]}]}]"
+    rule = f"nodeSelector: {selector}, taints: {{example.com/metal: 'a{{{{ .Region }}}}:NoSchedule'}}"
+    text = f"transformations: [{{labels: {{example.com/team: red}}}}, {{{rule}}}]\n"
+    file.write_text(text)
+    with a_demo(tmp_path, "--nodes=9", "--bus=memory", f"--cloud-config={file}") as demo:
+        demo.says("/metrics")
+        gave = demo.said().partition("What the rules gave\n")[2].partition("\n\n")[0]
+        assert gave.splitlines() == [
+            "      9 nodes  label example.com/team=red",
+            "      1 node   taint example.com/metal=a:NoSchedule",
+        ]
+        (metrics,) = re.findall(r"all-in-one +curl (\S+)", demo.said())
+        file.write_text(text.replace("labels: {", "lables: {"))
+        assert f"rules       edit {file}: all nodes follow within 15 s" in demo.said()
+        deadline = time.monotonic() + _SECONDS
+        readyz = metrics.replace("/metrics", "/readyz?verbose")
+        while 'has no key "lables"' not in _page(readyz):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        demo.process.send_signal(signal.SIGINT)
+        demo.ends(0)
+
+
+def _page(url: str) -> str:
+    try:
+        with urllib.request.urlopen(url) as page:
+            return page.read().decode()
+    except urllib.error.HTTPError as error:  # not ready is status 500, with the reasons
+        return error.read().decode()
+
+
 @pytest.mark.parametrize(
     ("number", "when", "flags"),
     [
@@ -182,6 +216,11 @@ def _an_earlier_run(directory: Path) -> str:
     return f"--keep-logs={directory}"
 
 
+def _mistaken_rules(directory: Path) -> str:
+    (directory / "rules.yaml").write_text("transformation: []\n")
+    return f"--cloud-config={directory / 'rules.yaml'}"
+
+
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
@@ -192,6 +231,7 @@ def _an_earlier_run(directory: Path) -> str:
         (lambda _: ["--bus=kafka"], "'kafka' is not one of 'nats', 'memory'"),
         (lambda _: ["--bus=memory", "--separate"], "--bus memory with --separate"),
         (lambda directory: [_an_earlier_run(directory)], "not empty; name a new directory"),
+        (lambda directory: [_mistaken_rules(directory)], 'line 1: the file has no key "transformation"'),
     ],
     ids=lambda case: case if isinstance(case, str) else "",
 )

@@ -4,10 +4,12 @@ import io
 import json
 import math
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
 from cli.demo.cast import compared
+from cli.demo.given import given
 from cli.demo.journeys import Journeys, hop_percentiles, percentile
 from cli.demo.log_line import read_line
 from cli.demo.watching import Logs
@@ -150,3 +152,18 @@ def test_what_became_of_a_node_is_what_was_added_and_removed_around_its_addresse
         ("+", "label      zone=a"),
         ("-", "taint      node.cloudprovider.kubernetes.io/uninitialized:NoSchedule"),
     ]
+
+
+def test_what_rules_gave_is_counted_by_value_and_other_keys_are_left_out():
+    def node(team: str, *taints: dict[str, str]) -> dict[str, Any]:
+        return {"metadata": {"labels": {"team": team, "os": "linux"}}, "spec": {"taints": list(taints)}}
+
+    keys = frozenset({("labels", "team"), ("taints", "web"), ("annotations", "os")})
+    busy = {"key": "web", "effect": "NoSchedule"}
+    assert given(keys, [node("red"), node("red", busy), node("blue", {**busy, "value": "x"})]) == [
+        "    1 node   label team=blue",
+        "    2 nodes  label team=red",
+        "    1 node   taint web:NoSchedule",
+        "    1 node   taint web=x:NoSchedule",
+    ]
+    assert given(frozenset(), [node("red")]) == ["nothing: no rule is about these nodes"]
