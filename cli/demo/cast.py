@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
+from libs.common.node import RECORD_DIGEST
 from libs.testbed.machines import Machine, a_machine
 
 # What an ordinary mixed fleet looks like; every platform gives its node another kind of providerID.
@@ -34,7 +35,11 @@ def readable(node: Mapping[str, Any]) -> list[str]:
     return [
         *(f"providerID {spec[key]}" for key in ("providerID",) if key in spec),
         *(f"address    {each['type']} {each['address']}" for each in status.get("addresses", [])),
-        *(f"label      {key}={value}" for key, value in sorted(metadata.get("labels", {}).items())),
+        *(
+            f"label      {key}={value}"
+            for key, value in sorted(metadata.get("labels", {}).items())
+            if key != RECORD_DIGEST  # a number for ourselves
+        ),
         *(f"taint      {taint['key']}:{taint['effect']}" for taint in taints),
     ]
 

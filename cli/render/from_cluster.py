@@ -27,7 +27,6 @@ from services.metadata.talos_api.talosconfig import CredentialsError, file_candi
 
 _LOOK_SECONDS: Final = 5.0
 _TALOSCONFIG_HINT: Final = "name one with --talosconfig or TALOSCONFIG (the role os:reader suffices)"
-_KUBECONFIG_HINT: Final = "name one with --kubeconfig or KUBECONFIG"
 
 
 def read_cluster(wanted: Wanted, *, prefer_ipv6: bool, resources: frozenset[Resource]) -> Gathered:
@@ -70,7 +69,7 @@ def _kubernetes(cluster: Wanted) -> KubeApi:
         config = load_kube_config(path, os.environ, context=cluster.context)
         return KubeApi(config, user_agent="talos-ccm-render", connections=1)
     except KubeConfigError as error:
-        raise GatheringError(f"no Kubernetes API to ask: {error}; {_KUBECONFIG_HINT}") from error
+        raise GatheringError(f"no Kubernetes API to ask: {error}") from error
 
 
 def _talos(cluster: Wanted) -> TalosApi:

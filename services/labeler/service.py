@@ -69,24 +69,9 @@ class LabelerService:
             random=parts.random,
         )
         self._handling = Handling(
-            LABELER.service,
-            "node",
-            system=parts.bus.system,
-            clock=parts.monotonic,
-            random=parts.random,
+            LABELER.service, "node", system=parts.bus.system, clock=parts.monotonic, random=parts.random
         )
-        self._replay = Replay(
-            table=self._table,
-            handling=self._handling,
-            handler=self._on_node_enriched,
-            put_aside=parts.bus.publish,
-            paused=self._paused,
-            in_flight=settings.in_flight,
-            spread_seconds=settings.replay_spread_seconds,
-            clock=parts.monotonic,
-            now=parts.now,
-            random=parts.random,
-        )
+        self._replay = self._replay_of(parts, settings)
 
     async def run(self) -> None:
         """Work until cancelled; what is in flight is finished."""
@@ -111,6 +96,20 @@ class LabelerService:
             *((paused,) if paused else ()),
             *self._watch_waiting.problems(),
             *self._watch_config.problems(),
+        )
+
+    def _replay_of(self, parts: Parts, settings: LabelerSettings) -> Replay:
+        return Replay(
+            table=self._table,
+            handling=self._handling,
+            handler=self._on_node_enriched,
+            put_aside=parts.bus.publish,
+            paused=self._paused,
+            in_flight=settings.in_flight,
+            spread_seconds=settings.replay_spread_seconds,
+            clock=parts.monotonic,
+            now=parts.now,
+            random=parts.random,
         )
 
     async def _consume(self) -> None:

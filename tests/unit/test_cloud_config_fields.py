@@ -7,7 +7,7 @@ import pytest
 
 from libs.common.cloud_config.document import parse_cloud_config
 from libs.common.cloud_config.fields import BY_KEY, FIELDS, OVERRIDABLE, canonical_key, field_of, rule_fields
-from libs.common.cloud_config.inventory import needed_resources, needs_inventory, unasked_by
+from libs.common.cloud_config.inventory import asked_fields, needed_resources
 from libs.common.machine import Inventory, PlatformMetadata, Processors, SystemInformation
 from tests.builders import some_facts
 
@@ -123,8 +123,7 @@ def test_every_key_is_one_word_and_unique():
 def test_talos_is_asked_for_more_only_where_a_rule_names_it(rule: str, resources: set[str]):
     config = parse_cloud_config("transformations: [{" + rule + "}]", "f")
     assert needed_resources(config.rules) == resources
-    assert needs_inventory(config.rules) == bool(resources)
-    assert bool(unasked_by(config.rules[0], rule_fields(some_facts()))) == bool(resources)
-    assert (
-        unasked_by(config.rules[0], rule_fields(msgspec.structs.replace(some_facts(), inventory=ASKED))) == ()
-    )
+    names = {field.name for field in asked_fields(config.rules[0])}
+    assert bool(names) == bool(resources)
+    assert names <= rule_fields(some_facts()).unasked
+    assert not names & rule_fields(msgspec.structs.replace(some_facts(), inventory=ASKED)).unasked

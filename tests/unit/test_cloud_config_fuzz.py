@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from libs.common.cloud_config.document import CloudConfigError, parse_cloud_config
 from libs.common.cloud_config.fields import rule_fields
-from libs.common.cloud_config.inventory import needs_inventory, unasked_by
+from libs.common.cloud_config.inventory import asked_fields, needed_resources
 from libs.common.cloud_config.rule import CloudConfig
 from libs.common.cloud_config.selectors import matches
 from tests.builders import some_facts
@@ -20,10 +20,10 @@ FIELDS = rule_fields(some_facts(platform="metal", hostname="web-1", zone="7", ta
 
 def use(config: CloudConfig) -> None:
     """What every reader of a config does with it."""
-    needs_inventory(config.rules)
+    needed_resources(config.rules)
     for rule in config.rules:
         assert matches(rule.selector, FIELDS.texts).why
-        unasked_by(rule, FIELDS)
+        asked_fields(rule)
         rule.entries()
 
 

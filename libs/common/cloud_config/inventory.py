@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-from libs.common.cloud_config.fields import FIELDS, Field, Resource, RuleFields, field_of
+from libs.common.cloud_config.fields import FIELDS, Field, Resource, field_of
 from libs.common.cloud_config.rule import Rule
 
 _BY_NAME: Final = {field.name: field for field in FIELDS if field.resource}
@@ -27,13 +27,3 @@ def asked_fields(rule: Rule) -> tuple[Field, ...]:
 def needed_resources(rules: Iterable[Rule]) -> frozenset[Resource]:
     """What metadata must ask each machine for, beyond every look, so that these rules can be judged."""
     return frozenset(field.resource for rule in rules for field in asked_fields(rule) if field.resource)
-
-
-def needs_inventory(rules: Iterable[Rule]) -> bool:
-    """Whether any of these rules names what every look does not ask for."""
-    return any(asked_fields(rule) for rule in rules)
-
-
-def unasked_by(rule: Rule, fields: RuleFields) -> tuple[str, ...]:
-    """Go's names of what the rule needs and nobody has asked for yet: until then it cannot be judged."""
-    return tuple(field.name for field in asked_fields(rule) if field.name in fields.unasked)
