@@ -1,8 +1,10 @@
 """Lines that end where a terminal ends, and stay whole in a pipe."""
 
+import json
 from collections.abc import Iterable
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
+import click
 from rich.console import Console
 from rich.text import Text
 
@@ -29,10 +31,30 @@ def print_lines(lines: Iterable[Line], console: Console) -> None:
             console.print(Text(" " * (line.indent + _HANGING * bool(number))) + part, soft_wrap=True)
 
 
+def print_json(document: dict[str, Any]) -> None:
+    """As JSON, in which whatever would steer a terminal is escaped."""
+    text = json.dumps(document, indent=2, ensure_ascii=False)
+    if not text.replace("\n", "").isprintable():
+        text = "".join(
+            each if each == "\n" or each.isprintable() else json.dumps(each)[1:-1] for each in text
+        )
+    click.echo(text)
+
+
+def complain(text: str) -> None:
+    """On standard error, in as many harmless lines as it has."""
+    lines = (_replaced(line) for line in text.split("\n"))
+    click.echo("\n".join(lines), err=True)
+
+
 def _harmless(text: Text) -> Text:
     """Without what would steer the terminal: files and machines say what they like."""
     if text.plain.isprintable():
         return text
     safe = text.copy()
-    safe.plain = "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in text.plain)
+    safe.plain = _replaced(text.plain)
     return safe
+
+
+def _replaced(text: str) -> str:
+    return "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in text)

@@ -1,17 +1,16 @@
 """Reads the files, has them checked, says what was found."""
 
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-import click
 from rich.console import Console
 
 from cli.config.checking import Checked, check
 from cli.config.told import as_json, lines
-from cli.lines import print_lines
+from cli.lines import complain, print_json, print_lines
 from libs.common.settings.cloud_config_file import Unreadable, read_config_file
+from libs.common.yaml_reading import MOST_BYTES
 
 GOOD, MISTAKEN, NOT_CHECKED = 0, 1, 2
 
@@ -22,7 +21,7 @@ def check_files(files: Sequence[Path], *, as_text: bool, strict: bool, differenc
     unreadable: list[tuple[str, str]] = []
     for path in files:
         source = "standard input" if str(path) == "-" else str(path)
-        content = sys.stdin.buffer.read() if str(path) == "-" else read_config_file(path)
+        content = sys.stdin.buffer.read(MOST_BYTES + 1) if str(path) == "-" else read_config_file(path)
         if isinstance(content, Unreadable):
             unreadable.append((source, content.reason))
         else:
@@ -32,9 +31,9 @@ def check_files(files: Sequence[Path], *, as_text: bool, strict: bool, differenc
         for one in checked:
             print_lines(lines(one, differences=differences), console)
         for source, reason in unreadable:
-            click.echo(f"{source}: cannot be read: {reason}", err=True)
+            complain(f"{source}: cannot be read: {reason}")
     else:
-        click.echo(json.dumps(as_json(checked, unreadable), indent=2, ensure_ascii=False))
+        print_json(as_json(checked, unreadable))
     if unreadable:
         return NOT_CHECKED
     bad = any(one.mistakes or (strict and one.warnings) for one in checked)

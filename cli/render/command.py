@@ -112,7 +112,8 @@ def render(
       talos-ccm render new.yaml --against old.yaml --facts nodes.json --exit-code
     """  # noqa: D301 - click reads the \b: the paragraph keeps its lines
     try:
-        from cli.render.gathering import Wanted  # noqa: PLC0415 - as above
+        from cli.lines import complain  # noqa: PLC0415 - as above
+        from cli.render.gathering import Wanted  # noqa: PLC0415
         from cli.render.run import FAILED, Asked, Refused  # noqa: PLC0415
         from cli.render.run import render as show  # noqa: PLC0415
         from cli.render.samples import samples  # noqa: PLC0415
@@ -132,7 +133,7 @@ def render(
         try:
             status = show(asked)
         except Refused as refused:
-            click.echo(f"Error: {refused}", err=True)
+            complain(f"Error: {refused}")
             status = FAILED
     except KeyboardInterrupt:
         status = 128 + signal.SIGINT

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
@@ -46,6 +47,9 @@ class Gathered(msgspec.Struct, frozen=True, kw_only=True):
     untold: tuple[Untold, ...] = ()
 
 
+_MOST_BYTES: Final = 256 << 20  # --save-facts of 10,000 nodes with all that may be known of them
+
+
 class GatheringError(Exception):
     """The nodes cannot be had; says why, and what to do about it."""
 
@@ -70,7 +74,11 @@ def gather(wanted: Wanted, *, prefer_ipv6: bool, resources: frozenset[Resource])
 
 def _of_file(path: Path) -> Sequence[DescribedNode]:
     try:
-        return read_facts(path.read_bytes())
+        with path.open("rb") as file:  # a pipe will do, and need not end
+            content = file.read(_MOST_BYTES + 1)
+        if len(content) > _MOST_BYTES:
+            raise GatheringError(f"{path}: it is longer than {_MOST_BYTES >> 20} MiB")
+        return read_facts(content)
     except FactsError as error:
         raise GatheringError(f"{path}: {error}") from None
     except OSError as error:

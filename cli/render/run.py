@@ -1,17 +1,16 @@
 """Reads the files, gathers the nodes, shows what would become of them. Writes to no cluster."""
 
-import json
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import click
 import msgspec
 from rich.console import Console
 from rich.text import Text
 
-from cli.lines import Line, print_lines
+from cli.lines import Line, print_json, print_lines
 from cli.render import text
 from cli.render.against import compare
 from cli.render.as_json import comparison_json, previews_json
@@ -24,6 +23,7 @@ from libs.common.cloud_config.document import CloudConfigError
 from libs.common.cloud_config.fields import FIELDS, Resource
 from libs.common.cloud_config.inventory import needed_resources
 from libs.common.settings.cloud_config_file import Unreadable, read_config_file
+from libs.common.yaml_reading import MOST_BYTES
 from services.labeler.rules import RulesError, all_mistakes
 
 DONE, CHANGES, FAILED = 0, 1, 2
@@ -74,7 +74,7 @@ def list_samples() -> None:
 def read_config(path: Path) -> ConfigInUse:
     """The config file at that path, or on standard input for `-`. Raises Refused with every mistake."""
     source = "standard input" if str(path) == "-" else str(path)
-    content = sys.stdin.buffer.read() if str(path) == "-" else read_config_file(path)
+    content = sys.stdin.buffer.read(MOST_BYTES + 1) if str(path) == "-" else read_config_file(path)
     if isinstance(content, Unreadable):
         raise Refused(f"{source}: cannot be read: {content.reason}")
     try:
@@ -108,7 +108,7 @@ def _show(asked: Asked, gathered: Gathered, used: ConfigInUse) -> bool:
     console = Console(highlight=False)
     previews = [preview(node, used, now=now) for node in gathered.nodes]
     if asked.as_json:
-        _print_json(previews_json(previews, gathered.untold, used))
+        print_json(previews_json(previews, gathered.untold, used))
     else:
         for number, each in enumerate(previews):
             print_lines([Line(0, Text())] if number else [], console)
@@ -120,15 +120,11 @@ def _show(asked: Asked, gathered: Gathered, used: ConfigInUse) -> bool:
 def _show_comparison(asked: Asked, gathered: Gathered, old: ConfigInUse, new: ConfigInUse) -> bool:
     comparison = compare(gathered.nodes, old, new)
     if asked.as_json:
-        _print_json(comparison_json(comparison, gathered.untold))
+        print_json(comparison_json(comparison, gathered.untold))
     else:
         print_lines(text.of_comparison(comparison), Console(highlight=False))
         _tell_left_out(gathered.untold)
     return bool(comparison.different)
-
-
-def _print_json(document: dict[str, Any]) -> None:
-    click.echo(json.dumps(document, indent=2, ensure_ascii=False))
 
 
 def _tell_left_out(untold: tuple[Untold, ...]) -> None:

@@ -39,8 +39,7 @@ def read_yaml(text: bytes, kind: type[T]) -> T:
 
 def refuse_bombs(text: bytes | str) -> None:
     """Raise YamlError if the text is no YAML, too long, too deep, or grows beyond its length when built."""
-    if len(text) > MOST_BYTES:
-        raise YamlError(f"it is longer than {MOST_BYTES} bytes")
+    refuse_long(text)
     level = aliases = 0
     anchored_at = 0  # the level of the outermost anchored collection that we are in, 0 for none
     try:
@@ -61,6 +60,12 @@ def refuse_bombs(text: bytes | str) -> None:
         raise _invalid(error) from None
     except UnicodeError:
         raise YamlError("it is not UTF-8") from None
+
+
+def refuse_long(text: bytes | str) -> None:
+    """Raise YamlError if nobody writes so much by hand."""
+    if len(text) > MOST_BYTES:
+        raise YamlError(f"it is longer than {MOST_BYTES} bytes")
 
 
 def _line(event: yaml.Event) -> int:

@@ -5,6 +5,7 @@ from typing import Final
 
 from libs.common.node import CONDITION_BLOCKED, OWNED_RECORD, RECORD_DIGEST, NodeAddress, Taint
 from libs.common.patch import NodeChanges
+from services.labeler.rules.outcome import in_one_line
 
 _MOST_VALUE: Final = 200  # characters of an annotation
 
@@ -45,4 +46,4 @@ def _told(taint: Taint) -> str:
 
 
 def _shortened(value: str) -> str:
-    return value if len(value) <= _MOST_VALUE else value[: _MOST_VALUE - 1] + "…"
+    return in_one_line(value, _MOST_VALUE)  # a machine has a say in it, and it is read in terminals

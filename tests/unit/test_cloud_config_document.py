@@ -7,7 +7,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from libs.common.cloud_config.document import parse_cloud_config
+from libs.common.cloud_config.document import CloudConfigError, parse_cloud_config
 from libs.common.cloud_config.rule import CloudConfig, Entry, Requirement, Rule, Term
 from tests.cloud_config_mutations import REFERENCE_SAMPLE
 
@@ -186,3 +186,9 @@ def test_what_was_written_is_what_is_read(rules: list[dict[str, Any]]):
             ]
             for term in written.get("nodeSelector", [])
         ]
+
+
+def test_a_file_that_was_cut_off_is_too_long_however_few_characters_it_has():
+    rest = b"transformations: []\n#  " + "é".encode() * (1 << 19)
+    with pytest.raises(CloudConfigError, match="longer than 1048576 bytes"):
+        parse_cloud_config(rest[: (1 << 20) + 1], "ccm-config.yaml")  # as much as is read of one

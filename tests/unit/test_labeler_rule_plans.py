@@ -82,6 +82,13 @@ def test_what_a_rule_sets_comes_with_its_initialisation_and_goes_with_the_rule(c
     assert is_settled(without, NONE)
 
 
+def test_what_is_said_of_a_write_is_one_line_whatever_the_machine_says():
+    facts = some_facts(hostname="web\n\x1b[2J\u202e")
+    plan = planned_by(a_node(), facts, one_rule(annotations="{example.com/note: '{{ .Hostname }}'}"))
+    assert (plan.changes.annotations["example.com/note"] or "").startswith("web\n")
+    assert all(line.isprintable() for line in plan.writes)
+
+
 def test_a_changed_rule_changes_the_node_in_one_patch():
     node = obeyed(a_node(), METAL, TEAM)
     plan = planned_by(node, METAL, OTHER_TEAM)

@@ -177,6 +177,29 @@ def test_what_a_machine_says_does_not_steer_the_terminal(tmp_path: Path):
     assert all(line.isprintable() for line in result.stdout.splitlines())
 
 
+def test_json_and_complaints_steer_no_terminal_either(tmp_path: Path):
+    file = tmp_path / "node.json"
+    machine = {
+        "platform": {"platform": "metal", "zone": "é\u202e"},
+        "node_name": "m\x9b",
+        "node_ip": "10.0.0.1",
+    }
+    file.write_text(json.dumps([{"facts": machine}]))
+    result = render(RULES, "--facts", file, "-o", "json")
+    assert all(line.isprintable() for line in result.stdout.splitlines())
+    assert json.loads(result.stdout)["nodes"][0]["name"] == "m\x9b"
+    twice = render(RULES, "--facts", file, "--facts", file)
+    assert (twice.exit_code, twice.stderr) == (
+        2,
+        "Error: node m\N{REPLACEMENT CHARACTER} is named more than once\n",
+    )
+
+
+def test_a_source_that_never_ends_is_not_read_for_ever():
+    result = render(RULES, "--facts", "/dev/zero")
+    assert (result.exit_code, result.stderr) == (2, "Error: /dev/zero: it is longer than 256 MiB\n")
+
+
 def test_facts_can_be_kept_and_used_again(tmp_path: Path):
     kept = tmp_path / "nodes.json"
     first = render(RULES, "--sample", "hcloud", "--save-facts", kept)

@@ -9,7 +9,7 @@ from libs.common.cloud_config.reading import MOST_NODES, Reader, TooMuch
 from libs.common.cloud_config.rule import CloudConfig, Finding
 from libs.common.cloud_config.rule_reading import read_rule
 from libs.common.cloud_config.shape import FILE
-from libs.common.yaml_reading import YamlError, refuse_bombs
+from libs.common.yaml_reading import YamlError, refuse_bombs, refuse_long
 
 # Composes by recursion in C: only after `refuse_bombs` has counted the levels.
 _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -58,6 +58,7 @@ def _read(root: yaml.Node, findings: Findings) -> CloudConfig:
 def _compose(text: str | bytes, source: str) -> yaml.Node | None:
     """The tree of the one document, None for an empty file."""
     try:
+        refuse_long(text)  # its characters may be few enough where its bytes were cut off
         plain = text.decode() if isinstance(text, bytes) else text
         refuse_bombs(plain)
         root = yaml.compose(plain, Loader=_LOADER)
