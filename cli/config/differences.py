@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from cli.config.judging import example_of, invalid, on_platforms, value_problem
-from cli.config.trials import Tried
-from cli.render.samples import samples
-from libs.common.cloud_config.fields import FIELDS, field_of, rule_fields
+from cli.config.trials import Tried, sample_machines
+from libs.common.cloud_config.fields import FIELDS, field_of
 from libs.common.cloud_config.findings import Findings, shown
 from libs.common.cloud_config.refused_keys import refused_key
 from libs.common.cloud_config.rule import Rule
@@ -58,8 +57,8 @@ def _tell_rule(rule: Rule, findings: Findings) -> None:
 def _tell_discovery(rule: Rule, path: str, findings: Findings) -> None:
     about = {
         platform
-        for platform, node in samples().items()
-        if matches(rule.selector, rule_fields(node.facts).texts).matched
+        for platform, machine in sample_machines().items()
+        if matches(rule.selector, machine.fields.texts).matched
     }
     new = about - _DISCOVERING
     if about and not new:

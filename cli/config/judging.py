@@ -4,10 +4,11 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from cli.config.trials import Trial, Tried
-from libs.common.cloud_config.fields import FIELDS
+from libs.common.cloud_config.fields import FIELDS, OVERRIDABLE
 from libs.common.cloud_config.findings import Findings, nearest, shown
-from libs.common.cloud_config.kubernetes_names import label_value_problem, read_taint
+from libs.common.cloud_config.kubernetes_names import label_value_problem
 from libs.common.cloud_config.refused_keys import refused_key
+from services.labeler.rules.judging import Unfit, annotation_value, metadata_value, taint_of
 from services.labeler.templates import TemplateError
 
 _NAMES: Final = [field.name for field in FIELDS]
@@ -35,12 +36,16 @@ def value_problem(one: Tried, text: str) -> str:
     """Why Kubernetes does not take what the template gave; "" if it does."""
     if one.kind == "labels":
         return label_value_problem(text)
-    if one.kind != "taints":
-        return ""
     try:
-        read_taint(text)
-    except ValueError as error:
-        return f"a taint is {error}"
+        match one.kind:
+            case "taints":
+                taint_of(one.entry.key, text)
+            case "annotations":
+                annotation_value(text)
+            case "platformMetadata" if one.entry.key in OVERRIDABLE.values():
+                metadata_value(one.entry.key, text, sanitize=one.rule.sanitize)
+    except Unfit as error:
+        return str(error)
     return ""
 
 

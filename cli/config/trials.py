@@ -1,15 +1,17 @@
 """Each template of a config file, tried on a sample machine of each platform. Pure."""
 
 from collections.abc import Sequence
+from functools import cache
 
 import msgspec
 
 from cli.render.samples import samples
-from libs.common.cloud_config.fields import FIELDS, OVERRIDABLE, rule_fields
+from libs.common.cloud_config.fields import FIELDS, OVERRIDABLE
 from libs.common.cloud_config.findings import shown
 from libs.common.cloud_config.rule import Entry, Kind, Rule
 from libs.common.cloud_config.selectors import matches
-from services.labeler.templates import Template, TemplateError, parse, record, render
+from services.labeler.rules.machine_data import MachineData
+from services.labeler.templates import Template, TemplateError, parse, render
 
 _GO_NAMES = {OVERRIDABLE[field.key]: field.name for field in FIELDS if field.key in OVERRIDABLE}
 
@@ -44,15 +46,20 @@ class Tried(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(trial for trial in self.trials if trial.matched)
 
 
+@cache
+def sample_machines() -> dict[str, MachineData]:
+    """What rules see of the sample of each platform."""
+    return {platform: MachineData(node.facts) for platform, node in samples().items()}
+
+
 def tried(rules: Sequence[Rule]) -> list[Tried]:
     """Every entry of every rule, on every sample, whether or not the rule matches it."""
-    fields = {platform: rule_fields(node.facts) for platform, node in samples().items()}
+    machines = sample_machines()
     matched = {
-        (rule.index, platform): matches(rule.selector, said.texts).matched
+        (rule.index, platform): matches(rule.selector, machine.fields.texts).matched
         for rule in rules
-        for platform, said in fields.items()
+        for platform, machine in machines.items()
     }
-    machines = {platform: record("machine", said.values) for platform, said in fields.items()}
     done = []
     for rule in rules:
         for kind, entry in rule.entries():
@@ -66,7 +73,7 @@ def tried(rules: Sequence[Rule]) -> list[Tried]:
             for platform, machine in machines.items():
                 trial = Trial(platform=platform, matched=matched[rule.index, platform])
                 try:
-                    found.append(msgspec.structs.replace(trial, text=render(template, machine)))
+                    found.append(msgspec.structs.replace(trial, text=render(template, machine.record)))
                 except TemplateError as error:
                     found.append(msgspec.structs.replace(trial, error=error))
             done.append(msgspec.structs.replace(one, template=template, trials=tuple(found)))

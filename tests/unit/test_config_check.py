@@ -63,10 +63,36 @@ def test_keys_in_another_letter_case_count_here_and_not_in_the_reference(tmp_pat
 def test_a_value_that_some_platform_cannot_bear_is_a_warning(tmp_path: Path):
     migrated = (TEXTS / "migrated.yaml").read_text()
     result = checked(tmp_path, migrated)
-    warning, _ = lines(result, "warning")
+    warning, _, of_provider_id = lines(result, "warning")
+    assert of_provider_id.startswith(
+        '19 transformations[0].platformMetadata["ProviderID"] (rule hardware) gives'
+    )
     assert warning.startswith('8 transformations[0].labels["example.com/product"] (rule hardware) gives')
     assert "is skipped there: a label value is of letters" in warning
     assert checked(tmp_path, migrated, "--strict").exit_code == 1
+
+
+@pytest.mark.parametrize(
+    ("rule", "warned"),
+    [
+        ("labels: {a: '{{ .ProductName }}'}", "a label value is of letters"),
+        ("annotations: {a: '{{ printf \"%2000s\" .Hostname }}'}", "at most 1024 characters"),
+        ("taints: {a: '{{ .ProductName }}:NoSchedule'}", "a taint is value:Effect"),
+        ("platformMetadata: {region: '{{ .ProductName }}'}", "would make it 'PowerEdge-R650'"),
+        ("sanitize: true, platformMetadata: {region: '{{ .ProductName }}'}", ""),
+        ("platformMetadata: {internalDNS: '{{ .ProductName }}'}", ""),
+    ],
+)
+def test_a_rule_that_selects_metal_by_its_hostname_is_tried_as_the_labeler_applies_it(
+    tmp_path: Path, rule: str, warned: str
+):
+    """Metal reports no hostname: the rules see the Node's name."""
+    selector = "nodeSelector: [{matchExpressions: [{key: hostname, operator: In, values: [metal-1]}]}]"
+    result = checked(tmp_path, f"transformations: [{{{selector}, {rule}}}]\n")
+    found = lines(result, "warning")
+    assert [warned in line and "machine of metal and is skipped there" in line for line in found] == (
+        [True] if warned else []
+    )
 
 
 def test_a_template_that_fails_on_a_platform_that_its_rule_is_about_is_a_warning(tmp_path: Path):

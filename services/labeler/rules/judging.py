@@ -24,9 +24,11 @@ def label_value(text: str, *, sanitize: bool) -> str:
     problem = label_value_problem(text)
     if not problem:
         return text
-    if not sanitize:
-        raise Unfit(problem)
     nearest = nearest_label_value(text)
+    if not sanitize:
+        raise Unfit(
+            f"{problem}; sanitize: true on the rule would make it {nearest!r}" if nearest else problem
+        )
     if not nearest:
         raise Unfit("sanitising leaves nothing of it")
     return nearest
