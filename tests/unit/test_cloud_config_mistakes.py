@@ -198,8 +198,12 @@ def test_labels_of_roles_and_keys_near_reserved_ones_may_be_set():
 
 
 def test_keys_that_the_reference_had_once_are_passed_over_with_a_warning():
-    config = parse_cloud_config("global: {endpoints: [a], skipForeignNode: true}", "f")
-    assert [warning.path for warning in config.warnings] == ["global.endpoints", "global.skipForeignNode"]
+    config = parse_cloud_config("global: {endpoints: [a], approveNodeCSR: true, skipForeignNode: true}", "f")
+    assert [warning.path for warning in config.warnings] == [
+        "global.endpoints",
+        "global.approveNodeCSR",
+        "global.skipForeignNode",
+    ]
 
 
 def test_files_that_grow_when_built_are_refused():

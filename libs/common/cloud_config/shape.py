@@ -37,6 +37,7 @@ GLOBAL: Final = (
     ),
     Key(name="preferIPv6", kind="boolean", help="IPv6 before IPv4 where both are possible."),
     Key(name="endpoints", kind="former", help="Without effect: see --talos-endpoints and TALOS_ENDPOINTS."),
+    Key(name="approveNodeCSR", kind="former", help="Without effect: node-csr-approval is of --controllers."),
     Key(name="skipForeignNode", kind="former", help="Without effect: what is not ours is never touched."),
 )
 REQUIREMENT: Final = (
