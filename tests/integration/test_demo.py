@@ -157,9 +157,9 @@ def test_what_rules_gave_is_told_and_an_edit_of_the_file_reaches_the_nodes(tmp_p
 def _page(url: str) -> str:
     try:
         with urllib.request.urlopen(url) as page:
-            return page.read().decode()
+            return bytes(page.read()).decode()
     except urllib.error.HTTPError as error:  # not ready is status 500, with the reasons
-        return error.read().decode()
+        return bytes(error.read()).decode()
 
 
 @pytest.mark.parametrize(
