@@ -5,6 +5,7 @@ from typing import Final
 import yaml
 
 from libs.common.cloud_config.findings import Findings
+from libs.common.cloud_config.patterns import Patterns
 from libs.common.cloud_config.reading import MOST_NODES, Reader, TooMuch
 from libs.common.cloud_config.rule import CloudConfig, Finding
 from libs.common.cloud_config.rule_reading import read_rule
@@ -45,7 +46,8 @@ def parse_cloud_config(text: str | bytes, source: str) -> CloudConfig:
 def _read(root: yaml.Node, findings: Findings) -> CloudConfig:
     top = Reader(findings).mapping(root, FILE, "").values
     said = top["global"].values if "global" in top else {}
-    rules = tuple(read_rule(item, findings) for item in top.get("transformations", ()))
+    patterns = Patterns()
+    rules = tuple(read_rule(item, findings, patterns) for item in top.get("transformations", ()))
     return CloudConfig(
         cluster_name=said.get("clusterName"),
         prefer_ipv6=said.get("preferIPv6"),

@@ -6,7 +6,7 @@ from typing import Any, Final, cast
 from libs.common.cloud_config.fields import FIELDS, OVERRIDABLE, canonical_key, field_of
 from libs.common.cloud_config.findings import Findings, nearest, shown
 from libs.common.cloud_config.kubernetes_names import key_problem, label_value_problem, read_taint
-from libs.common.cloud_config.patterns import PatternError, check_pattern
+from libs.common.cloud_config.patterns import PatternError, Patterns
 from libs.common.cloud_config.reading import Item
 from libs.common.cloud_config.refused_keys import refused_key
 from libs.common.cloud_config.rule import Entry, Kind, Operator, Requirement, Rule, Term
@@ -17,7 +17,7 @@ _KEYS: Final = [f"{field.key}.<name>" if field.is_map else field.key for field i
 _OVERRIDABLE_NAMES: Final = [field.name for field in FIELDS if field.key in OVERRIDABLE]
 
 
-def read_rule(item: Item, findings: Findings) -> Rule:
+def read_rule(item: Item, findings: Findings, patterns: Patterns) -> Rule:
     """The rule that these values say; mistakes are told to the findings."""
     values = item.values
     features = values.get("features")
@@ -26,7 +26,7 @@ def read_rule(item: Item, findings: Findings) -> Rule:
         name=values.get("name", ""),
         index=item.index,
         line=item.line,
-        selector=tuple(_term(term, findings) for term in values.get("nodeSelector", ())),
+        selector=tuple(_term(term, findings, patterns) for term in values.get("nodeSelector", ())),
         annotations=_entries("annotations", item, findings, lambda _: ""),
         labels=_entries("labels", item, findings, _any if sanitize else label_value_problem),
         taints=_entries("taints", item, findings, _taint_problem),
@@ -39,12 +39,12 @@ def read_rule(item: Item, findings: Findings) -> Rule:
 # ---- selectors
 
 
-def _term(item: Item, findings: Findings) -> Term:
-    found = [_requirement(each, findings) for each in item.values.get("matchExpressions", ())]
+def _term(item: Item, findings: Findings, patterns: Patterns) -> Term:
+    found = [_requirement(each, findings, patterns) for each in item.values.get("matchExpressions", ())]
     return Term(requirements=tuple(each for each in found if each is not None), line=item.line)
 
 
-def _requirement(item: Item, findings: Findings) -> Requirement | None:
+def _requirement(item: Item, findings: Findings, patterns: Patterns) -> Requirement | None:
     said: dict[str, Any] = item.values
     operator = said.get("operator")
     values: tuple[str, ...] = said.get("values", ())
@@ -53,7 +53,7 @@ def _requirement(item: Item, findings: Findings) -> Requirement | None:
         what = f'is "{shown(operator)}", not one of {", ".join(OPERATORS)}{near}'
         findings.mistake(item.line, f"{item.path}.operator", what)
         operator = None
-    elif operator is not None and (problem := _values_problem(operator, values)):
+    elif operator is not None and (problem := _values_problem(operator, values, patterns)):
         findings.mistake(item.line, f"{item.path}.values", problem)
         operator = None
     key = canonical_key(said.get("key", ""))
@@ -66,7 +66,7 @@ def _requirement(item: Item, findings: Findings) -> Requirement | None:
     return Requirement(key=key, operator=cast(Operator, operator), values=values, line=item.line)
 
 
-def _values_problem(operator: str, values: tuple[str, ...]) -> str:
+def _values_problem(operator: str, values: tuple[str, ...], patterns: Patterns) -> str:
     match operator:
         case "In" | "NotIn":
             return "" if values else f"must hold at least one value for {operator}"
@@ -75,15 +75,15 @@ def _values_problem(operator: str, values: tuple[str, ...]) -> str:
         case _ if len(values) != 1:
             return f"must hold exactly one value for {operator}"
         case "Regexp":
-            return _pattern_problem(values[0])
+            return _pattern_problem(values[0], patterns)
         case _:
             whole = go_integer(values[0]) is not None
             return "" if whole else f'must hold one integer for {operator}, not "{shown(values[0])}"'
 
 
-def _pattern_problem(pattern: str) -> str:
+def _pattern_problem(pattern: str, patterns: Patterns) -> str:
     try:
-        check_pattern(pattern)
+        patterns.check(pattern)
     except PatternError as error:
         return f"must hold one pattern (RE2, as in Go) for Regexp: {shown(str(error))}"
     return ""
