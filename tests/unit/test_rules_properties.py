@@ -180,3 +180,31 @@ def test_a_file_that_somebody_broke_is_refused_or_applied(seed, facts):
         rules = compiled_or_none(text)
         if rules is not None:
             check(apply_rules(rules, facts))
+
+
+STEERING = HOSTILE | st.sampled_from(
+    [":NoExecute", "a:NoExecute", "NoExecute:", "a\n:NoExecute", "\u2028:NoExecute"]
+)
+
+
+@settings(max_examples=60)
+@given(STEERING, STEERING)
+def test_a_machine_gives_values_and_never_a_key_or_the_effect_that_its_rule_says(hostname: str, zone: str):
+    rules = compile_rules(
+        parse_cloud_config(
+            "transformations:\n- labels: {example.com/a: '{{ .Hostname }}'}\n"
+            "  annotations: {example.com/a: '{{ .Zone }}'}\n"
+            "  taints:\n    example.com/a: '{{ .Hostname }}:NoSchedule'\n"
+            "    example.com/b: 'x{{ .Zone }}:NoSchedule'\n",
+            "ccm-config.yaml",
+        )
+    )
+    platform = PlatformMetadata(platform="metal", hostname=hostname, zone=zone)
+    effects = apply_rules(
+        rules, MachineFacts(platform=platform, node_name="web-1", node_ip="10.0.0.5", looked_at=NOW)
+    )
+    assert effects.labels.keys() | effects.annotations.keys() <= {"example.com/a"}
+    assert {(taint.key, taint.effect) for taint in effects.taints} <= {
+        ("example.com/a", "NoSchedule"),
+        ("example.com/b", "NoSchedule"),
+    }
