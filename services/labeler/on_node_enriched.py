@@ -15,12 +15,17 @@ from services.labeler.blocked import failed_write
 from services.labeler.decisions import Decisions
 from services.labeler.freshest import freshest
 from services.labeler.node_api import NodeApi, PlanFor
+from services.labeler.other_rules import OtherRules
 from services.labeler.plan import Global, Plan, plan_node, plan_unreachable
 from services.labeler.refused import Refused
 from services.labeler.waiting import WaitingNodes
 
 _DURATION: Final = metrics.TRANSFORMER_DURATION.labels("metadata")  # the reference's only type
 _ERRORS: Final = metrics.TRANSFORMER_ERRORS.labels("metadata")
+
+
+class _LeftToAnotherReplica(Exception):
+    """Nothing is to be written here for now."""
 
 
 class OnNodeEnriched:
@@ -50,6 +55,7 @@ class OnNodeEnriched:
         self._config = config
         self._paused = paused
         self._clock = clock
+        self._other_rules = OtherRules(clock)
         self._obeyed: dict[str, tuple[int, Global]] = {}  # subject -> the last word that was carried out
 
     async def __call__(self, message: Message) -> None:
@@ -64,6 +70,11 @@ class OnNodeEnriched:
     def forget(self, name: str) -> None:
         """The Node is gone."""
         self._obeyed.pop(f"{ENRICHED_NODE}.{name}", None)
+        self._other_rules.forget(name)
+
+    def rules_changed(self) -> None:
+        """What `config` says is new."""
+        self._other_rules.changed()
 
     def forget_all(self) -> None:
         """Another stream: sequences mean something else from here on."""
@@ -103,6 +114,8 @@ class OnNodeEnriched:
         config = self._config()
         try:
             plan = await self._apply(message, node, self._plan_for(event, config))
+        except _LeftToAnotherReplica as reason:
+            return _superseded(str(reason))  # the next word of the Node, at the latest a resync, asks again
         except NotFound:
             plan = None
         except KubeError as error:
@@ -111,6 +124,8 @@ class OnNodeEnriched:
         if plan is None:
             return _superseded("the Node is gone, or newer word of it on its way")
         self._waiting.written(node.name)
+        if isinstance(event, NodeEnriched):
+            self._other_rules.done(node.name)
         if plan.effects is not None:
             _ERRORS.inc(plan.effects.failures)
         self._nodes.tell(node, plan)
@@ -127,6 +142,9 @@ class OnNodeEnriched:
             began = self._clock()
             made = plan_node(node, event.facts, event.recognized_by, config, refused)
             _DURATION.observe(self._clock() - began)
+            if why := self._other_rules.why_wait(node, made):
+                raise _LeftToAnotherReplica(why)
+            self._other_rules.planned(node, made)
             return made
 
         return plan

@@ -133,6 +133,7 @@ class LabelerService:
 
     def _config_changed(self) -> None:
         self._told.rules_changed()
+        self._on_node_enriched.rules_changed()
         self._replay.want("the --cloud-config file has changed")
 
     def _paused(self) -> str:

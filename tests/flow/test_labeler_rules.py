@@ -14,6 +14,7 @@ from libs.common.kube_api.errors import Forbidden, Invalid, KubeError
 from libs.common.node import Node
 from libs.common.subjects import DEAD, OBSERVED_NODE
 from libs.testbed.nats_server import NatsServer
+from services.labeler.other_rules import APART_SECONDS
 from services.labeler.service import LabelerService
 from tests.builders import a_node, some_facts
 from tests.bus_actors import eventually
@@ -402,6 +403,40 @@ async def test_two_replicas_write_each_node_once(
         second._replay._is_hindered = hindered  # type: ignore[method-assign]
         await all_looked_at(second)
     assert kube.writes().count("nodes") == before + len(nodes)
+
+
+async def test_replicas_that_read_a_change_at_different_times_do_not_undo_each_others_writes(
+    flow: Flow, nats_server: NatsServer, mounted: MountedConfigMap, tmp_path: Path
+):
+    [node] = nodes = fleet(1)
+    kube, clock = InMemoryNodes(node), TurnedClock()
+    folder = tmp_path / "late"
+    folder.mkdir()
+    late = MountedConfigMap(folder, team("red"))
+    mounted.swap(team("red"))
+    async with (
+        ruled(nats_server, kube, mounted, seed=1, clock=clock) as first,
+        ruled(nats_server, kube, late, seed=2, clock=clock) as second,
+    ):
+        await joined(flow, nodes)
+        for labeler in (first, second):
+            await all_looked_at(labeler)
+        clock.turn(APART_SECONDS + 1)
+        await flow.lead()
+        mounted.swap(team("blue"))
+        await eventually(says(kube, "blue", node), "the first one obeys")
+        before = kube.writes().count("nodes")
+        for _ in range(12):  # whichever gets the word
+            now = kube.node("n0")
+            await flow.enrich(now, some_facts(node_name="n0", hostname="n0"))
+            await flow.until_handled()
+            assert says(kube, "blue", node)()
+        assert kube.writes().count("nodes") == before
+        red = second._watch_config.config()
+        late.swap(team("blue"))
+        await eventually(lambda: second._watch_config.config() is not red, "the second one reads it, too")
+        await all_looked_at(second)
+        assert kube.writes().count("nodes") == before
 
 
 async def test_a_process_that_ends_in_the_middle_waits_for_no_node(

@@ -1,0 +1,82 @@
+"""Replicas whose rules differ for a while: the one that has held its own for longer waits for the other."""
+
+from libs.common.node import Node
+from services.labeler.other_rules import APART_SECONDS, OtherRules
+from services.labeler.plan import Global
+from tests.builders import UNINITIALIZED, a_node, some_facts
+from tests.planned import carried_out, changed, one_rule, planned_by
+from tests.turned_clock import TurnedClock
+
+METAL = some_facts()
+OLD = one_rule(labels="{example.com/team: old}")
+NEW = one_rule(labels="{example.com/team: new}")
+
+
+class Replica:
+    def __init__(self, clock: TurnedClock, config: Global) -> None:
+        self.other_rules = OtherRules(clock)
+        self.config = config
+
+    def look(self, node: Node) -> Node | None:
+        """The Node after this replica has looked at it; None while it waits."""
+        plan = planned_by(node, METAL, self.config)
+        if self.other_rules.why_wait(node, plan):
+            return None
+        self.other_rules.planned(node, plan)
+        self.other_rules.done(node.name)
+        return carried_out(node, plan)
+
+
+def looked(replica: Replica, node: Node) -> Node:
+    after = replica.look(node)
+    assert after is not None
+    return after
+
+
+def test_the_one_with_older_rules_waits_until_it_has_the_new_ones_or_for_two_minutes():
+    clock = TurnedClock()
+    one, two = Replica(clock, OLD), Replica(clock, OLD)
+    node = looked(two, looked(one, a_node()))
+    clock.turn(APART_SECONDS + 1)
+    two.config = NEW
+    two.other_rules.changed()
+    node = looked(two, node)
+    assert one.look(node) is None
+    assert looked(two, node) == node
+    clock.turn(APART_SECONDS - 1)
+    assert one.look(node) is None
+    one.config = NEW
+    one.other_rules.changed()
+    assert looked(one, node) == node
+
+
+def test_it_does_not_wait_for_ever():
+    clock = TurnedClock()
+    one = Replica(clock, OLD)
+    node = looked(one, a_node())
+    clock.turn(APART_SECONDS + 1)
+    node = looked(Replica(clock, NEW), node)
+    assert one.look(node) is None
+    clock.turn(APART_SECONDS + 1)
+    assert looked(one, node).labels["example.com/team"] == "old"
+
+
+def test_nobody_waits_who_is_alone_or_has_the_same_rules_or_for_a_node_that_joins():
+    clock = TurnedClock()
+    one, two = Replica(clock, OLD), Replica(clock, OLD)
+    node = looked(two, looked(one, a_node()))
+    clock.turn(APART_SECONDS + 1)
+    gone = changed(node, labels={"example.com/team": None})
+    assert looked(one, gone).labels["example.com/team"] == "old"
+    by_new = looked(Replica(clock, NEW), node)
+    assert looked(one, changed(by_new, taints=(UNINITIALIZED,))).labels["example.com/team"] == "old"
+    assert one.look(a_node(uid="another", labels={"a": "b"})) is not None
+
+
+def test_a_node_that_is_gone_is_forgotten():
+    clock = TurnedClock()
+    one = Replica(clock, OLD)
+    node = looked(one, a_node())
+    clock.turn(APART_SECONDS + 1)
+    one.other_rules.forget(node.name)
+    assert one.look(looked(Replica(clock, NEW), node)) is not None
