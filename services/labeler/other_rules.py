@@ -9,7 +9,8 @@ from typing import Final
 
 import msgspec
 
-from libs.common.node import OWNED_RECORD, Node
+from libs.common.node import RECORD_DIGEST, Node
+from services.labeler.owned import record_of
 from services.labeler.plan import Plan
 
 # For so long rules count as new, and somebody else's are waited for: after that they may be gone for good.
@@ -18,7 +19,7 @@ APART_SECONDS: Final = 120.0
 
 class _Left(msgspec.Struct):
     uid: str
-    record: str  # as it was when we had done with the Node
+    record: str  # its digest as it was when we had done with the Node
     changed_at: float | None = None  # when we first found another one there that we would change
 
 
@@ -39,7 +40,7 @@ class OtherRules:
 
     def planned(self, node: Node, plan: Plan) -> None:
         """That is going to be carried out on the Node as it is."""
-        record = plan.changes.annotations.get(OWNED_RECORD) or _record(node)
+        record = plan.changes.labels.get(RECORD_DIGEST) or _record(node)
         self._planned[node.name] = _Left(node.uid, record)
 
     def done(self, name: str) -> None:
@@ -60,6 +61,8 @@ class OtherRules:
         now = self._clock()
         if left.record == _record(node) or now - self._since < APART_SECONDS:
             return ""
+        if record_of(node).state != "read":  # that was no replica
+            return ""
         if left.changed_at is None:
             left.changed_at = now
         if now - left.changed_at >= APART_SECONDS:
@@ -68,4 +71,4 @@ class OtherRules:
 
 
 def _record(node: Node) -> str:
-    return node.annotations.get(OWNED_RECORD, "")
+    return node.labels.get(RECORD_DIGEST, "")  # the record itself may have been changed by its kubelet

@@ -1,6 +1,6 @@
 """Replicas whose rules differ for a while: the one that has held its own for longer waits for the other."""
 
-from libs.common.node import Node
+from libs.common.node import OWNED_RECORD, Node
 from services.labeler.other_rules import APART_SECONDS, OtherRules
 from services.labeler.plan import Global
 from tests.builders import UNINITIALIZED, a_node, some_facts
@@ -80,3 +80,22 @@ def test_a_node_that_is_gone_is_forgotten():
     clock.turn(APART_SECONDS + 1)
     one.other_rules.forget(node.name)
     assert one.look(looked(Replica(clock, NEW), node)) is not None
+
+
+def test_a_kubelet_that_writes_into_the_record_is_no_replica():
+    clock = TurnedClock()
+    one = Replica(clock, OLD)
+    node = looked(one, a_node())
+    clock.turn(APART_SECONDS + 1)
+    forged = changed(node, annotations={OWNED_RECORD: '{"v":1}'})
+    assert looked(one, forged) == node
+
+
+def test_a_record_that_somebody_has_destroyed_is_not_another_replicas():
+    clock = TurnedClock()
+    one = Replica(clock, OLD)
+    node = looked(one, a_node())
+    clock.turn(APART_SECONDS + 1)
+    for text in (None, "forged"):
+        broken = changed(node, annotations={OWNED_RECORD: text})
+        assert looked(one, broken).annotations[OWNED_RECORD] == node.annotations[OWNED_RECORD]
