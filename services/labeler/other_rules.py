@@ -4,6 +4,7 @@ A changed ConfigMap reaches the replicas up to a minute apart. Until then each w
 written as soon as it hears of it. Whoever has held its rules for longer waits: the other has newer ones.
 """
 
+import math
 from collections.abc import Callable
 from typing import Final
 
@@ -29,7 +30,7 @@ class OtherRules:
     def __init__(self, clock: Callable[[], float]) -> None:
         """`clock` is monotonic, in seconds."""
         self._clock = clock
-        self._since = clock()
+        self._since = -math.inf  # rules of the start may be anybody's old ones
         self._left: dict[str, _Left] = {}
         self._planned: dict[str, _Left] = {}  # what will be left when the plan has been carried out
 

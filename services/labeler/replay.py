@@ -100,6 +100,9 @@ class Replay:
 
     async def _replay(self, why: str) -> None:
         messages = [each for each in self._table.under(ENRICHED_NODE) if self._is_due(each)]
+        self._random.shuffle(
+            messages
+        )  # two replicas in the same order would write the same Node at each step
         self._round = _Round(nodes=len(messages), began=self._clock())
         log.info("all nodes are looked at again", extra={"why": why, "nodes": len(messages)})
         metrics.RULES_PENDING.labels(LABELER.service).set(len(messages))

@@ -99,3 +99,14 @@ def test_a_record_that_somebody_has_destroyed_is_not_another_replicas():
     for text in (None, "forged"):
         broken = changed(node, annotations={OWNED_RECORD: text})
         assert looked(one, broken).annotations[OWNED_RECORD] == node.annotations[OWNED_RECORD]
+
+
+def test_rules_of_the_start_are_no_newer_than_those_that_come_later():
+    clock = TurnedClock()
+    one, two = Replica(clock, OLD), Replica(clock, OLD)
+    node = looked(two, looked(one, a_node()))
+    two.config = NEW
+    two.other_rules.changed()
+    node = looked(two, node)
+    assert one.look(node) is None
+    assert looked(two, changed(node, labels={"example.com/team": None})) == node
