@@ -96,10 +96,8 @@ class NodeApi:
         except Invalid as error:
             return error
         except Forbidden as error:
-            if (
-                node.initialized
-            ):  # a right may be missing, and be granted soon: only a joining Node has no time
-                raise
+            if node.initialized:
+                raise  # a right may be missing, and be granted soon: only a joining Node has no time
             return error
         return None
 

@@ -29,7 +29,6 @@ from services.labeler.on_node_enriched import OnNodeEnriched
 log = logging.getLogger(__name__)
 
 MOST_IN_FLIGHT: Final = 16  # joining Nodes come first: this leaves them most of the connections
-SPREAD_SECONDS: Final = 5.0
 _LOOK_SECONDS: Final = 0.2  # how often is asked whether there is a leader again
 _WRITTEN: Final = frozenset({"initialized", "updated"})
 
