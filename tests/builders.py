@@ -5,6 +5,9 @@ from typing import Any
 
 from libs.common.bus import Message, Opened, Unreadable
 from libs.common.events import (
+    CsrEnriched,
+    CsrGone,
+    CsrObserved,
     Event,
     Leading,
     NodeEnriched,
@@ -25,6 +28,15 @@ from libs.common.node import (
     NodeSystemInfo,
     ObjectMeta,
     Taint,
+)
+from libs.common.signing_request import (
+    KUBELET_SERVING,
+    NODE_USER,
+    NODES_GROUP,
+    SigningRequest,
+    SigningRequestCondition,
+    SigningRequestSpec,
+    SigningRequestStatus,
 )
 from libs.common.subjects import subject_of
 
@@ -91,6 +103,80 @@ def some_facts(
         cluster_name=cluster_name,
         looked_at=looked_at,
         node_ip=node_ip,
+    )
+
+
+def a_request(
+    name: str = "csr-1",
+    *,
+    uid: str = "csr-uid-1",
+    node: str = "web-1",
+    username: str | None = None,
+    groups: tuple[str, ...] = (NODES_GROUP, "system:authenticated"),
+    signer: str = KUBELET_SERVING,
+    usages: tuple[str, ...] = ("digital signature", "server auth"),
+    expiration_seconds: int | None = None,
+    pem: bytes = b"pem",
+    conditions: tuple[SigningRequestCondition, ...] = (),
+    certificate: str = "",
+    created: datetime = NOW,
+    resource_version: str = "100",
+) -> SigningRequest:
+    """A kubelet's request for a serving certificate, as the API server tells it."""
+    return SigningRequest(
+        metadata=ObjectMeta(
+            name=name, uid=uid, resource_version=resource_version, creation_timestamp=created
+        ),
+        spec=SigningRequestSpec(
+            request=pem,
+            signer_name=signer,
+            username=f"{NODE_USER}{node}" if username is None else username,
+            groups=groups,
+            usages=usages,
+            expiration_seconds=expiration_seconds,
+        ),
+        status=SigningRequestStatus(conditions=conditions, certificate=certificate),
+    )
+
+
+def csr_observed(request: SigningRequest, *, incarnation: str = INCARNATION, epoch: int = 1) -> CsrObserved:
+    """The watcher's word of a request, in the order of its own resourceVersion."""
+    order = ObservedOrder(epoch=epoch, resource_version=request.version)
+    return CsrObserved(incarnation=incarnation, order=order, request=request, observed_at=NOW)
+
+
+def csr_gone(
+    request: SigningRequest,
+    *,
+    incarnation: str = INCARNATION,
+    epoch: int = 1,
+    resource_version: int = 10**6,
+) -> CsrGone:
+    """The watcher's word that a request is no more."""
+    return CsrGone(
+        incarnation=incarnation,
+        order=ObservedOrder(epoch=epoch, resource_version=resource_version),
+        name=request.name,
+        uid=request.uid,
+        observed_at=NOW,
+    )
+
+
+def csr_enriched(
+    request: SigningRequest,
+    *,
+    incarnation: str = INCARNATION,
+    observed_sequence: int = 1,
+    **fields: Any,
+) -> CsrEnriched:
+    """Metadata's word of a request; other keywords are fields of CsrEnriched: facts, fault, ..."""
+    return CsrEnriched(
+        incarnation=incarnation,
+        observed_sequence=observed_sequence,
+        request=request,
+        observed_at=NOW,
+        enriched_at=NOW,
+        **fields,
     )
 
 

@@ -23,6 +23,16 @@ class TemporaryError(Exception):
         self.retry_after_seconds = retry_after_seconds
 
 
+class NotYet(TemporaryError):
+    """Nothing failed: what the message needs is not there yet. It comes again after that many seconds.
+
+    Whoever raises it hears when that changes and acts at once; the delivery is what nothing can lose.
+    """
+
+    def __init__(self, reason: str, detail: str = "", *, retry_after_seconds: float) -> None:
+        super().__init__(reason, detail, retry_after_seconds=retry_after_seconds)
+
+
 class PermanentError(Exception):
     """The message's own fault: no retry can help, it is put aside with the reason."""
 
@@ -56,6 +66,8 @@ def verdict(error: Exception | None, attempt: int, jitter: float) -> Verdict:
     match error:
         case None:
             return Ack()
+        case NotYet():
+            return Nak(error.retry_after_seconds or RETRY_CAP_SECONDS, str(error))
         case TemporaryError():
             asked = error.retry_after_seconds
             return Nak(max(backoff_seconds(attempt, jitter), asked or 0.0), str(error))

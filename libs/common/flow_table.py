@@ -5,11 +5,19 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from libs.common.bus import Message, Opened, Unreadable
-from libs.common.events import EnrichedNodeGone, Leading, NodeGone, SnapshotComplete
+from libs.common.events import (
+    CsrGone,
+    EnrichedCsrGone,
+    EnrichedNodeGone,
+    Leading,
+    NodeGone,
+    SnapshotComplete,
+)
 from libs.common.ordering import incarnation_of
 from libs.common.subjects import SNAPSHOT
 
 GONE_KEPT: Final = timedelta(hours=1)  # the age at which messages leave the stream
+_NO_LEADER: Final = "no leader is heard of (is the watcher running?): nothing is written meanwhile"
 
 
 def why_not_followed(lost: str, *, replaying: bool) -> tuple[str, ...]:
@@ -34,13 +42,18 @@ class FlowTable:
         clock: Callable[[], float],
         keep: Callable[[Message], bool] = lambda message: True,
         on_message: Callable[[Message], None] = lambda message: None,
+        on_dropped: Callable[[str], None] = lambda subject: None,
         on_void: Callable[[], None] = lambda: None,
         on_caught_up: Callable[[], None] = lambda: None,
     ) -> None:
-        """`clock` is monotonic, in seconds."""
+        """`clock` is monotonic, in seconds.
+
+        `on_dropped` hears which subject the stream holds no message of any more, though it did.
+        """
         self._clock = clock
         self._keep = keep
         self._on_message = on_message
+        self._on_dropped = on_dropped
         self._on_void = on_void
         self._on_caught_up = on_caught_up
         self._messages: dict[str, Message] = {}
@@ -48,6 +61,7 @@ class FlowTable:
         self._incarnation = ""
         self._lost = "not connected yet"
         self._replaying = True
+        self._sequence = 0
         self._led_at: float | None = None
         self._epoch = 0  # the greatest of a Leading heard in this incarnation
 
@@ -79,6 +93,16 @@ class FlowTable:
         """How long ago a leader was last heard live, None if never."""
         return None if self._led_at is None else self._clock() - self._led_at
 
+    def why_not_led(self, *, silence_seconds: float) -> str:
+        """Why nothing may be written now: a leader not heard may have been replaced out of our sight."""
+        silence = self.seconds_since_leading()
+        return "" if silence is not None and silence <= silence_seconds else _NO_LEADER
+
+    @property
+    def sequence(self) -> int:
+        """The stream sequence up to which everything has been applied; 0 before anything is."""
+        return self._sequence
+
     def last(self, subject: str) -> Message | None:
         """The last message of a subject."""
         return self._messages.get(subject)
@@ -99,6 +123,7 @@ class FlowTable:
             self._messages.clear()
             self._epoch = 0
             self._led_at = None
+            self._sequence = 0
             self._incarnation = opened.incarnation
             self._on_void()
         self._replayed.clear()
@@ -107,6 +132,7 @@ class FlowTable:
 
     def apply(self, message: Message) -> None:
         self._replayed.add(message.subject)
+        self._sequence = max(self._sequence, message.sequence)
         if isinstance(message.event, Unreadable):
             return  # its consumer puts it aside; a table holds what can be read
         if incarnation_of(message.event) != self._incarnation:
@@ -126,7 +152,7 @@ class FlowTable:
 
     def caught_up(self) -> None:
         for subject in self._messages.keys() - self._replayed:
-            del self._messages[subject]  # aged out while we were away
+            self._drop(subject)  # aged out while we were away
         self._replaying = False
         self._on_caught_up()
 
@@ -136,10 +162,14 @@ class FlowTable:
     def _drop_what_is_long_gone(self, now: datetime) -> None:
         """The stream drops it, too, without a word to its followers: names that never return pile up."""
         for subject, message in list(self._messages.items()):
-            is_gone = isinstance(message.event, NodeGone | EnrichedNodeGone)
+            is_gone = isinstance(message.event, NodeGone | EnrichedNodeGone | CsrGone | EnrichedCsrGone)
             if is_gone and now - message.published_at > GONE_KEPT:
-                del self._messages[subject]
+                self._drop(subject)
                 self._replayed.discard(subject)
+
+    def _drop(self, subject: str) -> None:
+        del self._messages[subject]
+        self._on_dropped(subject)
 
     def _snapshot_held(self) -> bool:
         message = self._messages.get(SNAPSHOT)

@@ -10,7 +10,7 @@ from typing import Final
 
 from libs.common import metrics, telemetry
 from libs.common.bus import Message, Unreadable
-from libs.common.delivery import Ack, Nak, PermanentError, PutAside, TemporaryError, Verdict, verdict
+from libs.common.delivery import Ack, Nak, NotYet, PermanentError, PutAside, TemporaryError, Verdict, verdict
 from libs.common.delivery import failure_reason as reason_of
 
 log = logging.getLogger(__name__)
@@ -118,6 +118,9 @@ class Handling:
             case Ack():
                 level = logging.DEBUG if fields.get("outcome") == "unchanged" else logging.INFO
                 log.log(level, "handled", extra=fields)
+            case Nak() if isinstance(error, NotYet):
+                level = logging.INFO if attempt == 1 else logging.DEBUG  # told once; it may wait for hours
+                log.log(level, "waits", extra=fields | {"attempt": attempt, "reason": decided.reason})
             case Nak():
                 unforeseen = None if isinstance(error, TemporaryError) else error
                 log.warning(

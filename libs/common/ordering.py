@@ -3,6 +3,10 @@
 from enum import Enum
 
 from libs.common.events import (
+    CsrEnriched,
+    CsrGone,
+    CsrObserved,
+    EnrichedCsrGone,
     EnrichedNodeGone,
     Event,
     Leading,
@@ -45,9 +49,9 @@ def incarnation_of(event: Event) -> str:
 
 def _place(event: Event) -> tuple[int, int]:
     match event:
-        case NodeObserved() | NodeGone():
+        case NodeObserved() | NodeGone() | CsrObserved() | CsrGone():
             return (event.order.epoch, event.order.resource_version)
-        case NodeEnriched() | NodeUnreachable() | EnrichedNodeGone():
+        case NodeEnriched() | NodeUnreachable() | EnrichedNodeGone() | CsrEnriched() | EnrichedCsrGone():
             return (0, event.observed_sequence)
         case SnapshotComplete() | Leading():
             return (event.epoch, 0)

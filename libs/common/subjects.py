@@ -3,8 +3,14 @@
 from typing import Final
 
 from libs.common.events import (
+    CsrEnriched,
+    CsrGone,
+    CsrObserved,
     DeadLetter,
     Decided,
+    EnrichedCsr,
+    EnrichedCsrGone,
+    EnrichedNode,
     EnrichedNodeGone,
     Event,
     Leading,
@@ -12,6 +18,8 @@ from libs.common.events import (
     NodeGone,
     NodeObserved,
     NodeUnreachable,
+    ObservedCsr,
+    ObservedNode,
     SnapshotComplete,
 )
 
@@ -20,6 +28,8 @@ ROOT: Final = "talosccm.v1"
 FLOW: Final = f"{ROOT}.flow"  # all that followers need: one prefix, so one single-filter consumer each
 OBSERVED_NODE: Final = f"{FLOW}.observed.node"
 ENRICHED_NODE: Final = f"{FLOW}.enriched.node"
+OBSERVED_CSR: Final = f"{FLOW}.observed.csr"
+ENRICHED_CSR: Final = f"{FLOW}.enriched.csr"
 SNAPSHOT: Final = f"{FLOW}.snapshot"
 LEADING: Final = f"{FLOW}.leading"
 DECIDED: Final = f"{ROOT}.decided"
@@ -29,17 +39,22 @@ DEAD: Final = f"{ROOT}.dead"
 ALL: Final = f"{ROOT}.>"
 
 
+_PREFIXES: Final[dict[type, str]] = {
+    NodeObserved: OBSERVED_NODE,
+    NodeGone: OBSERVED_NODE,
+    NodeEnriched: ENRICHED_NODE,
+    NodeUnreachable: ENRICHED_NODE,
+    EnrichedNodeGone: ENRICHED_NODE,
+    CsrObserved: OBSERVED_CSR,
+    CsrGone: OBSERVED_CSR,
+    CsrEnriched: ENRICHED_CSR,
+    EnrichedCsrGone: ENRICHED_CSR,
+}
+
+
 def subject_of(event: Event) -> str:
     """The one subject that an event is published to."""
     match event:
-        case NodeObserved():
-            return f"{OBSERVED_NODE}.{event.node.name}"
-        case NodeGone():
-            return f"{OBSERVED_NODE}.{event.name}"
-        case NodeEnriched() | NodeUnreachable():
-            return f"{ENRICHED_NODE}.{event.node.name}"
-        case EnrichedNodeGone():
-            return f"{ENRICHED_NODE}.{event.name}"
         case SnapshotComplete():
             return SNAPSHOT
         case Leading():
@@ -48,6 +63,20 @@ def subject_of(event: Event) -> str:
             return f"{DECIDED}.{event.service}.{event.kind}.{event.name}"
         case DeadLetter():
             return f"{DEAD}.{event.service}.{event.kind}.{event.name}"
+        case _:
+            return f"{_PREFIXES[type(event)]}.{_name_of(event)}"
+
+
+def _name_of(
+    event: ObservedNode | EnrichedNode | ObservedCsr | EnrichedCsr,
+) -> str:
+    match event:
+        case NodeObserved() | NodeEnriched() | NodeUnreachable():
+            return event.node.name
+        case CsrObserved() | CsrEnriched():
+            return event.request.name
+        case _:
+            return event.name
 
 
 def name_in(subject: str, prefix: str) -> str:
@@ -56,6 +85,11 @@ def name_in(subject: str, prefix: str) -> str:
     if not subject.startswith(head) or len(subject) == len(head):
         raise ValueError(f"subject {subject!r} names nothing under {prefix!r}")
     return subject[len(head) :]
+
+
+def is_about_a_csr(subject: str) -> bool:
+    """Whether it is one of the flow's subjects for CSRs, which are nothing to whoever handles Nodes only."""
+    return subject.startswith((f"{OBSERVED_CSR}.", f"{ENRICHED_CSR}."))
 
 
 def is_publishable_name(name: str) -> bool:

@@ -1,14 +1,13 @@
 """The labeler: consumes enriched nodes, follows the flow, and writes what Nodes should say."""
 
 import asyncio
-from typing import Final
 
 from libs.common.bus import Message
 from libs.common.events import Leading, NodeGone
 from libs.common.flow_table import FlowTable
 from libs.common.handling import Handling
 from libs.common.process.service import Parts, Run
-from libs.common.subjects import FLOW
+from libs.common.subjects import FLOW, is_about_a_csr
 from libs.common.wiring import LABELER
 from services.labeler.already_said import AlreadySaid
 from services.labeler.answers import Answers
@@ -20,8 +19,6 @@ from services.labeler.settings import LabelerSettings
 from services.labeler.waiting import WaitingNodes
 from services.labeler.watch_config import WatchConfig
 from services.labeler.watch_waiting import WatchWaiting
-
-_NO_LEADER: Final = "no leader is heard of (is the watcher running?): nothing is written meanwhile"
 
 
 class LabelerService:
@@ -79,7 +76,10 @@ class LabelerService:
         self._replay.want("the labeler has started")
         try:
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._parts.bus.follow(LABELER.service, f"{FLOW}.>", self._table))
+                following = self._parts.bus.follow(
+                    LABELER.service, f"{FLOW}.>", self._table, but_not=is_about_a_csr
+                )
+                tasks.create_task(following)
                 tasks.create_task(self._watch_waiting.run())
                 tasks.create_task(self._watch_config.run())
                 tasks.create_task(self._replay.run())
@@ -137,12 +137,10 @@ class LabelerService:
         self._replay.want("the --cloud-config file has changed")
 
     def _paused(self) -> str:
-        """Why nothing may be written: a leader that is not heard may have been replaced out of our sight."""
+        """Why nothing may be written."""
         if self._settings.observe_only:
             return ""
-        silence = self._table.seconds_since_leading()
-        heard = silence is not None and silence <= self._settings.leader_silence_seconds
-        return "" if heard else _NO_LEADER
+        return self._table.why_not_led(silence_seconds=self._settings.leader_silence_seconds)
 
 
 LABELER_RUN = Run(wiring=LABELER, settings=LabelerSettings, build=LabelerService)

@@ -12,7 +12,22 @@ from hypothesis import strategies as st
 
 from libs.common import events
 from libs.common.machine import MachineFault
-from tests.builders import INCARNATION, NOW, a_node, a_snapshot, enriched, gone, leading, observed, some_facts
+from libs.common.signing_request import SigningRequestCondition, what_we_read_of_request
+from tests.builders import (
+    INCARNATION,
+    NOW,
+    a_node,
+    a_request,
+    a_snapshot,
+    csr_enriched,
+    csr_gone,
+    csr_observed,
+    enriched,
+    gone,
+    leading,
+    observed,
+    some_facts,
+)
 
 GOLDEN = Path(__file__).parent / "golden"
 NODE = a_node(
@@ -22,6 +37,14 @@ FACTS = some_facts(
     platform="hcloud", provider_id="hcloud://7", region="eu", zone="eu-1", spot=True, uuid="4C4C4544-0000",
     tags={"k": "v"}, cluster_name="prod",
 )  # fmt: skip
+REQUEST = what_we_read_of_request(
+    a_request(
+        pem=b"-----BEGIN CERTIFICATE REQUEST-----",
+        expiration_seconds=86400,
+        conditions=(SigningRequestCondition(type="Approved", reason="by hand", message="fine"),),
+        certificate="LS0t",
+    )
+)
 SAMPLES: list[events.Event] = [
     observed(NODE),
     gone(NODE),
@@ -42,6 +65,10 @@ SAMPLES: list[events.Event] = [
         enriched_at=NOW,
     ),
     events.EnrichedNodeGone(incarnation=INCARNATION, observed_sequence=9, name="web-1", uid="uid-1"),
+    csr_observed(REQUEST),
+    csr_gone(REQUEST),
+    csr_enriched(REQUEST, node_uid="uid-1", facts=FACTS, answered_at=("10.0.0.5",)),
+    events.EnrichedCsrGone(incarnation=INCARNATION, observed_sequence=9, name="csr-1", uid="csr-uid-1"),
     events.Decided(
         service="labeler",
         kind="node",

@@ -5,13 +5,32 @@ from typing import Final
 import msgspec
 
 from libs.common.events.decisions import DeadLetter, Decided
-from libs.common.events.from_metadata import EnrichedNodeGone, NodeEnriched, NodeUnreachable
-from libs.common.events.from_watcher import Leading, NodeGone, NodeObserved, ObservedOrder, SnapshotComplete
+from libs.common.events.from_metadata import (
+    CsrEnriched,
+    EnrichedCsrGone,
+    EnrichedNodeGone,
+    NodeEnriched,
+    NodeUnreachable,
+)
+from libs.common.events.from_watcher import (
+    CsrGone,
+    CsrObserved,
+    Leading,
+    NodeGone,
+    NodeObserved,
+    ObservedOrder,
+    SnapshotComplete,
+)
 
 __all__ = [
     "MAX_EVENT_BYTES",
+    "CsrEnriched",
+    "CsrGone",
+    "CsrObserved",
     "DeadLetter",
     "Decided",
+    "EnrichedCsr",
+    "EnrichedCsrGone",
     "EnrichedNode",
     "EnrichedNodeGone",
     "Event",
@@ -21,6 +40,7 @@ __all__ = [
     "NodeGone",
     "NodeObserved",
     "NodeUnreachable",
+    "ObservedCsr",
     "ObservedNode",
     "ObservedOrder",
     "SnapshotComplete",
@@ -30,7 +50,18 @@ __all__ = [
 
 ObservedNode = NodeObserved | NodeGone
 EnrichedNode = NodeEnriched | NodeUnreachable | EnrichedNodeGone
-Event = ObservedNode | EnrichedNode | SnapshotComplete | Leading | Decided | DeadLetter
+ObservedCsr = CsrObserved | CsrGone
+EnrichedCsr = CsrEnriched | EnrichedCsrGone
+Event = (
+    ObservedNode
+    | EnrichedNode
+    | ObservedCsr
+    | EnrichedCsr
+    | SnapshotComplete
+    | Leading
+    | Decided
+    | DeadLetter
+)
 
 MAX_EVENT_BYTES: Final = 256 * 1024  # far above any node we know; a larger one is refused, not truncated
 

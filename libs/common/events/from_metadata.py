@@ -1,4 +1,4 @@
-"""What metadata says: a Node together with what its machine says of itself, or why the machine does not."""
+"""What metadata says: a Node, or a CSR, with what the machine says of itself, or why it does not."""
 
 from datetime import datetime
 
@@ -6,6 +6,7 @@ import msgspec
 
 from libs.common.machine import MachineFacts, MachineFault
 from libs.common.node import Node
+from libs.common.signing_request import SigningRequest
 
 
 class NodeEnriched(
@@ -47,6 +48,39 @@ class EnrichedNodeGone(
     tag="EnrichedNodeGone.v1",
 ):
     """NodeGone, passed on to those who hear enriched nodes only."""
+
+    incarnation: str
+    observed_sequence: int
+    name: str
+    uid: str
+
+
+class CsrEnriched(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="event", tag="CsrEnriched.v1"
+):
+    """A pending request of a node, and what the machine that bears the node's name attests.
+
+    Facts, a fault, or neither: then there is no Node of that name yet, or Talos is not asked at all
+    (`without_talos`). Facts are under a live watch, or of a look that began at most 10 s before the request
+    was observed: what is older proves nothing.
+    """
+
+    incarnation: str
+    observed_sequence: int  # stream sequence of the observation that it enriches: its place in the order
+    request: SigningRequest
+    node_uid: str = ""  # of the Node whose machine was asked
+    facts: MachineFacts | None = None
+    answered_at: tuple[str, ...] = ()  # dialled, and the machine of that node name answered
+    fault: MachineFault | None = None
+    without_talos: bool = False  # by configuration: no machine is ever asked
+    observed_at: datetime
+    enriched_at: datetime
+
+
+class EnrichedCsrGone(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="event", tag="EnrichedCsrGone.v1"
+):
+    """CsrGone, passed on to those who hear enriched CSRs only."""
 
     incarnation: str
     observed_sequence: int

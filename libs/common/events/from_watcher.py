@@ -1,10 +1,11 @@
-"""What the watcher says: Nodes as Kubernetes holds them, how complete that is, and who leads."""
+"""What the watcher says: Nodes and CSRs as Kubernetes holds them, how complete that is, and who leads."""
 
 from datetime import datetime
 
 import msgspec
 
 from libs.common.node import Node
+from libs.common.signing_request import SigningRequest
 
 
 class ObservedOrder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, order=True):
@@ -40,6 +41,29 @@ class NodeGone(
     observed_at: datetime
 
 
+class CsrObserved(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="event", tag="CsrObserved.v1"
+):
+    """How a kubelet-serving CertificateSigningRequest of a node is now."""
+
+    incarnation: str
+    order: ObservedOrder
+    request: SigningRequest
+    observed_at: datetime
+
+
+class CsrGone(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="event", tag="CsrGone.v1"
+):
+    """No such CertificateSigningRequest of that name and uid exists any more."""
+
+    incarnation: str
+    order: ObservedOrder
+    name: str
+    uid: str
+    observed_at: datetime
+
+
 class SnapshotComplete(
     msgspec.Struct,
     frozen=True,
@@ -48,11 +72,12 @@ class SnapshotComplete(
     tag_field="event",
     tag="SnapshotComplete.v1",
 ):
-    """Every Node that a list returned has been published to this incarnation of the stream."""
+    """Every Node that a list returned has been published to this incarnation of the stream; so have CSRs."""
 
     incarnation: str
     epoch: int
     nodes: int
+    requests: int | None = None  # how many CSRs; None: the watcher was not told to watch any
 
 
 class Leading(
