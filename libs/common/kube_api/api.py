@@ -17,11 +17,18 @@ from libs.common.kube_api.lease import Lease, read_lease
 from libs.common.kube_api.objects import Item, Page, Resource, UnreadableObject, decoded, read_page
 from libs.common.kube_api.transport import CONNECTIONS, DEADLINE_SECONDS, Observe, Request, Transport
 from libs.common.node import Node
+from libs.common.signing_request import KUBELET_SERVING, SigningRequest
 
 PAGE_SIZE: Final = 500  # decoding a page of that many Nodes holds up the event loop for some 30 ms
 
 
 NODES: Final[Resource[Node]] = Resource(plural="nodes", path="/api/v1/nodes", item=Node)
+SIGNING_REQUESTS: Final[Resource[SigningRequest]] = Resource(
+    plural="certificatesigningrequests",
+    path="/apis/certificates.k8s.io/v1/certificatesigningrequests",
+    item=SigningRequest,
+    query={"fieldSelector": f"spec.signerName={KUBELET_SERVING}"},
+)
 
 
 class KubeApi:
@@ -113,6 +120,24 @@ class KubeApi:
         )
         return decoded(await self.transport.call(request), Node, request)
 
+    # ---- CertificateSigningRequests
+
+    async def patch_signing_request_approval(self, name: str, json_patch: Sequence[dict[str, Any]]) -> None:
+        """Apply a JSON Patch to /approval; the answer is not read. Raises FenceFailed, Invalid, NotFound.
+
+        Forbidden too says which right is missing: this one, or `approve` on the signer.
+        """
+        request = Request(
+            verb="patch",
+            resource="certificatesigningrequests/approval",
+            name=name,
+            method="PATCH",
+            path=f"{SIGNING_REQUESTS.path}/{_segment(name)}/approval",
+            body=json_patch_body(json_patch),
+            content_type="application/json-patch+json",
+        )
+        await self.transport.call(request)
+
     # ---- Events
 
     async def create_event(self, event: ObjectEvent, *, now: datetime) -> bool:
@@ -185,7 +210,9 @@ class KubeApi:
         on_unreadable: Callable[[UnreadableObject], None],
     ) -> Page[Item]:
         """One page of a quorum list (no resourceVersion). Raises Gone when the token is too old."""
-        query = {"limit": str(limit)} | ({"continue": continue_token} if continue_token else {})
+        query = {**resource.query, "limit": str(limit)}
+        if continue_token:
+            query["continue"] = continue_token
         request = Request(verb="list", resource=resource.plural, path=resource.path, query=query)
         return read_page(await self.transport.call(request), resource, request, on_unreadable)
 

@@ -1,6 +1,6 @@
 """Reading what the API server sends: lists, single objects, and what to do with one that nobody can read."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Generic, Protocol, TypeVar
 
 import msgspec
@@ -21,11 +21,15 @@ Answer = TypeVar("Answer")
 
 
 class Resource(msgspec.Struct, Generic[Item], frozen=True, kw_only=True):
-    """A kind of object: Kubernetes' plural, its collection's path, and what we read of one."""
+    """A kind of object: Kubernetes' plural, its collection's path, and what we read of one.
+
+    `query` goes with every list and watch of it, such as a fieldSelector: what it leaves out is not there.
+    """
 
     plural: str
     path: str
     item: type[Item]
+    query: Mapping[str, str] = {}
 
 
 class Page(msgspec.Struct, Generic[Item], frozen=True, kw_only=True):

@@ -155,6 +155,7 @@ class Reflector(Generic[Item]):
             resource=self._resource.plural,
             path=self._resource.path,
             query={
+                **self._resource.query,
                 "watch": "1",
                 "allowWatchBookmarks": "true",
                 "resourceVersion": self._version,
