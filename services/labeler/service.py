@@ -7,6 +7,7 @@ from libs.common.events import Leading, NodeGone
 from libs.common.flow_table import FlowTable
 from libs.common.handling import Handling
 from libs.common.process.service import Parts, Run
+from libs.common.settings.reference_flags import CLOUD_NODE
 from libs.common.subjects import FLOW, is_about_a_csr
 from libs.common.wiring import LABELER
 from services.labeler.already_said import AlreadySaid
@@ -143,4 +144,4 @@ class LabelerService:
         return self._table.why_not_led(silence_seconds=self._settings.leader_silence_seconds)
 
 
-LABELER_RUN = Run(wiring=LABELER, settings=LabelerSettings, build=LabelerService)
+LABELER_RUN = Run(wiring=LABELER, settings=LabelerSettings, build=LabelerService, controller=CLOUD_NODE)

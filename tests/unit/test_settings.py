@@ -21,7 +21,7 @@ from libs.common.settings.flags import (
 from libs.common.settings.help_text import help_text
 from libs.common.settings.of_process import ProcessSettings
 from libs.common.settings.reading import Reading, SettingsError, options_of, read_settings
-from libs.common.settings.reference_flags import ACCEPTED
+from libs.common.settings.reference_flags import ACCEPTED, CSR_APPROVAL, runs_controller
 
 
 class GardenerSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -217,7 +217,6 @@ def test_the_arguments_of_the_reference_s_chart_start_us(tmp_path: Path):
     assert [warning.split(":")[0] for warning in reading.warnings] == [
         "--leader-elect-resource-name has no effect here",
         "--use-service-account-credentials=true has no effect",
-        "--controllers names node-csr-approval",
     ]
 
 
@@ -315,7 +314,9 @@ def test_a_flag_of_another_service_is_accepted_and_told():
     ("items", "warned_of"),
     [
         ("*", []),
-        ("cloud-node,node-csr-approval", ["node-csr-approval"]),
+        ("cloud-node,node-csr-approval", []),
+        ("node-csr-approval", []),
+        ("-cloud-node,*", []),
         ("cloud-node-controller", []),
         ("*,-cloud-node-lifecycle", []),
         (
@@ -330,10 +331,28 @@ def test_controllers_that_do_not_exist_yet_are_warned_of_and_do_not_stop_us(item
     assert [warning.split(" ")[2].rstrip(":") for warning in warnings] == warned_of
 
 
-@pytest.mark.parametrize("items", ["node-csr-approval", "-cloud-node,*", "-*"])
+@pytest.mark.parametrize("items", ["node-ipam-controller", "-cloud-node,*,-node-csr-approval", "-*"])
 def test_without_any_controller_of_this_version_there_is_nothing_to_run(items: str):
     (told,) = mistakes(f"--controllers={items}")
     assert "leaves nothing to run" in told
+
+
+@pytest.mark.parametrize(
+    ("items", "nodes", "requests"),
+    [
+        (("*",), True, True),
+        (("cloud-node",), True, False),
+        (("cloud-node", "node-csr-approval"), True, True),
+        (("certificatesigningrequest-approving-controller",), False, True),
+        (("*", "-node-csr-approval"), True, False),
+        (("-cloud-node-controller", "*"), False, True),
+        (("node-csr-approval", "-node-csr-approval", "cloud-node"), True, False),
+    ],
+)
+def test_controllers_say_what_runs(items: tuple[str, ...], nodes: bool, requests: bool):
+    assert runs_controller(items, "cloud-node") is nodes
+    assert runs_controller(items, "node-csr-approval") is requests
+    assert runs_controller(items, CSR_APPROVAL) is requests
 
 
 def test_a_misspelt_controller_is_a_mistake():

@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _REFERENCE_PORT: Final = 10458
-_PORTS_ALONE: Final = {"metadata": 10459, "labeler": 10460}  # several on one host; alone on the reference's
+# Several on one host; the all-in-one and the watcher have the reference's.
+_PORTS_ALONE: Final = {"metadata": 10459, "labeler": 10460, "csr": 10461}
 _CERTIFICATE_LOOK_SECONDS: Final = 60.0
 
 

@@ -20,6 +20,7 @@ from libs.common.settings.flags import KUBERNETES
 from libs.common.settings.help_text import help_text
 from libs.common.settings.of_process import ProcessSettings
 from libs.common.settings.reading import Option, SettingsError, options_of, read_settings
+from libs.common.settings.reference_flags import runs_controller
 
 EXIT_CONFIGURATION: Final = 2
 
@@ -45,6 +46,7 @@ def run_process(
         if reading.wants_version:
             return _say(sys.stdout, f"talos-ccm {version('talos-ccm')}\n")
         settings = reading.of(ProcessSettings)
+        runs = _chosen(runs, settings)
         judge_bus(runs, settings)
         telemetry.setup_logging(
             log_format=settings.logging_format, level=level_of_verbosity(settings.verbosity)
@@ -55,6 +57,15 @@ def run_process(
     except SettingsError as error:
         _say(sys.stderr, "".join(f"{program}: {mistake}\n" for mistake in str(error).splitlines()))
         return EXIT_CONFIGURATION
+
+
+def _chosen(runs: Sequence[Run[Any]], settings: ProcessSettings) -> tuple[Run[Any], ...]:
+    """Those that --controllers names; a service that was started alone was chosen by that."""
+    return tuple(
+        run
+        for run in runs
+        if len(runs) == 1 or not run.controller or runs_controller(settings.controllers, run.controller)
+    )
 
 
 def _certificate(settings: ProcessSettings) -> ServingCertificate | None:

@@ -61,3 +61,4 @@ class Run(Generic[SettingsT]):
     wiring: Wiring
     settings: type[SettingsT]
     build: Callable[[Parts, SettingsT], Service]
+    controller: str = ""  # of --controllers, without which the all-in-one leaves it out; "" = always

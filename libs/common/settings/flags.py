@@ -23,6 +23,7 @@ class Flag(msgspec.Struct, frozen=True):
 
 
 NODES: Final = "Nodes"
+CERTIFICATES: Final = "Kubelet serving certificates"
 TALOS: Final = "Talos"
 LEADING: Final = "Leader election"
 KUBERNETES: Final = "Kubernetes"
@@ -54,6 +55,12 @@ CLOUD_CONFIG: Final = Flag(
     "YAML file as the Talos cloud controller manager has it: global.clusterName, global.preferIPv6, and "
     "under transformations rules for labels, annotations, taints and metadata. The labeler obeys it within "
     "15 s whenever it changes; a file with mistakes is told of and not obeyed.",
+    NODES,
+)
+CONTROLLERS: Final = Flag(
+    "controllers",
+    "Controllers to run, as in the Talos cloud controller manager: cloud-node makes Nodes usable, "
+    "node-csr-approval approves what kubelets serve with. `*` = both, -name = all but that one.",
     NODES,
 )
 PREFER_IPV6: Final = Flag(

@@ -5,7 +5,15 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from libs.common.settings.flags import BUS, CLOUD_CONFIG, KUBERNETES, NODES, SERVING, TELLING, Flag
+from libs.common.settings.flags import (
+    BUS,
+    CLOUD_CONFIG,
+    CONTROLLERS,
+    KUBERNETES,
+    SERVING,
+    TELLING,
+    Flag,
+)
 from libs.common.settings.reference_flags import choose_controllers
 
 
@@ -64,21 +72,14 @@ class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = ""
 
     cloud_config: Annotated[Path | None, CLOUD_CONFIG] = None
-    controllers: Annotated[
-        tuple[str, ...],
-        Flag(
-            "controllers",
-            "Controllers to run, as in the Talos cloud controller manager; this version has cloud-node only.",
-            NODES,
-        ),
-    ] = ("*",)
+    controllers: Annotated[tuple[str, ...], CONTROLLERS] = ("*",)
 
     secure_port: Annotated[
         int | None,
         Flag(
             "secure-port",
             "Port of /healthz, /livez, /readyz and /metrics. Default: 10458, metadata alone 10459, labeler "
-            "alone 10460. 0 = do not serve.",
+            "alone 10460, csr alone 10461. 0 = do not serve.",
             SERVING,
             at_least=0,
             at_most=65535,

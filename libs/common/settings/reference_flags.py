@@ -3,6 +3,7 @@
 The list is that of k8s.io/cloud-provider 0.36, k8s.io/component-base and the reference's own allocator.
 """
 
+from collections.abc import Iterator
 from typing import Final
 
 import msgspec
@@ -114,21 +115,22 @@ ACCEPTED: Final[dict[str, Accepted]] = {flag.name: flag for flag in _TABLE}
 # ---- --controllers
 
 CLOUD_NODE: Final = "cloud-node"
+CSR_APPROVAL: Final = "certificatesigningrequest-approving-controller"
 _ALIASES: Final = {
     "cloud-node-controller": CLOUD_NODE,
-    "node-csr-approval": "certificatesigningrequest-approving-controller",
+    "node-csr-approval": CSR_APPROVAL,
     "nodeipam": "node-ipam-controller",
     "cloud-node-lifecycle": "cloud-node-lifecycle-controller",
     "service": "service-lb-controller",
     "route": "node-route-controller",
 }
 _NOT_YET: Final = {
-    "certificatesigningrequest-approving-controller": "kubelet-serving certificates are not approved",
     "node-ipam-controller": "pod CIDRs are not allocated",
     "cloud-node-lifecycle-controller": "Nodes of machines that are gone are not deleted",
 }
 _NEVER: Final = ("service-lb-controller", "node-route-controller")
-CONTROLLERS: Final = tuple(sorted({CLOUD_NODE, *_ALIASES, *_NOT_YET, *_NEVER}))
+_HERE: Final = (CLOUD_NODE, CSR_APPROVAL)
+CONTROLLERS: Final = tuple(sorted({*_HERE, *_ALIASES, *_NOT_YET, *_NEVER}))
 
 
 class Chosen(msgspec.Struct, frozen=True):
@@ -138,26 +140,37 @@ class Chosen(msgspec.Struct, frozen=True):
     mistakes: tuple[str, ...] = ()
 
 
+def runs_controller(items: tuple[str, ...], name: str) -> bool:
+    """Whether a --controllers list has that controller run; `name` may be an alias."""
+    wanted = _wanted(items)
+    return wanted.get(_ALIASES.get(name, name), wanted.get("*", False))
+
+
 def choose_controllers(items: tuple[str, ...]) -> Chosen:
     """Judge a --controllers list: `*` = all that are on by default, `name` = on, `-name` = off."""
-    warnings, mistakes = [], []
-    wanted = {}
-    for item in items:
-        bare = item.removeprefix("-")
-        if bare == "*" or bare in CONTROLLERS:
-            wanted[_ALIASES.get(bare, bare)] = not item.startswith("-")
-        else:
-            mistakes.append(
-                f"--controllers: there is no controller {bare!r}; there are {', '.join(CONTROLLERS)}"
-            )
-    for name, on in wanted.items():
+    mistakes = [
+        f"--controllers: there is no controller {bare!r}; there are {', '.join(CONTROLLERS)}"
+        for bare in (item.removeprefix("-") for item in items)
+        if bare != "*" and bare not in CONTROLLERS
+    ]
+    if not mistakes and not any(runs_controller(items, name) for name in _HERE):
+        mistakes.append(
+            f"--controllers={','.join(items)} leaves nothing to run: this version has cloud-node and "
+            "node-csr-approval"
+        )
+    return Chosen(tuple(_in_vain(items)), tuple(mistakes))
+
+
+def _in_vain(items: tuple[str, ...]) -> Iterator[str]:
+    for name, on in _wanted(items).items():
         if on and name in _NOT_YET:
             written = next(item for item in items if _ALIASES.get(item, item) == name)
-            warnings.append(f"--controllers names {written}: NOT IN THIS VERSION, {_NOT_YET[name]}")
+            yield f"--controllers names {written}: NOT IN THIS VERSION, {_NOT_YET[name]}"
         elif on and name in _NEVER:
-            warnings.append(f"--controllers names {name}: {_OTHER_CLOUD}")
-    if not mistakes and not wanted.get(CLOUD_NODE, wanted.get("*", False)):
-        mistakes.append(
-            f"--controllers={','.join(items)} leaves nothing to run: this version has {CLOUD_NODE} only"
-        )
-    return Chosen(tuple(warnings), tuple(mistakes))
+            yield f"--controllers names {name}: {_OTHER_CLOUD}"
+
+
+def _wanted(items: tuple[str, ...]) -> dict[str, bool]:
+    """What is said of each controller by its proper name, and of `*`; the last word counts."""
+    bare = ((item.removeprefix("-"), not item.startswith("-")) for item in items)
+    return {_ALIASES.get(name, name): on for name, on in bare}
