@@ -15,33 +15,25 @@ from libs.testbed.sim_apiserver.access_reviews import AccessReview, ReviewStatus
 from libs.testbed.sim_apiserver.asked import KINDS, Asked, check, number
 from libs.testbed.sim_apiserver.certificates import SIGNING_REQUESTS
 from libs.testbed.sim_apiserver.discovery import DOCUMENTS, HEALTH
+from libs.testbed.sim_apiserver.listing import listed
 from libs.testbed.sim_apiserver.nodes import NODES
 from libs.testbed.sim_apiserver.objects import Caller, Kind
-from libs.testbed.sim_apiserver.reading import (
-    Token,
-    patched,
-    read_json,
-    read_object,
-    read_token,
-    selector,
-)
+from libs.testbed.sim_apiserver.reading import patched, read_json, read_object
 from libs.testbed.sim_apiserver.refusals import (
     Cause,
     Refusal,
     already_exists,
     bad_request,
     conflict,
-    expired,
     invalid,
     method_not_allowed,
     no_such_resource,
     not_found,
-    not_simulated,
-    too_large_version,
 )
+from libs.testbed.sim_apiserver.request_admission import admit_request
 from libs.testbed.sim_apiserver.rights import Identity, admit, authorize, may
 from libs.testbed.sim_apiserver.signing import answer_request
-from libs.testbed.sim_apiserver.store import CompactedError, Key, Page, Store, Stored
+from libs.testbed.sim_apiserver.store import Key, Store, Stored
 from libs.testbed.sim_apiserver.tables import node_table
 
 NAMESPACES: Final = ("default", "kube-node-lease", "kube-public", "kube-system")  # as in a new cluster
@@ -77,7 +69,7 @@ class Api:
             case "get":
                 return Answer(200, self.told(asked, kind, self._stored(asked, kind)))
             case "list":
-                return self._list(asked, kind)
+                return Answer(200, listed(self.store, asked, kind, self._now()))
             case "create" if not kind.stored:
                 return self._review(identity, kind, read_object(kind, body))
             case "create":
@@ -118,37 +110,6 @@ class Api:
             raise not_found(kind.named(asked.name))
         return found
 
-    def _list(self, asked: Asked, kind: Kind) -> Answer:
-        page = self._page(asked, kind)
-        selected = selector(asked, kind)
-        metadata: dict[str, Any] = {"resourceVersion": str(page.version)}
-        if page.left:
-            metadata["continue"] = Token.after(page.version, page.items[-1]).encode()
-            metadata["remainingItemCount"] = page.left
-        told = [stored for stored in page.items if selected(stored.item)]
-        if asked.as_table and kind == NODES:
-            return Answer(200, node_table((stored.item for stored in told), metadata, self._now()))
-        head = {"kind": f"{kind.kind}List", "apiVersion": kind.api_version, "metadata": metadata}
-        items = b",".join(stored.raw for stored in told)
-        return Answer(200, msgspec.json.encode(head)[:-1] + b',"items":[' + items + b"]}")
-
-    def _page(self, asked: Asked, kind: Kind) -> Page:
-        limit, version = number(asked, "limit"), number(asked, "resourceVersion")
-        if version > self.store.version:
-            raise too_large_version(version, self.store.version)
-        if limit and "fieldSelector" in asked.query:
-            raise not_simulated("limit together with fieldSelector", "limit")
-        if not (text := asked.query.get("continue", "")):
-            cached = asked.query.get("resourceVersion") == "0"  # the watch cache knows no pages
-            return self.store.page(kind.plural, asked.namespace, 0 if cached else limit)
-        token = read_token(text)
-        try:
-            return self.store.next_page(kind.plural, asked.namespace, limit, token.rv, token.key)
-        except CompactedError as error:
-            raise expired(
-                "The provided continue parameter is too old to display a consistent list"
-            ) from error
-
     def _create(self, identity: Identity, asked: Asked, kind: Kind, new: Any) -> Answer:
         meta = new.metadata
         name = meta.name or (meta.generate_name and meta.generate_name + self._new_uid()[:5])
@@ -168,7 +129,8 @@ class Api:
             meta, name=name, namespace=asked.namespace, uid=self._new_uid(), creation_timestamp=caller.now
         )
         new = kind.created(replace(new, metadata=meta), caller)
-        admit(identity, asked, new, None, self.store)
+        admit(identity, asked, new, None)
+        admit_request(identity, asked, new, self.store)
         if causes := kind.invalid(new, None):
             raise invalid(kind.qualified, kind.named(name), causes)
         key = Key(asked.namespace, name)
@@ -235,7 +197,8 @@ class Api:
         new = kind.updated(
             old, replace(new, metadata=replace(meta, **kept)), asked.subresource, self._caller(identity)
         )
-        admit(identity, asked, new, old, self.store)
+        admit(identity, asked, new, old)
+        admit_request(identity, asked, new, self.store)
         if causes := kind.invalid(new, old):
             raise invalid(kind.qualified, kind.named(asked.name), causes)
         raw = stored.raw if new == old else self._put(kind, stored.key, new)

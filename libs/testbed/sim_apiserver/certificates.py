@@ -2,17 +2,49 @@
 
 from __future__ import annotations
 
-from typing import Final
+import base64
+import re
+from typing import Annotated, Final
 
 import msgspec
-from cryptography import x509
 from msgspec import UNSET, UnsetType, field
 from msgspec.structs import replace
 
-from libs.testbed.sim_apiserver.objects import Caller, Kind, Meta, Time, invalid_metadata
+from libs.testbed.sim_apiserver.objects import BY_NAME, Caller, Kind, Meta, Time, invalid_metadata
+from libs.testbed.sim_apiserver.pem import read_request, signature_is_valid
 from libs.testbed.sim_apiserver.refusals import Cause
 
 DECISIONS: Final = ("Approved", "Denied")
+_FINAL: Final = (*DECISIONS, "Failed")  # once there, such a condition stays, and stays True
+_LEGACY: Final = "kubernetes.io/legacy-unknown"
+_SHORTEST_SECONDS: Final = 600
+_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+_USAGES: Final = (
+    "any",
+    "cert sign",
+    "client auth",
+    "code signing",
+    "content commitment",
+    "crl sign",
+    "data encipherment",
+    "decipher only",
+    "digital signature",
+    "email protection",
+    "encipher only",
+    "ipsec end system",
+    "ipsec tunnel",
+    "ipsec user",
+    "key agreement",
+    "key encipherment",
+    "microsoft sgc",
+    "netscape sgc",
+    "ocsp signing",
+    "s/mime",
+    "server auth",
+    "signing",
+    "timestamping",
+)
+Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), lt=2**31)]
 
 
 class RequestSpec(
@@ -22,8 +54,8 @@ class RequestSpec(
 
     request: bytes = field(default_factory=bytes)
     signer_name: str = field(default_factory=str)
-    expiration_seconds: int | UnsetType = UNSET
-    usages: list[str] = []
+    expiration_seconds: Int32 | UnsetType = UNSET
+    usages: list[str] | None = None
     username: str = ""
     uid: str = ""
     groups: list[str] = []
@@ -33,7 +65,7 @@ class RequestSpec(
 class RequestCondition(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
     """Approved, Denied or Failed."""
 
-    type: str
+    type: str = ""
     status: str = ""
     reason: str | UnsetType = UNSET
     message: str | UnsetType = UNSET
@@ -94,39 +126,99 @@ def invalid(new: SigningRequest, old: SigningRequest | None) -> list[Cause]:
     causes = invalid_metadata(new.metadata, old.metadata if old else None)
     if old is None:
         return causes + _invalid_spec(new.spec)
+    return causes + _invalid_conditions(new.status.conditions, old)
+
+
+def _invalid_conditions(conditions: list[RequestCondition], old: SigningRequest) -> list[Cause]:
+    causes: list[Cause] = []
     seen: set[str] = set()
-    for at, condition in enumerate(new.status.conditions):
+    for at, condition in enumerate(conditions):
         where = f"status.conditions[{at}]"
-        if condition.type in DECISIONS and condition.status != "True":
-            told = f'Unsupported value: "{condition.status}": supported values: "True"'
-            causes.append(Cause("FieldValueNotSupported", told, f"{where}.status"))
+        supported = ("True",) if condition.type in _FINAL else ("False", "True", "Unknown")
+        if not condition.type:
+            causes.append(_required(f"{where}.type"))
+        if not condition.status:
+            causes.append(_required(f"{where}.status"))
+        elif condition.status not in supported:
+            causes.append(_unsupported(condition.status, supported, f"{where}.status"))
         if condition.type in seen:
-            told = f'Duplicate value: "{condition.type}"'
-            causes.append(Cause("FieldValueDuplicate", told, f"{where}.type"))
+            causes.append(_duplicate(condition.type, f"{where}.type"))
         seen.add(condition.type)
     if seen.issuperset(DECISIONS):
-        told = 'Invalid value: "Denied": Approved and Denied conditions are mutually exclusive'
-        causes.append(Cause("FieldValueInvalid", told, "status.conditions"))
-    for decision in DECISIONS:
-        if old.has(decision) and decision not in seen:
-            told = f'Forbidden: updates may not remove a condition of type "{decision}"'
+        told = "Approved and Denied conditions are mutually exclusive"
+        causes.append(_wrong("Denied", told, "status.conditions"))
+    for kind in _FINAL:
+        if old.has(kind) and kind not in seen:
+            told = f'Forbidden: updates may not remove a condition of type "{kind}"'
             causes.append(Cause("FieldValueForbidden", told, "status.conditions"))
     return causes
 
 
 def _invalid_spec(spec: RequestSpec) -> list[Cause]:
-    causes: list[Cause] = []
-    try:
-        x509.load_pem_x509_csr(spec.request)
-    except ValueError as error:
-        causes.append(Cause("FieldValueInvalid", f"Invalid value: {error}", "spec.request"))
-    if not spec.usages:
-        told = "Required value: usages must be specified"
-        causes.append(Cause("FieldValueRequired", told, "spec.usages"))
-    if "/" not in spec.signer_name:
-        told = f'Invalid value: "{spec.signer_name}": must be a fully qualified domain and path'
-        causes.append(Cause("FieldValueInvalid", told, "spec.signerName"))
+    causes = _invalid_request(spec.request) + _invalid_usages(spec.usages or [])
+    causes += _invalid_signer(spec.signer_name)
+    seconds = spec.expiration_seconds
+    if seconds is not UNSET and seconds < _SHORTEST_SECONDS:
+        told = "may not specify a duration less than 600 seconds (10 minutes)"
+        causes.append(
+            Cause("FieldValueInvalid", f"Invalid value: {seconds}: {told}", "spec.expirationSeconds")
+        )
     return causes
+
+
+def _invalid_request(pem: bytes) -> list[Cause]:
+    try:
+        valid = signature_is_valid(read_request(pem))
+    except ValueError as error:
+        return [_wrong(base64.b64encode(pem).decode(), str(error), "spec.request")]
+    told = "x509: the signature does not verify"
+    return [] if valid else [_wrong(base64.b64encode(pem).decode(), told, "spec.request")]
+
+
+def _invalid_usages(usages: list[str]) -> list[Cause]:
+    causes = [] if usages else [_required("spec.usages")]
+    for at, usage in enumerate(usages):
+        if usage not in _USAGES:
+            causes.append(_unsupported(usage, _USAGES, f"spec.usages[{at}]"))
+        elif usage in usages[:at]:
+            causes.append(_duplicate(usage, f"spec.usages[{at}]"))
+    return causes
+
+
+def _invalid_signer(name: str) -> list[Cause]:
+    field_name = "spec.signerName"
+    if not name:
+        return [_required(field_name)]
+    if name.count("/") != 1:
+        told = "must be a fully qualified domain and path of the form 'example.com/signer-name'"
+        return [_wrong(name, told, field_name)]
+    if name == _LEGACY:
+        return [_wrong(name, "the legacy signerName is not allowed via this API version", field_name)]
+    domain, _, path = name.partition("/")
+    causes: list[Cause] = []
+    if "." not in domain:
+        causes.append(_wrong(domain, "should be a domain with at least two segments", field_name))
+    told = "must consist of lower case alphanumeric characters"
+    parts = (part for part in (domain, path) if not all(map(_LABEL.fullmatch, part.split("."))))
+    return causes + [_wrong(part, told, field_name) for part in parts]
+
+
+def _wrong(value: str, why: str, where: str) -> Cause:
+    return Cause("FieldValueInvalid", f'Invalid value: "{value}": {why}', where)
+
+
+def _required(where: str) -> Cause:
+    return Cause("FieldValueRequired", "Required value", where)
+
+
+def _duplicate(value: str, where: str) -> Cause:
+    return Cause("FieldValueDuplicate", f'Duplicate value: "{value}"', where)
+
+
+def _unsupported(value: str, supported: tuple[str, ...], where: str) -> Cause:
+    listed = ", ".join(f'"{one}"' for one in supported)
+    told = f'Unsupported value: "{value}": supported values: {listed}'
+    return Cause("FieldValueNotSupported", told, where)
 
 
 SIGNING_REQUESTS: Final = Kind(
@@ -135,6 +227,7 @@ SIGNING_REQUESTS: Final = Kind(
     short_names=("csr",),
     group="certificates.k8s.io",
     model=SigningRequest,
+    selectable=BY_NAME | {"spec.signerName": lambda item: str(item.spec.signer_name)},
     subresources=frozenset({"approval", "status"}),
     created=created,
     updated=updated,

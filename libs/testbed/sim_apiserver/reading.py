@@ -115,12 +115,19 @@ def _refuse_unknown(error: msgspec.ValidationError, kind: Kind) -> None:
 def selector(asked: Asked, kind: Kind) -> Callable[[Any], bool]:
     """Whether an object is of the fieldSelector. Raises Refusal."""
     text = asked.query.get("fieldSelector", "")
-    wanted = [part.partition("=") for part in text.split(",")] if text else []
-    for field, equals, _ in wanted:
-        if not equals or field.endswith("!"):
-            raise not_simulated(f"field selector {text}", "fieldSelector")
+    wanted = [_term(part) for part in text.split(",")] if text else []
+    for field, _, _ in wanted:
         if field not in kind.selectable:
             raise bad_request(f"field label not supported: {field}")
     return lambda item: all(
-        kind.selectable[field](item) == value.removeprefix("=") for field, _, value in wanted
+        (kind.selectable[field](item) == value) == equal for field, equal, value in wanted
     )
+
+
+def _term(text: str) -> tuple[str, bool, str]:
+    field, equals, value = text.partition("=")
+    if not equals:
+        raise bad_request(f"invalid selector: '{text}'; can't understand '{text}'")
+    if field.endswith("!"):
+        return field[:-1], False, value
+    return field, True, value.removeprefix("=")

@@ -113,6 +113,11 @@ def expired(message: str) -> Refusal:
     return Refusal(410, "Expired", message)
 
 
+def too_large(limit: int) -> Refusal:
+    """413."""
+    return Refusal(413, "RequestEntityTooLarge", f"Request entity too large: limit is {limit}")
+
+
 def unsupported_media_type() -> Refusal:
     """415."""
     return Refusal(415, "UnsupportedMediaType", "415: Unsupported Media Type")

@@ -5,12 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from cryptography import x509
-from cryptography.x509.oid import NameOID
-
 from libs.testbed.sim_apiserver.access_reviews import ACCESS_REVIEWS
 from libs.testbed.sim_apiserver.asked import Asked
-from libs.testbed.sim_apiserver.certificates import SIGNING_REQUESTS, SigningRequest
 from libs.testbed.sim_apiserver.discovery import DOCUMENTS, PUBLIC_PATHS
 from libs.testbed.sim_apiserver.nodes import Node
 from libs.testbed.sim_apiserver.objects import Kind
@@ -25,7 +21,7 @@ from libs.testbed.sim_apiserver.roles import (
 )
 from libs.testbed.sim_apiserver.store import Key, Store
 
-_NODE_USER: Final = "system:node:"
+NODE_USER: Final = "system:node:"
 _NODE_LEASES: Final = "kube-node-lease"
 _WRITES: Final = ("create", "update", "patch")
 # Labels of these domains that a kubelet may set nevertheless (KEP-279).
@@ -54,8 +50,8 @@ class Identity(NamedTuple):
     @property
     def node(self) -> str:
         """The node's name if this is a kubelet, else ""."""
-        is_node = self.user.startswith(_NODE_USER) and "system:nodes" in self.groups
-        return self.user.removeprefix(_NODE_USER) if is_node else ""
+        is_node = self.user.startswith(NODE_USER) and "system:nodes" in self.groups
+        return self.user.removeprefix(NODE_USER) if is_node else ""
 
 
 ANONYMOUS: Final = Identity("system:anonymous", ("system:unauthenticated",))
@@ -69,7 +65,8 @@ def impersonated(identity: Identity, headers: Mapping[str, str], groups: Sequenc
     if "system:masters" not in identity.groups:
         about = Named("users", name=user)
         raise forbidden(about, _cannot(identity, "impersonate", "users", "", ""))
-    return Identity(user, tuple(groups))
+    known = {"system:authenticated", "system:unauthenticated"} & set(groups)
+    return Identity(user, (*groups, *(() if known else ("system:authenticated",))))
 
 
 def authorize(identity: Identity, asked: Asked, store: Store) -> None:
@@ -137,16 +134,11 @@ def _rules(identity: Identity, bindings: Kind, namespace: str, store: Store) -> 
     return found
 
 
-def admit(identity: Identity, asked: Asked, new: Any, old: Any | None, store: Store) -> None:
-    """NodeRestriction: a kubelet writes its own objects only, and not every label. Raises Refusal.
-
-    And CertificateApproval: who approves must have that right for the signer.
-    """
+def admit(identity: Identity, asked: Asked, new: Any, old: Any | None) -> None:
+    """NodeRestriction: a kubelet writes its own objects only, and not every label. Raises Refusal."""
     assert asked.kind is not None
     kind = asked.kind
     about = kind.named(new.metadata.name)
-    if isinstance(new, SigningRequest):
-        _admit_request(identity, asked, new, store)
     node = identity.node
     if not node:
         return
@@ -164,29 +156,6 @@ def admit(identity: Identity, asked: Asked, new: Any, old: Any | None, store: St
         raise forbidden(about, f'node "{node}" is not allowed to {what} labels: {", ".join(restricted)}')
     if isinstance(old, Node) and new.spec.taints != old.spec.taints:
         raise forbidden(about, f'node "{node}" is not allowed to modify taints')
-
-
-def _admit_request(identity: Identity, asked: Asked, new: SigningRequest, store: Store) -> None:
-    signer, about = new.spec.signer_name, SIGNING_REQUESTS.named(new.metadata.name)
-    if asked.subresource == "approval":
-        signers = Kind(plural="signers", kind="", group=SIGNING_REQUESTS.group, model=object)
-        names = (signer, f"{signer.partition('/')[0]}/*")
-        questions = [Asked(verb="approve", path="", kind=signers, name=name) for name in names]
-        if not any(may(identity, question, store) for question in questions):
-            raise forbidden(about, f'user not permitted to approve requests with signerName "{signer}"')
-    elif identity.node and asked.verb == "create":
-        own = f"{_NODE_USER}{identity.node}"
-        if _common_name(new.spec.request) not in {own, None}:
-            raise forbidden(about, f"can only create a node CSR with CN={own}")
-
-
-def _common_name(request: bytes) -> str | None:
-    """None if it is no request: validation tells that."""
-    try:
-        subject = x509.load_pem_x509_csr(request).subject
-    except ValueError:
-        return None
-    return "".join(str(name.value) for name in subject.get_attributes_for_oid(NameOID.COMMON_NAME))
 
 
 def _is_restricted(label: str) -> bool:

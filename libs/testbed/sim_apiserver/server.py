@@ -19,10 +19,12 @@ from libs.testbed.sim_apiserver.api import Answer, Api
 from libs.testbed.sim_apiserver.asked import Asked, read_request
 from libs.testbed.sim_apiserver.faults import Faults
 from libs.testbed.sim_apiserver.misbehaving import misbehave, opened, refused
-from libs.testbed.sim_apiserver.refusals import Refusal, unauthorized
+from libs.testbed.sim_apiserver.refusals import Refusal, too_large, unauthorized
 from libs.testbed.sim_apiserver.rights import ANONYMOUS, Identity, impersonated
 from libs.testbed.sim_apiserver.tables import wants_table
 from libs.testbed.sim_apiserver.watching import News, Watch
+
+_BODY_LIMIT = 3 * 1024 * 1024  # bytes
 
 
 class SimApiServer:
@@ -146,4 +148,9 @@ def _certified(request: web.BaseRequest) -> Identity:
 
 
 async def _body(request: web.BaseRequest) -> bytes:
-    return await request.read() if request.body_exists else b""
+    body = bytearray()
+    async for chunk in request.content.iter_any():
+        body += chunk
+        if len(body) > _BODY_LIMIT:
+            raise too_large(_BODY_LIMIT)
+    return bytes(body)

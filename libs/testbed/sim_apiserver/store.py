@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple
 
 import msgspec
+
+Selected = Callable[[Any], bool]
 
 _SNAPSHOTS: Final = 32  # lists that are being paged through at once
 
@@ -39,7 +41,7 @@ class CompactedError(Exception):
 
 
 class Page(NamedTuple):
-    """Part of a list as it was at `version`; `left` more follow."""
+    """Part of a list as it was at `version`; behind it stand `left` more, selected or not."""
 
     items: tuple[Stored, ...]
     version: int
@@ -122,23 +124,34 @@ class Store:
         gone = table.objects.pop(key)
         table.tell(Change("DELETED", Stored(self.version, key, gone.item, raw)))
 
-    def page(self, plural: str, namespace: str, limit: int) -> Page:
+    def page(self, plural: str, namespace: str, limit: int, selected: Selected) -> Page:
         """The first `limit` objects (0 is all); the rest can be had by `next_page` until it is compacted."""
         table = self._tables[plural]
         items = table.of(namespace)
-        if limit and len(items) > limit:
+        page = _first(items, self.version, limit, selected)
+        if page.left:
             table.keep(namespace, self.version, items)
-            return Page(items[:limit], self.version, len(items) - limit)
-        return Page(items, self.version, 0)
+        return page
 
-    def next_page(self, plural: str, namespace: str, limit: int, version: int, after: Key) -> Page:
+    def next_page(
+        self, plural: str, namespace: str, limit: int, selected: Selected, *, version: int, after: Key
+    ) -> Page:
         """The objects behind `after` as they were at `version`. Raises CompactedError."""
         items = self._tables[plural].kept(namespace, version)
         start = bisect_right(items, after, key=lambda stored: stored.key)
-        end = start + limit if limit else len(items)
-        return Page(items[start:end], version, max(0, len(items) - end))
+        return _first(items[start:], version, limit, selected)
 
     def compact(self) -> None:
         """Forget everything but the present, as etcd's compaction does."""
         for table in self._tables.values():
             table.compact(self.version)
+
+
+def _first(items: tuple[Stored, ...], version: int, limit: int, selected: Selected) -> Page:
+    found: list[Stored] = []
+    for at, stored in enumerate(items, 1):
+        if selected(stored.item):
+            found.append(stored)
+        if len(found) == limit and limit:
+            return Page(tuple(found), version, len(items) - at)
+    return Page(tuple(found), version, 0)

@@ -1,0 +1,48 @@
+"""Lists: of one moment, page by page, of what the fieldSelector selects."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from libs.testbed.sim_apiserver.asked import Asked, number
+from libs.testbed.sim_apiserver.nodes import NODES
+from libs.testbed.sim_apiserver.objects import Kind
+from libs.testbed.sim_apiserver.reading import Token, read_token, selector
+from libs.testbed.sim_apiserver.refusals import expired, too_large_version
+from libs.testbed.sim_apiserver.store import CompactedError, Page, Store
+from libs.testbed.sim_apiserver.tables import node_table
+
+
+def listed(store: Store, asked: Asked, kind: Kind, now: datetime) -> bytes:
+    """The answer's body. Raises Refusal."""
+    page = _page(store, asked, kind)
+    metadata: dict[str, Any] = {"resourceVersion": str(page.version)}
+    if page.left:
+        metadata["continue"] = Token.after(page.version, page.items[-1]).encode()
+        if not asked.query.get("fieldSelector"):  # nobody has counted how many of the rest are selected
+            metadata["remainingItemCount"] = page.left
+    if asked.as_table and kind == NODES:
+        return node_table((stored.item for stored in page.items), metadata, now)
+    head = {"kind": f"{kind.kind}List", "apiVersion": kind.api_version, "metadata": metadata}
+    items = b",".join(stored.raw for stored in page.items)
+    return msgspec.json.encode(head)[:-1] + b',"items":[' + items + b"]}"
+
+
+def _page(store: Store, asked: Asked, kind: Kind) -> Page:
+    limit, version = number(asked, "limit"), number(asked, "resourceVersion")
+    selected = selector(asked, kind)
+    if version > store.version:
+        raise too_large_version(version, store.version)
+    if not (text := asked.query.get("continue", "")):
+        cached = asked.query.get("resourceVersion") == "0"  # the watch cache knows no pages
+        return store.page(kind.plural, asked.namespace, 0 if cached else limit, selected)
+    token = read_token(text)
+    try:
+        return store.next_page(
+            kind.plural, asked.namespace, limit, selected, version=token.rv, after=token.key
+        )
+    except CompactedError as error:
+        raise expired("The provided continue parameter is too old to display a consistent list") from error

@@ -1,0 +1,88 @@
+"""A certificate request in PEM as Go reads it: the first whole block counts, whatever stands around it."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from typing import Final
+
+from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID, ObjectIdentifier
+
+_BEGIN: Final = re.compile(rb"(?:^|(?<=\n))-----BEGIN ([^\n]*)\n")
+_END: Final = b"\n-----END "
+_CURVES: Final = (ec.SECP224R1, ec.SECP256R1, ec.SECP384R1, ec.SECP521R1)
+_INSECURE: Final = {"md5", "sha1"}
+
+
+def read_request(pem: bytes) -> x509.CertificateSigningRequest:
+    """The request, readable in all of its parts; its signature is not looked at. Raises ValueError."""
+    block = _first_block(pem)
+    if block is None or block[0] != b"CERTIFICATE REQUEST":
+        raise ValueError("PEM block type must be CERTIFICATE REQUEST")
+    try:
+        csr = x509.load_der_x509_csr(block[1])
+        known = _is_known(csr)
+        names_of(csr)
+    except (x509.DuplicateExtension, x509.UnsupportedGeneralNameType, UnsupportedAlgorithm) as error:
+        raise ValueError(f"x509: {error}") from error
+    if not known:
+        raise ValueError("x509: unsupported elliptic curve")
+    return csr
+
+
+def signature_is_valid(csr: x509.CertificateSigningRequest) -> bool:
+    """Whether the key signed the request, by an algorithm that Go still trusts."""
+    digest = csr.signature_hash_algorithm
+    return csr.is_signature_valid and (digest is None or digest.name not in _INSECURE)
+
+
+def common_name(csr: x509.CertificateSigningRequest) -> str:
+    """The last one, "" if there is none: Go knows of one only."""
+    return ["", *_attributes(csr, NameOID.COMMON_NAME)][-1]
+
+
+def organizations(csr: x509.CertificateSigningRequest) -> list[str]:
+    """All of them, in order."""
+    return _attributes(csr, NameOID.ORGANIZATION_NAME)
+
+
+def names_of(csr: x509.CertificateSigningRequest) -> list[x509.GeneralName]:
+    """Every subject alternative name, of whatever kind."""
+    try:
+        return list(csr.extensions.get_extension_for_class(x509.SubjectAlternativeName).value)
+    except x509.ExtensionNotFound:
+        return []
+
+
+def _is_known(csr: x509.CertificateSigningRequest) -> bool:
+    key = csr.public_key()
+    return not isinstance(key, ec.EllipticCurvePublicKey) or isinstance(key.curve, _CURVES)
+
+
+def _attributes(csr: x509.CertificateSigningRequest, oid: ObjectIdentifier) -> list[str]:
+    return [str(attribute.value) for attribute in csr.subject.get_attributes_for_oid(oid)]
+
+
+def _first_block(pem: bytes) -> tuple[bytes, bytes] | None:
+    """Type and content of the first block that is whole; malformed ones are passed over (pem.Decode)."""
+    for begin in _BEGIN.finditer(pem):
+        label = begin.group(1).rstrip()
+        end = pem.find(_END, begin.end() - 1)
+        if not label.endswith(b"-----") or end < 0:
+            continue
+        trailer = pem[end + len(_END) :].split(b"\n", 1)[0].rstrip()
+        if trailer != label:
+            continue
+        lines = pem[begin.end() : max(end, begin.end())].split(b"\n")
+        while lines and b":" in lines[0]:  # headers
+            del lines[0]
+        try:
+            content = base64.b64decode(b"".join(b"".join(lines).split()), validate=True)
+        except binascii.Error:
+            continue
+        return label.removesuffix(b"-----"), content
+    return None

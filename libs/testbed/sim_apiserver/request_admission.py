@@ -1,0 +1,52 @@
+"""What admission says about certificate requests: of kubelets, and of who approves."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from libs.testbed.sim_apiserver.asked import Asked
+from libs.testbed.sim_apiserver.certificates import SIGNING_REQUESTS, SigningRequest
+from libs.testbed.sim_apiserver.objects import Kind
+from libs.testbed.sim_apiserver.pem import common_name, organizations, read_request
+from libs.testbed.sim_apiserver.refusals import forbidden
+from libs.testbed.sim_apiserver.rights import NODE_USER, Identity, may
+from libs.testbed.sim_apiserver.store import Store
+
+_OF_KUBELETS: Final = {"kubernetes.io/kubelet-serving", "kubernetes.io/kube-apiserver-client-kubelet"}
+_OF_CLIENTS: Final = "kubernetes.io/kube-apiserver-client"
+_SIGNERS: Final = Kind(plural="signers", kind="", group=SIGNING_REQUESTS.group, model=object)
+
+
+def admit_request(identity: Identity, asked: Asked, new: object, store: Store) -> None:
+    """NodeRestriction, CertificateSubjectRestriction, CertificateApproval. Raises Refusal."""
+    if not isinstance(new, SigningRequest):
+        return
+    if asked.subresource == "approval":
+        _admit_approval(identity, new, store)
+    elif asked.verb == "create":
+        _admit_new(identity, new)
+
+
+def _admit_approval(identity: Identity, new: SigningRequest, store: Store) -> None:
+    signer = new.spec.signer_name
+    names = (signer, f"{signer.partition('/')[0]}/*")
+    if not any(
+        may(identity, Asked(verb="approve", path="", kind=_SIGNERS, name=one), store) for one in names
+    ):
+        about = SIGNING_REQUESTS.named(new.metadata.name)
+        raise forbidden(about, f'user not permitted to approve requests with signerName "{signer}"')
+
+
+def _admit_new(identity: Identity, new: SigningRequest) -> None:
+    signer, about = new.spec.signer_name, SIGNING_REQUESTS.named(new.metadata.name)
+    try:
+        csr = read_request(new.spec.request)
+    except ValueError as error:
+        if identity.node and signer in _OF_KUBELETS:
+            raise forbidden(about, f"unable to parse csr: {error}") from error
+        return  # validation tells that
+    own = f"{NODE_USER}{identity.node}"
+    if identity.node and signer in _OF_KUBELETS and common_name(csr) != own:
+        raise forbidden(about, f"can only create a node CSR with CN={own}")
+    if signer == _OF_CLIENTS and "system:masters" in organizations(csr):
+        raise forbidden(about, f"use of {signer} signer with system:masters group is not allowed")
