@@ -4,6 +4,7 @@ Labels are words of ours (services, events, requests, verbs), never names of nod
 a fleet of time series.
 """
 
+from collections.abc import Iterable
 from typing import Final
 
 from prometheus_client import (
@@ -15,7 +16,9 @@ from prometheus_client import (
     ProcessCollector,
     disable_created_metrics,
 )
+from prometheus_client.core import Metric, UnknownMetricFamily
 from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
 
 disable_created_metrics()  # type: ignore[no-untyped-call]  # a `_created` series beside each counter and histogram: twice the size, no use
 
@@ -110,6 +113,60 @@ RULES_REPLAY_DURATION: Final = _histogram(
     "Time to look at all Nodes again when the rules have changed.",
     "service",
     buckets=(0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0),
+)
+
+# ---- Certificates that kubelets serve with
+
+
+class StatusCounter(Collector):
+    """Counts by status under exactly the given name: prometheus_client appends `_total` to a counter's."""
+
+    def __init__(self, name: str, help_text: str, *statuses: str) -> None:
+        self._name = name
+        self._help = help_text
+        self._counts = dict.fromkeys(statuses, 0)
+        REGISTRY.register(self)
+
+    def inc(self, status: str) -> None:
+        """One more of that status."""
+        self._counts[status] += 1
+
+    def value(self, status: str) -> int:
+        """How many so far."""
+        return self._counts[status]
+
+    def describe(self) -> Iterable[Metric]:
+        return [UnknownMetricFamily(self._name, self._help)]
+
+    def collect(self) -> Iterable[Metric]:
+        family = UnknownMetricFamily(self._name, self._help, labels=("status",))
+        for status, count in self._counts.items():
+            family.add_metric((status,), count)
+        return [family]
+
+
+CSR_APPROVALS: Final = StatusCounter(
+    "talosccm_csr_approval_count",
+    "Requests for kubelet serving certificates that were decided, counted when it was written.",
+    "approve",
+    "deny",
+)
+CSR_APPROVED_WITHOUT_TALOS: Final = _counter(
+    "talosccm_csr_approved_without_talos_total",
+    "Approvals that only the Node object bore out: no machine was asked.",
+)
+CSR_WAITING: Final = _gauge(
+    "talosccm_csr_waiting", "Requests that wait for what can still become right, by reason.", "reason"
+)
+CSR_SUPERSEDED: Final = _gauge(
+    "talosccm_csr_superseded", "Pending requests that get no answer, for the same node has a newer one."
+)
+CSR_OLDEST_PENDING_AGE: Final = _gauge(
+    "talosccm_csr_oldest_pending_age_seconds",
+    "Age of the oldest request that is to be decided, superseded ones not included; 0 = there is none.",
+)
+CSR_APPROVED_NOT_ISSUED: Final = _gauge(
+    "talosccm_csr_approved_not_issued", "Approved requests that the cluster's signer has not answered."
 )
 
 # ---- Handling of messages

@@ -5,9 +5,20 @@ from typing import Literal
 import msgspec
 
 from libs.common.bus import Durable
-from libs.common.subjects import DEAD, DECIDED, ENRICHED_NODE, FLOW, LEADING, OBSERVED_NODE, SNAPSHOT
+from libs.common.signing_request import KUBELET_SERVING
+from libs.common.subjects import (
+    DEAD,
+    DECIDED,
+    ENRICHED_CSR,
+    ENRICHED_NODE,
+    FLOW,
+    LEADING,
+    OBSERVED_CSR,
+    OBSERVED_NODE,
+    SNAPSHOT,
+)
 
-ServiceName = Literal["watcher", "metadata", "labeler"]
+ServiceName = Literal["watcher", "metadata", "labeler", "csr"]
 
 
 class Right(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,16 +47,18 @@ class Wiring(msgspec.Struct, frozen=True, kw_only=True):
 
 LEASE_NAME = "cloud-controller-manager-talos"  # the reference's: only one of the two can lead
 LEASE_NAMESPACE = "kube-system"
+_CERTIFICATES = "certificates.k8s.io"
 
 WATCHER = Wiring(
     service="watcher",
-    hears="Nodes, from the Kubernetes API",
+    hears="Nodes, and kubelets' CertificateSigningRequests, from the Kubernetes API",
     follows=(f"{FLOW}.>",),
-    publishes=(f"{OBSERVED_NODE}.>", SNAPSHOT, LEADING),
+    publishes=(f"{OBSERVED_NODE}.>", f"{OBSERVED_CSR}.>", SNAPSHOT, LEADING),
     owns=("stream", "durables", f"lease/{LEASE_NAMESPACE}/{LEASE_NAME}"),
     provisions_stream=True,
     rights=(
         Right(group="", resource="nodes", verbs=("list", "watch")),
+        Right(group="certificates.k8s.io", resource="certificatesigningrequests", verbs=("list", "watch")),
         Right(
             group="coordination.k8s.io",
             resource="leases",
@@ -60,9 +73,9 @@ WATCHER = Wiring(
 
 METADATA = Wiring(
     service="metadata",
-    hears="observed nodes; the Talos API of their machines",
+    hears="observed nodes and requests for certificates; the Talos API of their machines",
     follows=(f"{FLOW}.>",),
-    publishes=(f"{ENRICHED_NODE}.>", f"{DECIDED}.metadata.>", f"{DEAD}.metadata.>"),
+    publishes=(f"{ENRICHED_NODE}.>", f"{ENRICHED_CSR}.>", f"{DECIDED}.metadata.>", f"{DEAD}.metadata.>"),
     secrets=("talosconfig",),
 )
 
@@ -85,6 +98,20 @@ LABELER = Wiring(
         Right(group="", resource="nodes/status", verbs=("patch",)),
         # Events about what lies in no namespace, such as a Node, live in `default`.
         Right(group="", resource="events", verbs=("create",), namespace="default"),
+    ),
+)
+
+CSR = Wiring(
+    service="csr",
+    hears="enriched requests for certificates; follows all that is known of Nodes",
+    durables=(Durable(service="csr", name="csr-requests", filter=f"{ENRICHED_CSR}.>"),),
+    follows=(f"{FLOW}.>",),
+    publishes=(f"{DECIDED}.csr.>", f"{DEAD}.csr.>"),
+    owns=("certificatesigningrequest/status.conditions",),
+    rights=(
+        Right(group=_CERTIFICATES, resource="certificatesigningrequests/approval", verbs=("patch",)),
+        Right(group=_CERTIFICATES, resource="signers", verbs=("approve",), names=(KUBELET_SERVING,)),
+        Right(group="", resource="events", verbs=("create",), namespace="default"),  # as the labeler's
     ),
 )
 

@@ -1,0 +1,119 @@
+"""Whose requests are pending, and which of them is the newest: only that one is decided."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Final, NamedTuple
+
+import msgspec
+
+from libs.common.signing_request import SigningRequest
+
+MOST_REQUESTERS: Final = 50_000  # identities whose requests are long gone must not pile up
+_LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
+
+
+class Place(NamedTuple):
+    """Where a request stands among those of its requester; a timestamp counts in whole seconds."""
+
+    created: datetime
+    version: int  # of the first word of it: what is written to it later does not make it newer
+    name: str
+
+
+class Pending(msgspec.Struct, frozen=True, kw_only=True):
+    """A request that nobody has decided."""
+
+    uid: str
+    node: str  # whose identity asks
+    place: Place
+
+
+class Requesters:
+    """Kept from what the watcher says."""
+
+    def __init__(self) -> None:
+        self.pending: dict[str, Pending] = {}  # by the name of the request
+        self.unissued: set[str] = set()  # approved, and the signer has not answered yet
+        self._of_node: dict[str, dict[str, Place]] = {}
+        self._decided: dict[str, Place] = {}  # node -> its newest request that was decided, existing or not
+
+    def observed(self, request: SigningRequest) -> None:
+        """The request is so now."""
+        if not request.node_name:
+            return
+        known = self.pending.get(request.name)
+        if known is not None and (known.uid, known.node) != (request.uid, request.node_name):
+            self._forget(request.name)
+            known = None
+        if request.pending:
+            self._keep(request, known)
+        else:
+            self._decide(request, known)
+
+    def gone(self, name: str) -> str:
+        """The request is no more; the older one that is to be decided now, as nobody has decided this."""
+        self.unissued.discard(name)
+        pending = self.pending.get(name)
+        was_newest = pending is not None and self.newest(pending.node) == name
+        self._forget(name)
+        return self.newest(pending.node) if pending and was_newest else ""
+
+    def newest(self, node: str) -> str:
+        """The name of the request of that node that is to be decided, "" if there is none."""
+        places = self._of_node.get(node)
+        newest = max(places.values()) if places else None
+        return newest.name if newest and newest > self._decided.get(node, Place(_LONG_AGO, 0, "")) else ""
+
+    def superseded_by(self, name: str) -> str:
+        """The newer request of the same node, decided or not, on account of which this one gets no write."""
+        pending = self.pending.get(name)
+        if pending is None or self.newest(pending.node) == name:
+            return ""
+        newest = max(self._of_node[pending.node].values())
+        return max(newest, self._decided.get(pending.node, newest)).name
+
+    def superseded(self) -> int:
+        """How many pending requests there are that get no write."""
+        return len(self.pending) - sum(1 for _ in self.all_newest())
+
+    def all_newest(self) -> Iterator[Pending]:
+        """The requests that are to be decided, one of each node."""
+        for node in self._of_node:
+            if name := self.newest(node):
+                yield self.pending[name]
+
+    def clear(self) -> None:
+        """Everything known is void."""
+        for known in (self.pending, self.unissued, self._of_node, self._decided):
+            known.clear()
+
+    def _keep(self, request: SigningRequest, known: Pending | None) -> None:
+        self.unissued.discard(request.name)
+        place = known.place if known else Place(_created(request), request.version, request.name)
+        self.pending[request.name] = Pending(uid=request.uid, node=request.node_name, place=place)
+        self._of_node.setdefault(request.node_name, {})[request.name] = place
+
+    def _decide(self, request: SigningRequest, known: Pending | None) -> None:
+        self._forget(request.name)
+        waits = request.condition("Approved") and not (request.status.issued or request.condition("Failed"))
+        (self.unissued.add if waits else self.unissued.discard)(request.name)
+        # Never seen pending, its version is that of a later write, and says nothing within the same second.
+        place = known.place if known else Place(_created(request), 0, request.name)
+        node = request.node_name
+        self._decided[node] = max(place, self._decided.pop(node, place))
+        if len(self._decided) > MOST_REQUESTERS:
+            del self._decided[next(iter(self._decided))]
+
+    def _forget(self, name: str) -> Pending | None:
+        pending = self.pending.pop(name, None)
+        if pending is not None:
+            places = self._of_node[pending.node]
+            del places[name]
+            if not places:
+                del self._of_node[pending.node]
+        return pending
+
+
+def _created(request: SigningRequest) -> datetime:
+    created = request.metadata.creation_timestamp or _LONG_AGO
+    return created if created.tzinfo else created.replace(tzinfo=UTC)  # two kinds could not be compared

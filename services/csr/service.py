@@ -1,0 +1,200 @@
+"""csr: consumes enriched requests, follows the flow, and writes approvals and denials."""
+
+import asyncio
+import logging
+
+from libs.common.bus import Message
+from libs.common.events import (
+    CsrGone,
+    CsrObserved,
+    EnrichedNodeGone,
+    Leading,
+    NodeEnriched,
+    NodeGone,
+    NodeObserved,
+    NodeUnreachable,
+)
+from libs.common.flow_table import FlowTable
+from libs.common.handling import Handling
+from libs.common.process.service import Parts, Run
+from libs.common.settings.reference_flags import CSR_APPROVAL
+from libs.common.subjects import ENRICHED_NODE, FLOW, OBSERVED_CSR, OBSERVED_NODE, name_in
+from libs.common.wiring import CSR
+from services.csr.approvals_api import ApprovalsApi
+from services.csr.claims import Claims
+from services.csr.decisions import Decisions
+from services.csr.node_events import NodeEvents
+from services.csr.on_csr_enriched import OnCsrEnriched
+from services.csr.requesters import Requesters
+from services.csr.settings import CsrSettings
+from services.csr.waiting import WaitingRequests
+from services.csr.watch_flow import WatchFlow
+from services.csr.watch_waiting import WatchWaiting
+
+log = logging.getLogger(__name__)
+
+
+class CsrService:
+    """Any number of replicas share the work; each follows the flow for itself."""
+
+    wiring = CSR
+
+    def __init__(self, parts: Parts, settings: CsrSettings) -> None:
+        self._parts = parts
+        self._settings = settings
+        self._led = asyncio.Event()
+        self._not_taken_in: set[str] = set()  # subjects of which we do not know what they say
+        self._requesters = Requesters()
+        self._waiting = WaitingRequests()
+        self._claims = claims = Claims()
+        self._table = table = FlowTable(
+            clock=parts.monotonic,
+            on_message=self._heard,
+            on_dropped=self._dropped,
+            on_void=self._all_is_void,
+            on_caught_up=self._caught_up,
+        )
+        self._flow = WatchFlow(table)
+        dry = settings.observe_only
+        kube = parts.kubernetes()
+        self._decisions = Decisions(parts.bus, now=parts.now, observe_only=dry)
+        self._events = NodeEvents(kube, claims.node, now=parts.now, observe_only=dry)
+        self._on_csr_enriched = OnCsrEnriched(
+            table=table,
+            flow=self._flow,
+            requesters=self._requesters,
+            waiting=self._waiting,
+            claims=claims,
+            approvals=ApprovalsApi(kube, observe_only=dry),
+            decisions=self._decisions,
+            events=self._events,
+            policy=settings.policy,
+            paused=self._paused,
+            clock=parts.monotonic,
+        )
+        handling = Handling(
+            CSR.service, "csr", system=parts.bus.system, clock=parts.monotonic, random=parts.random
+        )
+        self._handle = handling.around(self._on_csr_enriched)
+        self._watch_waiting = WatchWaiting(
+            table=table,
+            flow=self._flow,
+            requesters=self._requesters,
+            waiting=self._waiting,
+            events=self._events,
+            handle=self._handle,
+            clock=parts.monotonic,
+            now=parts.now,
+        )
+
+    async def run(self) -> None:
+        """Work until cancelled; what is in flight is finished."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._parts.bus.follow(CSR.service, f"{FLOW}.>", self._table))
+                tasks.create_task(self._events.run())
+                tasks.create_task(self._decide())
+        finally:
+            await self._events.last_words()
+
+    def problems(self) -> tuple[str, ...]:
+        """Why nothing is decided now."""
+        paused = self._paused()
+        return (*self._flow.problems(), *((paused,) if paused else ()))
+
+    async def _decide(self) -> None:
+        await self._led.wait()  # before that every message would only be handed back
+        [durable] = CSR.durables
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._watch_waiting.run())
+            consuming = self._parts.bus.consume(durable, self._handle, in_flight=self._settings.in_flight)
+            tasks.create_task(consuming)
+
+    def _paused(self) -> str:
+        """Why nothing may be written."""
+        if self._not_taken_in:
+            return f"defect: no sense could be made of {min(self._not_taken_in)}, so claims may be missing"
+        if self._settings.observe_only:
+            return ""
+        return self._table.why_not_led(silence_seconds=self._settings.leader_silence_seconds)
+
+    # ---- what the flow says
+
+    def _heard(self, message: Message) -> None:
+        try:
+            self._take_in(message.event)
+            self._not_taken_in.discard(message.subject)
+        except Exception:
+            # Whoever wrote it must neither end the process nor hide a claim: until it is replaced or gone,
+            # nothing is approved.
+            self._not_taken_in.add(message.subject)
+            log.exception("a message could not be taken in", extra={"subject": message.subject})
+        if isinstance(message.event, Leading) or self._settings.observe_only:
+            self._led.set()
+        self._flow.moved()
+
+    def _take_in(self, event: object) -> None:
+        match event:
+            case NodeObserved(node=node):
+                self._claims.observed(node)
+                self._changed(node.name)
+            case NodeGone(name=name):
+                self._node_gone(name)
+            case NodeEnriched(node=node) | NodeUnreachable(node=node):
+                self._claims.enriched(event)
+                self._changed(node.name)
+            case EnrichedNodeGone(name=name):
+                self._claims.enriched_gone(name)
+                self._changed(name)
+            case CsrObserved(request=request):
+                self._requesters.observed(request)
+                if not request.pending:
+                    self._settled(request.name)
+            case CsrGone(name=name):
+                self._request_gone(name)
+
+    def _dropped(self, subject: str) -> None:
+        """The stream holds it no more: that is how long it has been gone."""
+        self._not_taken_in.discard(subject)
+        for prefix, gone in (
+            (OBSERVED_NODE, self._node_gone),
+            (ENRICHED_NODE, self._claims.enriched_gone),
+            (OBSERVED_CSR, self._request_gone),
+        ):
+            if subject.startswith(f"{prefix}."):
+                gone(name_in(subject, prefix))
+
+    def _caught_up(self) -> None:
+        """What was said before has been handled by somebody, or not: each pending request is looked at."""
+        self._watch_waiting.want([pending.place.name for pending in self._requesters.all_newest()])
+        self._flow.moved()
+
+    def _all_is_void(self) -> None:
+        self._not_taken_in.clear()
+        self._claims.clear()
+        self._requesters.clear()
+        self._waiting.clear()
+        self._on_csr_enriched.forget_all()
+        self._watch_waiting.forget_all()
+
+    def _changed(self, node: str) -> None:
+        self._watch_waiting.want(self._waiting.on(node))
+
+    def _node_gone(self, name: str) -> None:
+        self._claims.node_gone(name)
+        self._waiting.node_gone(name)
+        self._changed(name)
+
+    def _request_gone(self, name: str) -> None:
+        comes_up = self._requesters.gone(name)
+        self._settled(name)
+        self._decisions.forget(name)
+        self._watch_waiting.want([comes_up] if comes_up else ())
+
+    def _settled(self, name: str) -> None:
+        self._waiting.left(name)
+        self._on_csr_enriched.forget(name)
+        self._watch_waiting.forget(name)
+
+
+CSR_RUN = Run(wiring=CSR, settings=CsrSettings, build=CsrService, controller=CSR_APPROVAL)

@@ -1,0 +1,79 @@
+"""What csr can be told."""
+
+import ipaddress
+from typing import Annotated
+
+import msgspec
+
+from libs.common.settings.flags import CERTIFICATES, OBSERVE_ONLY, RENEW_DEADLINE, Flag
+from services.csr.decide import Policy
+
+
+class CsrSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What csr can be told."""
+
+    observe_only: Annotated[bool, OBSERVE_ONLY] = False
+    allowed_networks: Annotated[
+        tuple[str, ...],
+        Flag(
+            "csr-allowed-networks",
+            "Networks (10.0.0.0/8,fd00::/8) in which a request may name addresses that only its own Node "
+            "object bears out. Of use where no machine is asked (metadata runs --without-talos): without it "
+            "nothing is approved there.",
+            CERTIFICATES,
+        ),
+    ] = ()
+    min_expiration_seconds: Annotated[
+        float | None,
+        Flag(
+            "csr-min-expiration",
+            "A request for a certificate that ends sooner is denied.",
+            CERTIFICATES,
+            at_least=600.0,
+        ),
+    ] = None
+    max_expiration_seconds: Annotated[
+        float | None,
+        Flag(
+            "csr-max-expiration",
+            "A request for a certificate that lasts longer is denied; one that asks for no time at all gets "
+            "what the cluster's signer gives.",
+            CERTIFICATES,
+            at_least=600.0,
+        ),
+    ] = None
+    # Nothing is written while no leader has been heard for that long: another one may be at work elsewhere.
+    leader_silence_seconds: Annotated[float, RENEW_DEADLINE] = 10.0
+    in_flight: Annotated[
+        int, Flag("csr-in-flight", "Requests decided at the same time.", CERTIFICATES, at_least=1)
+    ] = 64
+
+    @property
+    def policy(self) -> Policy:
+        """What `decide` needs of it."""
+        least, most = self.min_expiration_seconds, self.max_expiration_seconds
+        return Policy(
+            allowed_networks=self.allowed_networks,
+            min_expiration_seconds=None if least is None else int(least),
+            max_expiration_seconds=None if most is None else int(most),
+        )
+
+    def problems(self) -> tuple[str, ...]:
+        """What cannot be obeyed, or contradicts itself."""
+        found = [
+            f'--csr-allowed-networks: "{text}" is not a network such as 10.0.0.0/8 or fd00::/8'
+            for text in self.allowed_networks
+            if not _is_network(text)
+        ]
+        least, most = self.min_expiration_seconds, self.max_expiration_seconds
+        if least is not None and most is not None and least > most:
+            found.append("--csr-min-expiration is longer than --csr-max-expiration: all would be denied")
+        return tuple(found)
+
+
+def _is_network(text: str) -> bool:
+    try:
+        ipaddress.ip_network(text)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,90 @@
+"""The requests that wait: for what, on which nodes, and since when. Found by the node that changes."""
+
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+
+MOST_WAITING: Final = 20_000  # beyond it the oldest is left to its next delivery
+LONG_SECONDS: Final = 30.0  # a wait of one reason that lasts longer is told on the Node
+
+
+class WaitingRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """One request that could not be decided."""
+
+    name: str
+    uid: str
+    requester: str  # the node whose identity asks
+    reason: str  # a word that stays the same while the wait does
+    message: str
+    nodes: frozenset[str]  # a change of any of them may end it
+    rivals: tuple[str, ...] = ()  # nodes that claim the same, with the same right
+
+
+class _Wait(msgspec.Struct):
+    reason: str
+    since: float
+    told: bool = False
+
+
+class WaitingRequests:
+    """By the name of the request; a requester's wait goes on while the reason is the same."""
+
+    def __init__(self) -> None:
+        self.by_name: dict[str, WaitingRequest] = {}
+        self._on_node: dict[str, set[str]] = {}  # node -> names of requests
+        self._waits: dict[str, _Wait] = {}  # requester -> how long it has waited for the same thing
+
+    def waits(self, request: WaitingRequest, at: float) -> None:
+        """It could not be decided, at that monotonic time."""
+        self._forget(request.name)
+        if len(self.by_name) >= MOST_WAITING:
+            self._forget(next(iter(self.by_name)))
+        self.by_name[request.name] = request
+        for node in request.nodes:
+            self._on_node.setdefault(node, set()).add(request.name)
+        wait = self._waits.get(request.requester)
+        if wait is None or wait.reason != request.reason:
+            self._waits[request.requester] = _Wait(request.reason, at)
+            if len(self._waits) > MOST_WAITING:
+                del self._waits[next(iter(self._waits))]
+
+    def left(self, name: str) -> None:
+        """It is gone, or a newer one of its requester has its place: the wait may go on with that."""
+        self._forget(name)
+
+    def decided(self, name: str, requester: str) -> None:
+        """It waits no more, and neither does its requester."""
+        self._forget(name)
+        self._waits.pop(requester, None)
+
+    def node_gone(self, node: str) -> None:
+        """Another one may come to have its name, and has not waited yet."""
+        self._waits.pop(node, None)
+
+    def on(self, node: str) -> frozenset[str]:
+        """The requests that wait on that node."""
+        return frozenset(self._on_node.get(node, ()))
+
+    def untold(self, at: float) -> Iterator[WaitingRequest]:
+        """Those whose wait has become a long one, each once until its reason changes."""
+        for request in self.by_name.values():
+            wait = self._waits.get(request.requester)
+            is_same = wait is not None and wait.reason == request.reason
+            if wait is not None and is_same and not wait.told and at - wait.since >= LONG_SECONDS:
+                wait.told = True
+                yield request
+
+    def clear(self) -> None:
+        """Everything known is void."""
+        self.by_name.clear()
+        self._on_node.clear()
+        self._waits.clear()
+
+    def _forget(self, name: str) -> None:
+        request = self.by_name.pop(name, None)
+        for node in request.nodes if request else ():
+            names = self._on_node[node]
+            names.discard(name)
+            if not names:
+                del self._on_node[node]
