@@ -6,55 +6,67 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from typing import Any, NoReturn
+from typing import Any, Generic, NoReturn
 
 import msgspec
 
 from libs.common.bus import Bus
-from libs.common.events import Event, Leading, NodeGone, NodeObserved, ObservedNode, SnapshotComplete
+from libs.common.events import (
+    CsrGone,
+    CsrObserved,
+    Event,
+    Leading,
+    NodeGone,
+    NodeObserved,
+    ObservedCsr,
+    ObservedNode,
+    SnapshotComplete,
+)
 from libs.common.kube_api.api import KubeApi
+from libs.common.kube_api.errors import KubeError
 from libs.common.kube_api.happenings import Bookmark, Changed, Deleted, Happening, Listed
 from libs.common.kube_api.objects import UnreadableObject
 from libs.common.node import Node
 from libs.common.process.service import Parts
+from libs.common.signing_request import SigningRequest
 from libs.common.subjects import FLOW, OBSERVED_NODE
+from services.watcher.kinds import Seen
 from services.watcher.leader import Candidacy
 from services.watcher.service import WatcherService
 from services.watcher.settings import WatcherSettings
-from services.watcher.watch_nodes import NodeSourceMaker
+from services.watcher.watch_objects import SourceMaker
 from tests.bus_actors import Recorder, doing, eventually
 
 
-class ScriptedNodes:
-    """What an API server has, told as the reflector tells it; may be listened to by several watchers."""
+class Scripted(Generic[Seen]):
+    """What an API server has of a kind, told as the reflector tells it; several watchers may listen."""
 
-    def __init__(self, *nodes: Node) -> None:
+    def __init__(self, *objects: Seen) -> None:
         self.version = 1000
-        self.nodes = {node.name: node for node in nodes}
+        self.objects = {each.name: each for each in objects}
         self.unreadable: tuple[str, ...] = ()
+        self.refusal: KubeError | None = None  # instead of a list
         self.lists = 0
         self.freshness: float | None = 0.0
-        self._listeners: list[asyncio.Queue[Happening[Node]]] = []
+        self._listeners: list[asyncio.Queue[Happening[Seen]]] = []
+        self._granted = asyncio.Event()
 
     def source(
         self, on_unreadable: Callable[[UnreadableObject], None], on_trouble: Callable[[Exception], None]
-    ) -> "_Telling":
-        return _Telling(self)
+    ) -> "_Telling[Seen]":
+        return _Telling(self, on_unreadable, on_trouble)
 
-    def put(self, node: Node) -> Node:
-        """Add or modify; the node gets the next resourceVersion."""
+    def put(self, changed: Seen) -> Seen:
+        """Add or modify; the object gets the next resourceVersion."""
         self.version += 1
-        metadata = msgspec.structs.replace(node.metadata, resource_version=str(self.version))
-        self.nodes[node.name] = msgspec.structs.replace(node, metadata=metadata)
-        self._tell(Changed(self.nodes[node.name]))
-        return self.nodes[node.name]
+        self.objects[changed.name] = stored = _at(changed, self.version)
+        self._tell(Changed(stored))
+        return stored
 
     def delete(self, name: str) -> None:
         """Delete it; its last state bears the version of the deletion, as the API server's does."""
         self.version += 1
-        node = self.nodes.pop(name)
-        metadata = msgspec.structs.replace(node.metadata, resource_version=str(self.version))
-        self._tell(Deleted(msgspec.structs.replace(node, metadata=metadata)))
+        self._tell(Deleted(_at(self.objects.pop(name), self.version)))
 
     def bookmark(self) -> None:
         self._tell(Bookmark(str(self.version)))
@@ -63,16 +75,23 @@ class ScriptedNodes:
         """As after a 410."""
         self._tell(self._list())
 
-    def _list(self) -> Listed[Node]:
-        self.lists += 1
-        return Listed(tuple(self.nodes.values()), str(self.version), self.unreadable)
+    def grant(self) -> None:
+        """Refuse no more."""
+        self.refusal = None
+        self._granted.set()
 
-    def _tell(self, happening: Happening[Node]) -> None:
+    def _list(self) -> Listed[Seen]:
+        self.lists += 1
+        return Listed(tuple(self.objects.values()), str(self.version), self.unreadable)
+
+    def _tell(self, happening: Happening[Seen]) -> None:
         for listener in self._listeners:
             listener.put_nowait(happening)
 
-    async def _listen(self, handle: Callable[[Happening[Node]], Awaitable[None]]) -> NoReturn:
-        queue: asyncio.Queue[Happening[Node]] = asyncio.Queue()
+    async def _listen(self, handle: Callable[[Happening[Seen]], Awaitable[None]]) -> NoReturn:
+        queue: asyncio.Queue[Happening[Seen]] = asyncio.Queue()
+        if self.refusal is not None:
+            await self._granted.wait()
         self._listeners.append(queue)
         try:
             await handle(self._list())
@@ -82,17 +101,38 @@ class ScriptedNodes:
             self._listeners.remove(queue)
 
 
-class _Telling:
-    def __init__(self, script: ScriptedNodes) -> None:
+def _at(stored: Seen, version: int) -> Seen:
+    metadata = msgspec.structs.replace(stored.metadata, resource_version=str(version))
+    return msgspec.structs.replace(stored, metadata=metadata)
+
+
+ScriptedNodes = Scripted[Node]
+ScriptedRequests = Scripted[SigningRequest]
+
+
+class _Telling(Generic[Seen]):
+    def __init__(
+        self,
+        script: Scripted[Seen],
+        on_unreadable: Callable[[UnreadableObject], None],
+        on_trouble: Callable[[Exception], None],
+    ) -> None:
         self._script = script
+        self._on_unreadable = on_unreadable
+        self._on_trouble = on_trouble
 
     def problems(self) -> tuple[str, ...]:
-        return ()
+        refusal = self._script.refusal
+        return () if refusal is None else (f"not listed yet: {refusal}",)
 
     def freshness(self) -> float | None:
         return self._script.freshness
 
-    async def run(self, handle: Callable[[Happening[Node]], Awaitable[None]]) -> NoReturn:
+    async def run(self, handle: Callable[[Happening[Seen]], Awaitable[None]]) -> NoReturn:
+        if self._script.refusal is not None:
+            self._on_trouble(self._script.refusal)
+        for name in self._script.unreadable:
+            self._on_unreadable(UnreadableObject(resource="", name=name, reason="it has no metadata"))
         await self._script._listen(handle)
 
 
@@ -105,6 +145,20 @@ class Flow(Recorder):
 
     def nodes(self) -> list[ObservedNode]:
         return [event for event in self.events() if isinstance(event, ObservedNode)]
+
+    def of_request(self, name: str) -> list[ObservedCsr]:
+        """All that was said of a CSR since following began, in stream order."""
+        return [event for event in self.requests() if _csr_name(event) == name]
+
+    def requests(self) -> list[ObservedCsr]:
+        return [event for event in self.events() if isinstance(event, ObservedCsr)]
+
+    def last_request(self, name: str) -> ObservedCsr | None:
+        return next(reversed(self.of_request(name)), None)
+
+    def existing_requests(self) -> set[str]:
+        last = {_csr_name(event): event for event in self.requests()}
+        return {name for name, event in last.items() if isinstance(event, CsrObserved)}
 
     def last(self, name: str) -> ObservedNode | None:
         return next(reversed(self.of(name)), None)
@@ -157,6 +211,10 @@ def _name(event: ObservedNode) -> str:
     return event.name if isinstance(event, NodeGone) else event.node.name
 
 
+def _csr_name(event: ObservedCsr) -> str:
+    return event.name if isinstance(event, CsrGone) else event.request.name
+
+
 def parts(bus: Bus, *, kube: KubeApi | None = None, identity: str = "host-a_1") -> Parts:
     return Parts(
         bus=bus,
@@ -174,18 +232,25 @@ QUICK = {"lease_duration_seconds": 3.0, "renew_deadline_seconds": 2.0, "retry_pe
 
 def a_watcher(
     bus: Bus,
-    source: NodeSourceMaker | None = None,
+    source: SourceMaker[Node] | None = None,
     *,
+    requests: SourceMaker[SigningRequest] | None = None,
     kube: KubeApi | None = None,
     identity: str = "host-a_1",
     candidacy: Candidacy | None = None,
     **settings: Any,
 ) -> WatcherService:
-    """A watcher with quick timing; without a kube it takes no Lease."""
-    chosen = {"observe_only": kube is None and candidacy is None, **QUICK, **settings}
+    """A watcher with quick timing; without a kube it takes no Lease, and hears of what has a script."""
+    chosen: dict[str, Any] = {
+        "observe_only": kube is None and candidacy is None,
+        "controllers": ("*",) if kube is not None or requests is not None else ("cloud-node",),
+        **QUICK,
+        **settings,
+    }
     return WatcherService(
         parts(bus, kube=kube, identity=identity),
         WatcherSettings(**chosen),
         source=source,
+        requests=requests,
         candidacy=candidacy,
     )

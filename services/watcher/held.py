@@ -6,23 +6,24 @@ from datetime import datetime
 import msgspec
 
 from libs.common.bus import Message, Opened, Unreadable
-from libs.common.events import Event, Leading, NodeGone, NodeObserved, ObservedNode, SnapshotComplete
+from libs.common.events import CsrGone, CsrObserved, Event, Leading, NodeGone, NodeObserved, SnapshotComplete
 from libs.common.flow_table import GONE_KEPT, why_not_followed
 from libs.common.ordering import incarnation_of
-from libs.common.subjects import OBSERVED_NODE, SNAPSHOT, subject_of
+from libs.common.subjects import SNAPSHOT, subject_of
+from services.watcher.kinds import Kind, Said, Seen
 
 
 class _Held(msgspec.Struct, frozen=True):
     sequence: int
-    event: ObservedNode | SnapshotComplete
+    event: Said | SnapshotComplete
 
 
 class HeldFlow:
     """A bus `Follower` that also takes the watcher's own word at once, before it comes back from the stream.
 
-    Leaner than a FlowTable: enriched nodes are not heard, and an own observation is kept once, as the object
-    that was published. `learned` hears each sequence, `on_void` that another stream has taken the place of
-    the known one, `on_change` that following began, was lost or caught up, or that a leader spoke.
+    Leaner than a FlowTable: what others make of an observation is not heard, and an own one is kept once, as
+    the object that was published. `learned` hears each sequence, `on_void` that another stream has taken the
+    place of the known one, `on_change` that following began, was lost or caught up, or that a leader spoke.
     """
 
     def __init__(
@@ -91,16 +92,22 @@ class HeldFlow:
         """Why this is not what the stream holds, in words for /readyz."""
         return why_not_followed(self._lost, replaying=self._replaying)
 
-    def of_node(self, name: str) -> ObservedNode | None:
+    def of(self, kind: Kind[Seen], name: str) -> Said | None:
         """What was last said of that name."""
-        held = self._held.get(f"{OBSERVED_NODE}.{name}")
+        held = self._held.get(f"{kind.subject}.{name}")
         return held.event if held is not None and not isinstance(held.event, SnapshotComplete) else None
 
-    def existing(self) -> set[str]:
-        """Names of which it was last said that the Node exists."""
-        return {h.event.node.name for h in self._held.values() if isinstance(h.event, NodeObserved)}
+    def existing(self, kind: Kind[Seen]) -> set[str]:
+        """Names of which it was last said that the object exists."""
+        objects = (kind.said(held.event) for held in self._held.values())
+        return {found.name for found in objects if found is not None}
 
-    def said(self, event: ObservedNode | SnapshotComplete, sequence: int) -> None:
+    @property
+    def subjects(self) -> int:
+        """Of how many subjects the stream holds what a watcher says."""
+        return len(self._held)
+
+    def said(self, event: Said | SnapshotComplete, sequence: int) -> None:
         """We have published this ourselves, under this sequence."""
         if event.incarnation == self.incarnation:
             self._keep(subject_of(event), event, sequence)
@@ -133,7 +140,7 @@ class HeldFlow:
         match event:
             case Leading():
                 self._hear(event)
-            case NodeObserved() | NodeGone() | SnapshotComplete():
+            case NodeObserved() | NodeGone() | CsrObserved() | CsrGone() | SnapshotComplete():
                 self._keep(message.subject, event, message.sequence)
                 if isinstance(event, SnapshotComplete):
                     self._drop(self._long_gone(message.published_at))
@@ -160,14 +167,17 @@ class HeldFlow:
             self._led_at = self._clock()
             self._on_change()
 
-    def _keep(self, subject: str, event: ObservedNode | SnapshotComplete, sequence: int) -> None:
+    def _keep(self, subject: str, event: Said | SnapshotComplete, sequence: int) -> None:
         known = self._held.get(subject)
         if known is None or sequence > known.sequence:
             self._held[subject] = _Held(sequence, event)
 
     def _long_gone(self, now: datetime) -> set[str]:
-        gone = ((s, held.event) for s, held in self._held.items() if isinstance(held.event, NodeGone))
-        return {subject for subject, event in gone if now - event.observed_at > GONE_KEPT}
+        return {
+            subject
+            for subject, held in self._held.items()
+            if isinstance(held.event, NodeGone | CsrGone) and now - held.event.observed_at > GONE_KEPT
+        }
 
     def _drop(self, subjects: set[str]) -> None:
         for subject in subjects:
@@ -176,7 +186,7 @@ class HeldFlow:
 
 def _epoch_of(event: Event) -> int:
     match event:
-        case NodeObserved() | NodeGone():
+        case NodeObserved() | NodeGone() | CsrObserved() | CsrGone():
             return event.order.epoch
         case SnapshotComplete() | Leading():
             return event.epoch

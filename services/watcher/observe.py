@@ -1,15 +1,17 @@
-"""What is worth saying of a Node: it as Kubernetes holds it, against what the stream holds of it."""
+"""What is worth saying of an object: it as Kubernetes holds it, against what the stream holds of it."""
 
 from datetime import datetime
 from typing import Final
 
 import msgspec
 
-from libs.common.events import NodeGone, NodeObserved, ObservedNode, ObservedOrder
-from libs.common.node import Node, same_to_us
+from libs.common.events import ObservedOrder
 from libs.common.subjects import is_publishable_name
+from services.watcher.kinds import Kind, Said, Seen
 
 BYTES_PER_NODE: Final = 20_000  # a Node, its facts and its decisions, with room for large labels
+BYTES_PER_REQUEST: Final = 12_000  # a CSR, itself with the facts about its machine, and what was decided
+BYTES_PER_GONE: Final = 1_000  # what remains of either for an hour
 STREAM_STEP_BYTES: Final = 64 * 1024 * 1024  # the least, and the step in which the stream grows
 
 
@@ -23,7 +25,7 @@ class Stamp(msgspec.Struct, frozen=True, kw_only=True):
 class Publish(msgspec.Struct, frozen=True, kw_only=True):
     """It is to be said."""
 
-    event: ObservedNode
+    event: Said
     reason: str
 
 
@@ -43,39 +45,42 @@ Observation = Publish | Unchanged | Skipped
 
 
 def observe(
-    node: Node, held: ObservedNode | None, stamp: Stamp, *, now: datetime, anyway: bool = False
+    kind: Kind[Seen],
+    found: Seen,
+    held: Said | None,
+    stamp: Stamp,
+    *,
+    now: datetime,
+    anyway: bool = False,
 ) -> Observation:
-    """Judge a Node that exists; `node` is what_we_read of it, `held` the last said of its name.
+    """Judge an object that exists; `found` is what we read of it, `held` the last said of its name.
 
     `anyway` says it again although nothing changed (resync, a new leader, a new stream). A new uid under an
-    old name is news like any other: consumers take it as the old one's NodeGone.
+    old name is news like any other: consumers take it as the old one's end.
     """
-    if not is_publishable_name(node.name):
-        return Skipped(reason=f"the name {node.name!r} cannot be the end of a subject")
-    if not node.version:
-        version = node.metadata.resource_version
+    if not is_publishable_name(found.name):
+        return Skipped(reason=f"the name {found.name!r} cannot be the end of a subject")
+    if not found.version:
+        version = found.metadata.resource_version
         return Skipped(reason=f"its resourceVersion {version!r} is no number, so it has no place in an order")
-    order = ObservedOrder(epoch=stamp.epoch, resource_version=node.version)
-    why = _why_say(node, held, order, anyway=anyway)
+    order = ObservedOrder(epoch=stamp.epoch, resource_version=found.version)
+    why = _why_say(kind, found, held, order, anyway=anyway)
     if why is None:
         return Unchanged(reason="the stream holds it, or something newer")
-    event = NodeObserved(incarnation=stamp.incarnation, order=order, node=node, observed_at=now)
-    return Publish(event=event, reason=why)
+    return Publish(event=kind.observed(stamp.incarnation, order, found, now), reason=why)
 
 
 def observe_absence(
-    held: ObservedNode | None, stamp: Stamp, *, seen_version: int, now: datetime
+    kind: Kind[Seen], held: Said | None, stamp: Stamp, *, seen_version: int, now: datetime
 ) -> Publish | Unchanged:
-    """Judge a name that no Node bears as of `seen_version`, the last resourceVersion that was heard."""
+    """Judge a name that no object bears as of `seen_version`, the last resourceVersion that was heard."""
     order = ObservedOrder(epoch=stamp.epoch, resource_version=seen_version)
-    if not isinstance(held, NodeObserved):
-        return Unchanged(reason="the stream holds no Node of that name")
+    known = kind.said(held) if held is not None else None
+    if held is None or known is None:
+        return Unchanged(reason="the stream holds none of that name")
     if held.order > order:
         return Unchanged(reason="the stream holds an observation from after we looked")
-    event = NodeGone(
-        incarnation=stamp.incarnation, order=order, name=held.node.name, uid=held.node.uid, observed_at=now
-    )
-    return Publish(event=event, reason="deleted")
+    return Publish(event=kind.gone(stamp.incarnation, order, known, now), reason="deleted")
 
 
 def next_epoch(*, heard: int, lease_transitions: int) -> int:
@@ -83,19 +88,22 @@ def next_epoch(*, heard: int, lease_transitions: int) -> int:
     return 1 + max(heard, lease_transitions)
 
 
-def stream_bytes(nodes: int) -> int:
-    """Room for that many Nodes, in whole steps, so that a growing cluster does not resize it per Node."""
-    steps = -(-nodes * BYTES_PER_NODE // STREAM_STEP_BYTES)
-    return max(1, steps) * STREAM_STEP_BYTES
+def stream_bytes(nodes: int, requests: int = 0, gone: int = 0) -> int:
+    """Room for that many objects, in whole steps, so that a growing cluster does not resize it for each."""
+    needed = nodes * BYTES_PER_NODE + requests * BYTES_PER_REQUEST + gone * BYTES_PER_GONE
+    return max(1, -(-needed // STREAM_STEP_BYTES)) * STREAM_STEP_BYTES
 
 
-def _why_say(node: Node, held: ObservedNode | None, order: ObservedOrder, *, anyway: bool) -> str | None:
+def _why_say(
+    kind: Kind[Seen], found: Seen, held: Said | None, order: ObservedOrder, *, anyway: bool
+) -> str | None:
     if held is None:
         return "new to the stream"
     if held.order > order:
         return None
-    if isinstance(held, NodeGone):
+    known = kind.said(held)
+    if known is None:
         return "exists again"
-    if not same_to_us(held.node, node):
+    if not kind.same_to_us(known, found):
         return "changed"
     return "said again" if anyway else None

@@ -61,11 +61,13 @@ class Reign:
             return None
         return Leading(incarnation=self._stamp.incarnation, epoch=self._stamp.epoch, holder=self._identity)
 
-    def snapshot(self, nodes: int) -> SnapshotComplete | None:
-        """That everything has been said; None while we must not say so."""
+    def snapshot(self, nodes: int, requests: int | None = None) -> SnapshotComplete | None:
+        """That everything has been said, `requests` None: but for CSRs. None while we must not say so."""
         if self._stamp is None or self.outranked or not self._is_followed(self._stamp):
             return None
-        return SnapshotComplete(incarnation=self._stamp.incarnation, epoch=self._stamp.epoch, nodes=nodes)
+        return SnapshotComplete(
+            incarnation=self._stamp.incarnation, epoch=self._stamp.epoch, nodes=nodes, requests=requests
+        )
 
     def _is_followed(self, stamp: Stamp) -> bool:
         return self._held.generation > 0 and self._held.incarnation == stamp.incarnation

@@ -10,16 +10,17 @@ import msgspec
 from libs.common import metrics
 from libs.common.bus import BusError
 from libs.common.delivery import TemporaryError, backoff_seconds
+from libs.common.node import Node
 from libs.common.process.service import Parts
 from libs.common.publisher import OrderedPublisher, Outcome
+from libs.common.signing_request import SigningRequest
 from libs.common.subjects import SNAPSHOT
 from libs.common.wiring import DURABLES
-from services.watcher.cluster import Cluster
 from services.watcher.held import HeldFlow
 from services.watcher.leader import Candidacy
 from services.watcher.observe import Stamp, stream_bytes
-from services.watcher.publish_nodes import NodePublisher
 from services.watcher.reign import Reign
+from services.watcher.watched import Watched
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +40,10 @@ class Interrupted(TemporaryError):
 
 
 class Rounds:
-    """Complete = every Node is in the stream that is followed, with our epoch, and so is the snapshot."""
+    """Complete = every Node is in the stream that is followed, with our epoch, and so is the snapshot.
+
+    CSRs belong to it once they were listed; until then Nodes go without them, and the snapshot says so.
+    """
 
     def __init__(
         self,
@@ -47,9 +51,9 @@ class Rounds:
         *,
         candidacy: Candidacy,
         reign: Reign,
-        cluster: Cluster,
         held: HeldFlow,
-        nodes: NodePublisher,
+        nodes: Watched[Node],
+        requests: Watched[SigningRequest] | None,
         publisher: OrderedPublisher,
         leading_seconds: float,
     ) -> None:
@@ -57,9 +61,10 @@ class Rounds:
         self._parts = parts
         self._candidacy = candidacy
         self._reign = reign
-        self._cluster = cluster
         self._held = held
         self._nodes = nodes
+        self._requests = requests
+        self._kinds = (nodes,) if requests is None else (nodes, requests)
         self._publisher = publisher
         self._leading_seconds = max(1, int(leading_seconds))
         self._done: Round | None = None
@@ -109,7 +114,7 @@ class Rounds:
                 continue
             attempt = 0
             self._trouble = ""
-            await self._until(lambda: self._verify_asked or self._is_small() or not self.complete)
+            await self._until(lambda: self._is_lacking() or self._verify_asked or not self.complete)
 
     async def say_leading(self) -> None:
         """Say that we lead; that holds until the renew deadline. Raises BusError, TemporaryError."""
@@ -121,35 +126,39 @@ class Rounds:
             self.wake()
 
     async def _round(self) -> None:
-        self._nodes.pause()
+        for kind in self._kinds:
+            kind.pause()
         self._done = None
-        await self._until(lambda: self._cluster.listed)
+        await self._until(lambda: self._nodes.listed)
         await self._followed(await self._provision())
         if self._reign.outranked:
             await self._candidacy.confirm()
         begun = Round(self._reign.next_stamp(), self._held.generation)
         await self.say_leading()
-        self._nodes.say_all(begun.stamp, self._cluster.names() | self._held.existing())
-        await self._until(lambda: self._nodes.round_complete or not self._is_current(begun))
-        await self._say_complete(begun)
+        await self._say_all(begun)
         self._done = begun
         self.first.set()
-        log.info(
-            "everything has been said",
-            extra=msgspec.structs.asdict(begun.stamp) | {"nodes": len(self._cluster)},
-        )
 
     async def _verify(self) -> None:
         done = self._done
         incarnation = await self._provision()
         if done is None or incarnation != done.stamp.incarnation:
             self._done = None
-        elif self._verify_asked:
-            await self._say_complete(done)
+        elif self._verify_asked or self._is_late():
+            self._verify_asked = True  # until it is done
+            await self._say_all(done)
             self._verify_asked = False
 
+    async def _say_all(self, begun: Round) -> None:
+        """Each kind that was listed and is not being said yet; then that this is all."""
+        for kind in self._kinds:
+            if kind.is_late:
+                kind.say_all(begun.stamp)
+        await self._until(lambda: all(k.all_said for k in self._kinds) or not self._is_current(begun))
+        await self._say_complete(begun)
+
     async def _provision(self) -> str:
-        max_bytes = max(self._max_bytes, stream_bytes(len(self._cluster)))
+        max_bytes = max(self._max_bytes, self._needed_bytes())
         incarnation = await self._parts.bus.provision(DURABLES, max_bytes=max_bytes)
         self._max_bytes = max_bytes
         stamp = self._reign.stamp
@@ -165,7 +174,9 @@ class Rounds:
             raise Interrupted("the stream is there, but is not followed", *self._held.problems()) from error
 
     async def _say_complete(self, begun: Round) -> None:
-        snapshot = self._reign.snapshot(len(self._cluster))
+        snapshot = self._reign.snapshot(
+            len(self._nodes), self._requests.count if self._requests is not None else None
+        )
         if snapshot is None or not self._is_current(begun):
             raise Interrupted("the stream was lost, or another leader spoke, before everything was said")
         if await self._publisher.publish(snapshot) is not Outcome.PUBLISHED:
@@ -173,13 +184,21 @@ class Rounds:
             raise Interrupted("another leader's snapshot stands in the stream")
         self._held.said(snapshot, self._publisher.sequence_of(SNAPSHOT))
         metrics.RESYNC_LAST.set(self._parts.now().timestamp())
+        log.info("everything has been said", extra=msgspec.structs.asdict(snapshot))
 
     def _is_current(self, begun: Round) -> bool:
         same_stamp = begun.stamp == self._reign.stamp
         return same_stamp and self._reign.stands and begun.generation == self._held.generation
 
-    def _is_small(self) -> bool:
-        return stream_bytes(len(self._cluster)) > self._max_bytes
+    def _is_lacking(self) -> bool:
+        return self._is_late() or self._needed_bytes() > self._max_bytes
+
+    def _is_late(self) -> bool:
+        return any(kind.is_late for kind in self._kinds)
+
+    def _needed_bytes(self) -> int:
+        nodes, requests = len(self._nodes), 0 if self._requests is None else len(self._requests)
+        return stream_bytes(nodes, requests, gone=max(0, self._held.subjects - nodes - requests))
 
     async def _until(self, condition: Callable[[], bool]) -> None:
         while not condition():

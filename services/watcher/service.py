@@ -5,24 +5,25 @@ import logging
 from collections.abc import Callable
 from typing import Final, NoReturn
 
-from libs.common.kube_api.api import NODES, KubeApi
+from libs.common.kube_api.api import NODES, SIGNING_REQUESTS, KubeApi
 from libs.common.kube_api.lock import LeaseLock
-from libs.common.kube_api.objects import UnreadableObject
+from libs.common.kube_api.objects import Item, Resource, UnreadableObject
 from libs.common.kube_api.reflector import Reflector
 from libs.common.node import Node
 from libs.common.process.service import Parts, Run
 from libs.common.publisher import OrderedPublisher
-from libs.common.subjects import ENRICHED_NODE, FLOW
+from libs.common.signing_request import SigningRequest
+from libs.common.subjects import ENRICHED_CSR, ENRICHED_NODE, FLOW
 from libs.common.wiring import WATCHER
 from services.watcher.held import HeldFlow
 from services.watcher.leader import ByLease, Candidacy, LeadershipLost, WithoutLease
 from services.watcher.settings import WatcherSettings
 from services.watcher.term import Term
-from services.watcher.watch_nodes import NodeSourceMaker
+from services.watcher.watch_objects import SourceMaker, Sources
 
 log = logging.getLogger(__name__)
 
-_CONNECTIONS: Final = 4  # the Lease, a watch, a list beside it, and one to spare
+_CONNECTIONS: Final = 6  # the Lease, two watches, a list beside each, and one to spare
 
 
 class WatcherService:
@@ -39,10 +40,11 @@ class WatcherService:
         parts: Parts,
         settings: WatcherSettings,
         *,
-        source: NodeSourceMaker | None = None,
+        source: SourceMaker[Node] | None = None,
+        requests: SourceMaker[SigningRequest] | None = None,
         candidacy: Candidacy | None = None,
     ) -> None:
-        """`source` and `candidacy` stand for the API server's Nodes and Lease, which are the default."""
+        """`source`, `requests` and `candidacy` stand for the API server's Nodes, CSRs and Lease."""
         self._parts = parts
         self._settings = settings
         self._publisher = OrderedPublisher(parts.bus)
@@ -53,7 +55,7 @@ class WatcherService:
             on_change=self._on_change,
         )
         self._apart: KubeApi | None = None
-        self._source = source or self._nodes
+        self._sources = Sources(nodes=source or self._nodes, requests=requests or self._requests)
         self._candidacy = candidacy or self._elected()
         self._term: Term | None = None
 
@@ -97,7 +99,7 @@ class WatcherService:
             lease_transitions=transitions,
             held=self._held,
             publisher=self._publisher,
-            source=self._source,
+            sources=self._sources,
         )
         await self._term.run()
 
@@ -114,9 +116,22 @@ class WatcherService:
     def _nodes(
         self, on_unreadable: Callable[[UnreadableObject], None], on_trouble: Callable[[Exception], None]
     ) -> Reflector[Node]:
+        return self._reflected(NODES, on_unreadable, on_trouble)
+
+    def _requests(
+        self, on_unreadable: Callable[[UnreadableObject], None], on_trouble: Callable[[Exception], None]
+    ) -> Reflector[SigningRequest]:
+        return self._reflected(SIGNING_REQUESTS, on_unreadable, on_trouble)
+
+    def _reflected(
+        self,
+        resource: Resource[Item],
+        on_unreadable: Callable[[UnreadableObject], None],
+        on_trouble: Callable[[Exception], None],
+    ) -> Reflector[Item]:
         return Reflector(
             self._kubernetes(),
-            NODES,
+            resource,
             on_unreadable=on_unreadable,
             on_trouble=on_trouble,
             clock=self._parts.monotonic,
@@ -151,7 +166,7 @@ class WatcherService:
 
 def _is_enriched(subject: str) -> bool:
     """What others make of our words is as much again, and nothing to us."""
-    return subject.startswith(ENRICHED_NODE)
+    return subject.startswith((ENRICHED_NODE, ENRICHED_CSR))
 
 
 def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:

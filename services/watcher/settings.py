@@ -5,6 +5,7 @@ from typing import Annotated
 import msgspec
 
 from libs.common.settings.flags import (
+    CONTROLLERS,
     LEADER_ELECT,
     LEASE_DURATION,
     LEASE_NAME,
@@ -15,6 +16,7 @@ from libs.common.settings.flags import (
     RETRY_PERIOD,
     Flag,
 )
+from libs.common.settings.reference_flags import CSR_APPROVAL, runs_controller
 from libs.common.wiring import LEASE_NAME as OUR_LEASE
 from libs.common.wiring import LEASE_NAMESPACE as OUR_NAMESPACE
 
@@ -32,6 +34,7 @@ class WatcherSettings(msgspec.Struct, frozen=True, kw_only=True):
     renew_deadline_seconds: Annotated[float, RENEW_DEADLINE] = 10.0
     retry_period_seconds: Annotated[float, RETRY_PERIOD] = 2.0
     resync_seconds: Annotated[float, NODE_STATUS_UPDATE_FREQUENCY] = 300.0
+    controllers: Annotated[tuple[str, ...], CONTROLLERS] = ("*",)
     observe_only: Annotated[bool, OBSERVE_ONLY] = False
     in_flight: Annotated[
         int,
@@ -48,6 +51,11 @@ class WatcherSettings(msgspec.Struct, frozen=True, kw_only=True):
     def takes_lease(self) -> bool:
         """Whether Kubernetes decides who leads; observing only, nothing at all is written there."""
         return self.leader_elect and not self.observe_only
+
+    @property
+    def watches_requests(self) -> bool:
+        """Whether CSRs are watched: for nobody, without the controller that judges them."""
+        return runs_controller(self.controllers, CSR_APPROVAL)
 
     def problems(self) -> tuple[str, ...]:
         """What contradicts itself, as client-go would refuse it."""

@@ -2,22 +2,23 @@
 
 import asyncio
 import logging
-from collections.abc import Collection
+from collections.abc import Iterable
 from typing import Final, NoReturn
 
 from libs.common.bus import BusError, NoStream
 from libs.common.delivery import TemporaryError
+from libs.common.node import Node
 from libs.common.process.service import Parts
 from libs.common.publisher import OrderedPublisher
-from services.watcher.cluster import Cluster
+from libs.common.signing_request import SigningRequest
 from services.watcher.held import HeldFlow
+from services.watcher.kinds import CSR, NODE, Kind, Seen
 from services.watcher.leader import Candidacy
-from services.watcher.publish_nodes import NodePublisher
 from services.watcher.reign import Reign
-from services.watcher.resync import due
 from services.watcher.rounds import Rounds
 from services.watcher.settings import WatcherSettings
-from services.watcher.watch_nodes import NodeSourceMaker, NodeWatch
+from services.watcher.watch_objects import SourceMaker, Sources
+from services.watcher.watched import Watched
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +27,7 @@ _RESYNC_STEP_SECONDS: Final = 1.0
 
 
 class Term:
-    """Watches Nodes, says what is news of them, keeps the stream complete, and says that it leads."""
+    """Watches Nodes and CSRs, says what is news of them, keeps the stream complete, says that it leads."""
 
     def __init__(
         self,
@@ -37,56 +38,57 @@ class Term:
         lease_transitions: int,
         held: HeldFlow,
         publisher: OrderedPublisher,
-        source: NodeSourceMaker,
+        sources: Sources,
     ) -> None:
         """`held` must be followed, and call `wake` when it changes."""
         self._parts = parts
+        self._in_flight = settings.in_flight
         self._resync_seconds = settings.resync_seconds
         self._candidacy = candidacy
         self._held = held
-        self._cluster = Cluster()
+        self._publisher = publisher
         self._reign = Reign(held, identity=parts.identity, lease_transitions=lease_transitions)
-        self._nodes = self._node_publisher(publisher, settings)
-        self._rounds = self._rounds_of(publisher, settings)
-        self._watch = NodeWatch(
-            source, self._cluster, now=parts.now, on_rewound=self._on_rewound, on_news=self._on_news
+        self._nodes = self._watched(NODE, sources.nodes)
+        self._requests = self._watched(CSR, sources.requests) if settings.watches_requests else None
+        self._rounds = Rounds(
+            parts,
+            candidacy=candidacy,
+            reign=self._reign,
+            held=held,
+            nodes=self._nodes,
+            requests=self._requests,
+            publisher=publisher,
+            leading_seconds=settings.renew_deadline_seconds,
         )
         self._renewed = asyncio.Event()
 
-    def _node_publisher(self, publisher: OrderedPublisher, settings: WatcherSettings) -> NodePublisher:
-        return NodePublisher(
-            cluster=self._cluster,
-            held=self._held,
-            publisher=publisher,
-            in_flight=settings.in_flight,
-            now=self._parts.now,
-            jitter=self._parts.random.random,
-            on_settled=self.wake,
-            on_no_stream=self._on_no_stream,
-        )
-
-    def _rounds_of(self, publisher: OrderedPublisher, settings: WatcherSettings) -> Rounds:
-        return Rounds(
+    def _watched(self, kind: Kind[Seen], source: SourceMaker[Seen]) -> Watched[Seen]:
+        return Watched(
+            kind,
+            source,
             self._parts,
-            candidacy=self._candidacy,
-            reign=self._reign,
-            cluster=self._cluster,
             held=self._held,
-            nodes=self._nodes,
-            publisher=publisher,
-            leading_seconds=settings.renew_deadline_seconds,
+            publisher=self._publisher,
+            in_flight=self._in_flight,
+            on_change=self.wake,
+            on_rewound=self._on_rewound,
+            on_no_stream=self._on_no_stream,
         )
 
     def problems(self) -> tuple[str, ...]:
         """Why the stream is not all that Kubernetes holds, in words for /readyz."""
-        parts = (self._watch, self._held, self._rounds, self._nodes)
+        parts = (self._held, self._rounds, *self._kinds())
         return tuple(problem for part in parts for problem in part.problems())
+
+    def _kinds(self) -> Iterable[Watched[Node] | Watched[SigningRequest]]:
+        return (self._nodes,) if self._requests is None else (self._nodes, self._requests)
 
     async def run(self) -> NoReturn:
         """Lead until cancelled. Raises LeadershipLost, in a group with whatever else went wrong."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._nodes.run())
-            tasks.create_task(self._watch.run())
+            for kind in self._kinds():
+                for running in kind.running():
+                    tasks.create_task(running)
             tasks.create_task(self._rounds.run())
             tasks.create_task(self._resync())
             tasks.create_task(self._say_leading())
@@ -94,12 +96,8 @@ class Term:
         raise AssertionError("a leader leads until it is cancelled or loses the lead")
 
     def wake(self) -> None:
-        """What the stream holds has changed, or is no longer known."""
+        """What the cluster or the stream holds has changed, or is no longer known."""
         self._rounds.wake()
-
-    def _on_news(self, names: Collection[str]) -> None:
-        self._nodes.say(names)
-        self._rounds.wake()  # the first list, or too many nodes for the stream
 
     def _on_no_stream(self) -> None:
         self._rounds.begin_again()
@@ -128,7 +126,7 @@ class Term:
             while reached < 1.0:
                 await asyncio.sleep(min(_RESYNC_STEP_SECONDS, self._resync_seconds / _RESYNC_STEPS))
                 step = min(1.0, (self._parts.monotonic() - began) / self._resync_seconds)
-                names = self._cluster.names_by_uid()
-                self._nodes.say_again([names[uid] for uid in due(names, since=reached, until=step)])
+                for kind in self._kinds():
+                    kind.say_again(since=reached, until=step)
                 reached = step
             self._rounds.verify()

@@ -14,15 +14,20 @@ from libs.common.wiring import DURABLES, LEASE_NAMESPACE, SERVICES, Wiring
 from tests.architecture.sources import sources
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
+CLUSTER_SCOPED = {"nodes", "nodes/status", "certificatesigningrequests"}
 # The event classes and a subject of each, for a node named n: what constructing one means.
 SUBJECT_OF_CLASS = {
     "NodeObserved": f"{ROOT}.flow.observed.node.n",
     "NodeGone": f"{ROOT}.flow.observed.node.n",
+    "CsrObserved": f"{ROOT}.flow.observed.csr.n",
+    "CsrGone": f"{ROOT}.flow.observed.csr.n",
     "SnapshotComplete": f"{ROOT}.flow.snapshot",
     "Leading": f"{ROOT}.flow.leading",
     "NodeEnriched": f"{ROOT}.flow.enriched.node.n",
     "NodeUnreachable": f"{ROOT}.flow.enriched.node.n",
     "EnrichedNodeGone": f"{ROOT}.flow.enriched.node.n",
+    "CsrEnriched": f"{ROOT}.flow.enriched.csr.n",
+    "EnrichedCsrGone": f"{ROOT}.flow.enriched.csr.n",
 }
 
 
@@ -103,7 +108,7 @@ def test_a_right_to_what_lives_in_a_namespace_is_a_right_in_that_namespace_only(
         right.resource: right.namespace
         for wiring in SERVICES
         for right in wiring.rights
-        if right.resource not in {"nodes", "nodes/status"}
+        if right.resource not in CLUSTER_SCOPED
     }
     about = about_node("web-1", "uid-1")
     assert namespaces == {"leases": LEASE_NAMESPACE, "events": event_namespace(about)}

@@ -48,7 +48,7 @@ async def test_from_nothing_it_provisions_leads_says_everything_and_then_that_th
     async with doing(watcher.run()), flow.following(await connect("flow")):
         await flow.hears(lambda f: f.snapshots(), "a snapshot")
         assert flow.snapshots()[0].nodes == 150
-        assert flow.existing() == set(script.nodes)
+        assert flow.existing() == set(script.objects)
         assert flow.leadings()[0].epoch == 1
         order = [message.subject for message in sorted(flow.messages, key=lambda m: m.sequence)]
         assert order.index(SNAPSHOT) > max(i for i, s in enumerate(order) if s.startswith(OBSERVED_NODE))
@@ -100,7 +100,7 @@ async def test_each_object_is_said_once_per_resync_and_the_snapshot_again_after_
         between = [
             event.node.name for event in flow.events()[marks[1] : marks[2]] if isinstance(event, NodeObserved)
         ]
-        assert sorted(between) == sorted(script.nodes)
+        assert sorted(between) == sorted(script.objects)
 
 
 async def test_a_durable_that_somebody_deletes_is_restored_with_the_resync(
@@ -136,7 +136,7 @@ async def test_a_wiped_stream_is_made_again_with_everything_in_it(connect: Conne
         script.delete("n-7.example")
         script.put(a_node("after", uid="uid-after"))
         await flow.hears(lambda f: f.opened[-1].incarnation != first and f.snapshots(), "a new snapshot", 30)
-        assert flow.existing() == set(script.nodes)
+        assert flow.existing() == set(script.objects)
         assert flow.snapshots()[-1].epoch == epoch
         assert {event.incarnation for event in flow.nodes()} == {flow.opened[-1].incarnation}
         await eventually(lambda: watcher.problems() == (), "ready again")
@@ -150,14 +150,14 @@ async def test_a_server_that_restarts_gets_everything_again_under_the_same_incar
     watcher = a_watcher(await connect(), script.source)
     async with doing(watcher.run()), flow.following(await connect("flow")):
         await flow.hears(lambda f: f.snapshots())
-        before = {name: flow.observed(name).observed_at for name in script.nodes}
+        before = {name: flow.observed(name).observed_at for name in script.objects}
         await nats_server.kill()
         await eventually(lambda: watcher.problems() != (), "not ready")
         script.delete("n-3.example")
         await nats_server.restart()
-        await flow.hears(lambda f: f.existing() == set(script.nodes), seconds=30)
+        await flow.hears(lambda f: f.existing() == set(script.objects), seconds=30)
         await flow.hears(
-            lambda f: all(f.observed(name).observed_at > before[name] for name in script.nodes),
+            lambda f: all(f.observed(name).observed_at > before[name] for name in script.objects),
             "everything said again",
         )
         assert isinstance(flow.last("n-3.example"), NodeGone)
@@ -176,7 +176,7 @@ async def test_a_server_that_comes_late_finds_the_watcher_waiting_and_not_ready(
         flow = Flow()
         async with flow.following(await connect("flow")):
             await flow.hears(lambda f: f.snapshots(), "a snapshot", 30)
-            assert flow.existing() == set(script.nodes)
+            assert flow.existing() == set(script.objects)
             await eventually(lambda: watcher.problems() == (), "ready")
 
 
@@ -191,8 +191,8 @@ async def test_a_new_leader_says_who_went_while_nobody_watched_and_everything_el
         script.delete("n-4.example")
         async with doing(a_watcher(await connect(), script.source, identity="b").run()):
             await flow.hears(lambda f: len(f.snapshots()) == 2)
-            assert flow.existing() == set(script.nodes)
-            assert {flow.epoch(name) for name in [*script.nodes, "n-4.example"]} == {2}
+            assert flow.existing() == set(script.objects)
+            assert {flow.epoch(name) for name in [*script.objects, "n-4.example"]} == {2}
             assert flow.leadings()[-1].epoch == 2
             assert flow.leadings()[-1].holder == "b"
 
@@ -244,10 +244,10 @@ async def test_an_api_server_restored_from_a_backup_is_believed(connect: Connect
         script.put(a_node("n-1.example", uid="uid-1", labels={"later": "yes"}))
         await flow.hears(lambda f: f.snapshots() and len(f.of("n-1.example")) == 1)
         script.version = 500
-        script.nodes = {node.name: node for node in nodes(3)}
+        script.objects = {node.name: node for node in nodes(3)}
         script.list_again()
         await flow.hears(
-            lambda f: f.observed("n-1.example").node.labels == script.nodes["n-1.example"].labels
+            lambda f: f.observed("n-1.example").node.labels == script.objects["n-1.example"].labels
         )
         await flow.hears(lambda f: f.epoch("n-1.example") == 2)
 
@@ -257,8 +257,8 @@ async def test_an_unreadable_node_is_neither_said_nor_said_to_be_gone(connect: C
     flow = Flow()
     async with doing(a_watcher(await connect(), script.source).run()), flow.following(await connect("flow")):
         await flow.hears(lambda f: f.snapshots())
-        del script.nodes["n-1.example"]
-        del script.nodes["n-2.example"]
+        del script.objects["n-1.example"]
+        del script.objects["n-2.example"]
         script.unreadable = ("n-1.example",)
         script.list_again()
         await flow.hears(lambda f: isinstance(f.last("n-2.example"), NodeGone))
@@ -282,8 +282,8 @@ async def test_a_full_stream_is_not_ready_and_says_so_until_there_is_room(connec
     watcher = a_watcher(await connect(), script.source)
     async with doing(watcher.run()):
         await eventually(lambda: any("10077" in problem for problem in watcher.problems()), "full", 30)
-        for name in list(script.nodes)[:150]:
-            script.put(a_node(name, uid=script.nodes[name].uid))
+        for name in list(script.objects)[:150]:
+            script.put(a_node(name, uid=script.objects[name].uid))
         await eventually(lambda: watcher.problems() == (), "room again", 60)
 
 

@@ -8,20 +8,22 @@ from libs.common.memory_bus.bus import MemoryBus, MemoryServer
 from libs.common.node import Node
 from libs.common.publisher import OrderedPublisher
 from libs.common.subjects import FLOW
-from services.watcher.cluster import Cluster
 from services.watcher.held import HeldFlow
+from services.watcher.kinds import NODE
 from services.watcher.observe import Stamp
-from services.watcher.publish_nodes import NodePublisher
+from services.watcher.publish_objects import ObjectPublisher
+from services.watcher.store import Store
 from tests.builders import a_node
 from tests.bus_actors import MAX_BYTES, doing, eventually
 from tests.watcher_actors import Flow
 
 
 async def test_an_outage_is_over_once_all_that_failed_was_said_whoever_rests_with_news():
-    server, cluster, flow = MemoryServer(), Cluster(), Flow()
+    server, store, flow = MemoryServer(), Store(NODE), Flow()
     bus, held = MemoryBus(server), HeldFlow(clock=time.monotonic)
-    publisher = NodePublisher(
-        cluster=cluster,
+    publisher = ObjectPublisher(
+        NODE,
+        store,
         held=held,
         publisher=OrderedPublisher(bus),
         in_flight=8,
@@ -30,21 +32,21 @@ async def test_an_outage_is_over_once_all_that_failed_was_said_whoever_rests_wit
     )
 
     def changes(name: str, label: str) -> None:
-        cluster.put(labelled(name, label))
+        store.put(labelled(name, label))
         publisher.say({name})
 
     def was_said(name: str, label: str) -> bool:
         return bool(flow.of(name)) and flow.observed(name).node.metadata.labels == {"is": label}
 
     incarnation = await bus.provision((), max_bytes=MAX_BYTES)
-    cluster.replace([labelled("failing", "new"), labelled("busy", "new")], (), "100")
+    store.replace([labelled("failing", "new"), labelled("busy", "new")], (), "100")
     async with (
         flow.following(bus),
         doing(bus.follow("watcher", f"{FLOW}.>", held)),
         doing(publisher.run()),
     ):
         await eventually(lambda: held.problems() == ())
-        publisher.say_all(Stamp(incarnation=incarnation, epoch=1), cluster.names())
+        publisher.say_all(Stamp(incarnation=incarnation, epoch=1), store.names())
         await eventually(lambda: was_said("failing", "new") and was_said("busy", "new"))
         stream, server.stream = server.stream, None
         changes("failing", "changed")

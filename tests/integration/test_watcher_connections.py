@@ -30,7 +30,7 @@ async def test_nodes_are_listed_and_watched_while_all_other_connections_hang_in_
         await eventually(lambda: asked("PATCH") == CONNECTIONS, "every connection is taken")
         async with doing(a_watcher(bus, kube=kube, observe_only=True).run()), flow.following(bus):
             await flow.hears(lambda f: f.existing() == {"web-1"}, "the Node", seconds=5.0)
-            await eventually(lambda: asked("GET") == 2, "a list and a watch")
+            await eventually(lambda: asked("GET") == 4, "a list and a watch of Nodes, and of CSRs")
         assert not any(write.done() for write in writes)
         for write in writes:
             write.cancel()

@@ -10,6 +10,7 @@ from libs.common.flow_table import FlowTable
 from libs.common.publisher import MOST_SUBJECTS, OrderedPublisher
 from libs.common.subjects import OBSERVED_NODE
 from services.watcher.held import HeldFlow
+from services.watcher.kinds import NODE
 from tests.builders import NOW, a_message, a_node, a_snapshot, gone, observed, opened
 from tests.turned_clock import TurnedClock
 
@@ -39,7 +40,7 @@ def test_a_table_drops_what_is_gone_for_longer_than_the_stream_keeps_it():
 def test_the_watcher_drops_it_too():
     held = HeldFlow(clock=TurnedClock())
     fed(held)
-    assert [held.of_node(name) is not None for name in ("old", "young", "there")] == [False, True, True]
+    assert [held.of(NODE, name) is not None for name in ("old", "young", "there")] == [False, True, True]
 
 
 def test_a_publisher_keeps_the_sequences_of_those_that_it_hears_of():

@@ -4,6 +4,7 @@ from libs.common.bus import Unreadable
 from libs.common.events import NodeObserved
 from libs.common.subjects import LEADING, OBSERVED_NODE
 from services.watcher.held import HeldFlow
+from services.watcher.kinds import NODE
 from services.watcher.reign import Reign
 from tests.builders import (
     a_message,
@@ -49,11 +50,11 @@ def test_the_last_word_of_each_node_is_held_and_what_others_made_of_it_is_not():
         a_message(gone(a_node("old")), sequence=3),
         a_message(a_snapshot(nodes=1), sequence=4),
     )
-    assert flow.of_node(node.name) == observed(node)
-    assert flow.of_node("old") == gone(a_node("old"))
-    assert flow.existing() == {node.name}
+    assert flow.of(NODE, node.name) == observed(node)
+    assert flow.of(NODE, "old") == gone(a_node("old"))
+    assert flow.existing(NODE) == {node.name}
     assert flow.snapshot == a_snapshot(nodes=1)
-    assert flow.of_node("new") is None
+    assert flow.of(NODE, "new") is None
 
 
 def test_an_own_word_counts_before_it_comes_back_and_an_older_one_that_comes_later_does_not():
@@ -61,9 +62,9 @@ def test_an_own_word_counts_before_it_comes_back_and_an_older_one_that_comes_lat
     mine = observed(a_node(labels={"now": "yes"}), epoch=2)
     flow.said(mine, 20)
     flow.apply(a_message(observed(a_node()), sequence=19))
-    assert flow.of_node("web-1") is mine
+    assert flow.of(NODE, "web-1") is mine
     flow.apply(a_message(gone(a_node(), epoch=3), sequence=21))
-    assert flow.existing() == set()
+    assert flow.existing(NODE) == set()
 
 
 def test_what_aged_out_while_we_were_away_is_held_no_more_and_what_we_said_meanwhile_is():
@@ -74,7 +75,7 @@ def test_what_aged_out_while_we_were_away_is_held_no_more_and_what_we_said_meanw
     flow.apply(a_message(observed(a_node("b")), sequence=2))
     flow.said(observed(a_node("c")), 13)
     flow.caught_up()
-    assert flow.existing() == {"b", "c"}
+    assert flow.existing(NODE) == {"b", "c"}
     assert flow.generation == 2
 
 
@@ -84,7 +85,7 @@ def test_what_was_acknowledged_and_then_lost_with_a_disk_is_held_no_more():
     flow.begin(opened(last=40))
     flow.apply(a_message(observed(a_node("a")), sequence=1))
     flow.caught_up()
-    assert flow.existing() == {"a"}
+    assert flow.existing(NODE) == {"a"}
 
 
 def test_another_stream_voids_all_that_was_held_and_says_so():
@@ -94,7 +95,7 @@ def test_another_stream_voids_all_that_was_held_and_says_so():
     assert voids == ["void"]
     flow.begin(opened(last=0, incarnation="later"))
     assert voids == ["void", "void"]
-    assert (flow.existing(), flow.greatest_epoch, flow.leading) == (set(), 0, None)
+    assert (flow.existing(NODE), flow.greatest_epoch, flow.leading) == (set(), 0, None)
 
 
 def test_a_message_of_the_stream_before_is_no_observation_of_this_one():
@@ -102,7 +103,7 @@ def test_a_message_of_the_stream_before_is_no_observation_of_this_one():
     flow.begin(opened(last=0, incarnation="later"))
     flow.apply(a_message(observed(a_node()), sequence=1))
     flow.said(observed(a_node("own")), 2)
-    assert flow.existing() == set()
+    assert flow.existing(NODE) == set()
 
 
 def test_every_sequence_is_learned_whatever_the_message_says():
@@ -198,6 +199,6 @@ def test_observations_are_kept_as_the_very_object_that_was_published():
     mine = observed(a_node())
     flow.said(mine, 11)
     flow.apply(a_message(observed(a_node()), sequence=11))
-    held = flow.of_node("web-1")
+    held = flow.of(NODE, "web-1")
     assert isinstance(held, NodeObserved)
     assert held is mine

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from libs.common.events import NodeGone, NodeObserved, ObservedNode, ObservedOrder
 from libs.common.node import NodeCondition, what_we_read
 from libs.common.ordering import Standing, standing
+from services.watcher.kinds import NODE
 from services.watcher.observe import (
     BYTES_PER_NODE,
     STREAM_STEP_BYTES,
@@ -29,7 +30,7 @@ STAMP = Stamp(incarnation=INCARNATION, epoch=3)
 
 
 def look(node, held=None, *, anyway=False):
-    return observe(node, held, STAMP, now=LATER, anyway=anyway)
+    return observe(NODE, node, held, STAMP, now=LATER, anyway=anyway)
 
 
 def test_a_node_that_the_stream_does_not_hold_is_said_in_the_order_of_its_own_version():
@@ -107,7 +108,7 @@ def test_a_node_without_a_subject_or_a_place_in_the_order_is_skipped_and_told(no
 
 def test_a_node_that_is_missing_from_the_cluster_is_said_to_be_gone_as_of_what_we_have_heard():
     said = observed(a_node("old", uid="u-9", resource_version="100"), epoch=2)
-    found = observe_absence(said, STAMP, seen_version=450, now=LATER)
+    found = observe_absence(NODE, said, STAMP, seen_version=450, now=LATER)
     assert found == Publish(
         event=NodeGone(
             incarnation=INCARNATION,
@@ -122,12 +123,12 @@ def test_a_node_that_is_missing_from_the_cluster_is_said_to_be_gone_as_of_what_w
 
 def test_a_node_is_said_to_be_gone_once():
     for held in (None, gone(a_node(), epoch=3)):
-        assert isinstance(observe_absence(held, STAMP, seen_version=450, now=LATER), Unchanged)
+        assert isinstance(observe_absence(NODE, held, STAMP, seen_version=450, now=LATER), Unchanged)
 
 
 def test_an_observation_from_after_we_looked_is_not_said_to_be_gone():
     for said in (observed(a_node(resource_version="451"), epoch=3), observed(a_node(), epoch=4)):
-        assert isinstance(observe_absence(said, STAMP, seen_version=450, now=LATER), Unchanged)
+        assert isinstance(observe_absence(NODE, said, STAMP, seen_version=450, now=LATER), Unchanged)
 
 
 versions = st.integers(1, 50)

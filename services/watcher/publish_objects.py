@@ -1,31 +1,34 @@
-"""Says what is news of each node, in parallel over nodes and in order for each, until it has been said."""
+"""Says what is news of each object, in parallel over objects and in order for each, until it is said."""
 
 import asyncio
 import logging
 from collections.abc import Callable, Collection
 from datetime import datetime
+from typing import Generic
 
 from libs.common import metrics, telemetry
 from libs.common.bus import BusError, NoStream
 from libs.common.delivery import TemporaryError, backoff_seconds
-from libs.common.events import EventError, NodeObserved, ObservedNode
+from libs.common.events import EventError
 from libs.common.publisher import OrderedPublisher, Outcome
-from libs.common.subjects import subject_of
+from libs.common.subjects import ROOT, subject_of
 from services.watcher.agenda import Agenda, Errand, rest_seconds
-from services.watcher.cluster import Cluster
 from services.watcher.held import HeldFlow
+from services.watcher.kinds import Kind, Said, Seen
 from services.watcher.observe import Observation, Publish, Skipped, Stamp, observe, observe_absence
+from services.watcher.store import Store
 
 log = logging.getLogger(__name__)
 
 
-class NodePublisher:
-    """The mouth of one term; silent until it has a stamp, and again after `pause`."""
+class ObjectPublisher(Generic[Seen]):
+    """The mouth of one term for one kind; silent until it has a stamp, and again after `pause`."""
 
     def __init__(
         self,
+        kind: Kind[Seen],
+        store: Store[Seen],
         *,
-        cluster: Cluster,
         held: HeldFlow,
         publisher: OrderedPublisher,
         in_flight: int,
@@ -35,7 +38,8 @@ class NodePublisher:
         on_no_stream: Callable[[], None] = lambda: None,
     ) -> None:
         """`on_settled` hears that an errand ended, `on_no_stream` that there was no stream to publish to."""
-        self._cluster = cluster
+        self._kind = kind
+        self._store = store
         self._held = held
         self._publisher = publisher
         self._agenda = Agenda(in_flight=in_flight)
@@ -57,7 +61,8 @@ class NodePublisher:
         """Why something is not said, in words for /readyz."""
         if not self._trouble:
             return ()
-        return (f"{self._agenda.waiting} observations wait to be published: {self._trouble}",)
+        waiting = f"{self._agenda.waiting} observations of {self._kind.plural} wait to be published"
+        return (f"{waiting}: {self._trouble}",)
 
     async def run(self) -> None:
         """Carry out errands until cancelled."""
@@ -125,33 +130,32 @@ class NodePublisher:
 
     def _look(self, errand: Errand, stamp: Stamp) -> Observation | None:
         name = errand.name
-        node, held = self._cluster.node(name), self._held.of_node(name)
-        if node is not None:
-            return observe(node, held, stamp, now=self._now(), anyway=errand.anyway)
+        kind, found, held = self._kind, self._store.get(name), self._held.of(self._kind, name)
+        if found is not None:
+            return observe(kind, found, held, stamp, now=self._now(), anyway=errand.anyway)
         self._skipped.pop(name, None)
-        if self._cluster.is_unreadable(name) or not self._cluster.listed:
+        if self._store.is_unreadable(name) or not self._store.listed:
             return None  # it exists, and how it is we cannot say
-        return observe_absence(held, stamp, seen_version=self._cluster.seen_version, now=self._now())
+        return observe_absence(kind, held, stamp, seen_version=self._store.seen_version, now=self._now())
 
-    async def _publish(self, name: str, event: ObservedNode, reason: str) -> bool:
-        kind = type(event).__name__
-        with telemetry.span("watch event", kind="producer", attributes={"k8s.node.name": name}) as span:
+    async def _publish(self, name: str, event: Said, reason: str) -> bool:
+        attributes = {self._kind.span_attribute: name}
+        with telemetry.span("watch event", kind="producer", attributes=attributes) as span:
             outcome = await self._publisher.publish(event, headers=telemetry.outgoing_headers())
             span.set({"talosccm.outcome": outcome.value, "talosccm.reason": reason})
         if outcome is Outcome.PUBLISHED:
             self._held.said(event, self._publisher.sequence_of(subject_of(event)))
             self._skipped.pop(name, None)
-        log.debug(
-            "node observed", extra={"node": name, "event": kind, "reason": reason, "outcome": outcome.value}
-        )
+        told = {"event": type(event).__name__, "reason": reason, "outcome": outcome.value}
+        log.debug(self._kind.message, extra=self._of(name) | told)
         return outcome is Outcome.PUBLISHED
 
     def _try_later(self, name: str, error: Exception) -> None:
         attempt = self._agenda.failed(name)
         delay = backoff_seconds(attempt, self._jitter())
         asyncio.get_running_loop().call_later(delay, self._retry, name)
-        if not self._trouble:  # an outage concerns every node: it is told once
-            log.warning("observations cannot be published", extra={"node": name, "error": str(error)})
+        if not self._trouble:  # an outage concerns every object: it is told once
+            log.warning("observations cannot be published", extra=self._of(name) | {"error": str(error)})
         self._trouble = str(error)
         if isinstance(error, NoStream):
             self._on_no_stream()
@@ -172,12 +176,13 @@ class NodePublisher:
             asyncio.get_running_loop().call_later(rest, self._rested, name)
         if self._trouble and not self._agenda.failing:
             self._trouble = ""
-            log.info("observations are published again")
+            log.info("observations are published again", extra={"resource": self._kind.plural})
 
     def _cannot_wait(self, name: str) -> bool:
-        """Whether that Node is gone, or another one than was last said."""
-        node, held = self._cluster.node(name), self._held.of_node(name)
-        return node is None or not isinstance(held, NodeObserved) or held.node.uid != node.uid
+        """Whether that object is gone, or another one than was last said."""
+        found, held = self._store.get(name), self._held.of(self._kind, name)
+        known = self._kind.said(held) if held is not None else None
+        return found is None or known is None or known.uid != found.uid
 
     def _rested(self, name: str) -> None:
         self._agenda.rested(name)
@@ -186,5 +191,10 @@ class NodePublisher:
     def _skip(self, name: str, reason: str) -> None:
         if self._skipped.get(name) != reason:
             self._skipped[name] = reason
-            metrics.PUBLISHED.labels("flow.observed.node", "skipped").inc()
-            log.error("a node cannot be published, the others are", extra={"node": name, "reason": reason})
+            metrics.PUBLISHED.labels(self._kind.subject.removeprefix(f"{ROOT}."), "skipped").inc()
+            log.error(
+                "an object cannot be published, the others are", extra=self._of(name) | {"reason": reason}
+            )
+
+    def _of(self, name: str) -> dict[str, str]:
+        return {self._kind.noun: name}
