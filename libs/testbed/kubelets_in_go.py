@@ -24,9 +24,22 @@ class ApiServer(Protocol):
     server: str
     ca_file: Path
 
-    def client(self) -> tuple[Path, Path]:
-        """Files with an admin's certificate and key; it must be allowed to impersonate nodes."""
+    def client(self, user: str = "admin", groups: Sequence[str] = ()) -> tuple[Path, Path]:
+        """Files with a user's certificate and key; "admin" must be allowed to impersonate nodes."""
         ...
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """How far one request for a certificate came and when, in Unix seconds of the same clock; 0: not yet."""
+
+    name: str
+    node: str
+    begun: float = 0  # before it was sent; 0: by somebody else
+    filed: float = 0  # the watch showed it
+    approved: float = 0
+    denied: float = 0
+    issued: float = 0
+    writes: int = 0  # that the watch showed after it was filed
 
 
 class Joined(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,8 +47,9 @@ class Joined(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     begun: float  # before the first request of its kubelet
-    joined: float  # its kubelet has reported it ready
+    joined: float  # its kubelet has reported it ready, and asked for its certificate if told to
     untainted: float  # the watch showed it without the taint; 0: it did not
+    request: Request | None = None  # for its certificate, if it asked for one
 
 
 class Joins(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,7 +69,9 @@ class Beats(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float
 
 
-class _Answer(Reply):
+class Answer(Reply):
+    """One line of stdout."""
+
     result: msgspec.Raw = msgspec.Raw(b"null")
 
 
@@ -64,16 +80,14 @@ class KubeletsInGo:
 
     def __init__(self, child: Child) -> None:
         self.child = child
-        self._conversation = Conversation(child, _Answer)
+        self._conversation = Conversation(child, Answer)
 
     @classmethod
     @contextlib.asynccontextmanager
     async def start(cls, run_dir: Path, api: ApiServer) -> AsyncIterator[KubeletsInGo]:
-        """Start the process; it lists and watches the Nodes from now on, and ends with the context."""
+        """Start the process; it watches Nodes and requests from now on, and ends with the context."""
         _make(run_dir)
-        certificate, key = api.client()
-        access = ("-server", api.server, "-ca", api.ca_file, "-cert", certificate, "-key", key)
-        argv: list[str | Path] = [await built(KUBELETS), *access]
+        argv: list[str | Path] = [await built(KUBELETS), *access(api, *api.client())]
         child = Child.start("kubelets", argv, run_dir, pipes=True)
         kubelets = cls(child)
         try:
@@ -82,9 +96,13 @@ class KubeletsInGo:
         finally:
             await kubelets._conversation.end()
 
-    async def load(self, kubelets: Iterable[Kubelet]) -> None:
-        """Hand over everything that these kubelets will write, so that joining is nothing but sending it."""
-        await self._conversation.ask("load", kubelets=[_written(kubelet) for kubelet in kubelets])
+    async def load(self, kubelets: Iterable[Kubelet], *, certificates: int = 0) -> None:
+        """Hand over everything that these kubelets will write, so that joining is nothing but sending it.
+
+        Each gets so many requests for certificates, every one with a key of its own; none is sent twice.
+        """
+        written = [_written(kubelet) for kubelet in kubelets]
+        await self._conversation.ask("load", kubelets=written, certificates=certificates)
 
     async def join(
         self,
@@ -94,12 +112,14 @@ class KubeletsInGo:
         per_second: float = 0,
         one_at_a_time: bool = False,
         until_untainted: bool = True,
+        certificates: bool = False,
         seconds: float = 300,
     ) -> Joins:
         """Let kubelets join, all at once unless told otherwise (0 = no limit).
 
-        Returns when all have joined and, if wanted, were seen without the taint; after `seconds` with
-        those that have not. Raises ValueError if the API server refuses one.
+        With `certificates` each sends one of its requests as soon as its node is ready. Returns when all have
+        joined and, if wanted, were seen without the taint and with the certificate they asked for; after
+        `seconds` with those that were not. Raises ValueError if the API server refuses one.
         """
         answer = await self._conversation.ask(
             "join",
@@ -109,9 +129,36 @@ class KubeletsInGo:
             per_second=per_second,
             one_at_a_time=one_at_a_time,
             untainted=until_untainted,
+            certificates=int(certificates),
             seconds=seconds,
         )
         return msgspec.json.decode(answer.result, type=Joins)
+
+    async def file(
+        self, names: Sequence[str], *, certificates: int = 1, concurrency: int = 0, seconds: float = 300
+    ) -> None:
+        """Send requests for certificates, of nodes that exist or not, so many of each one after the other.
+
+        All at once unless told otherwise. Raises ValueError if the API server refuses one.
+        """
+        await self._conversation.ask(
+            "file",
+            answer_seconds=seconds + _GRACE_SECONDS,
+            names=names,
+            certificates=certificates,
+            concurrency=concurrency,
+            seconds=seconds,
+        )
+
+    async def issued(self, names: Sequence[str], *, seconds: float = 300) -> list[Request]:
+        """Wait until the newest request of each node has its certificate, or for so many seconds.
+
+        Returns all requests of these nodes, each node's in the order in which they were filed.
+        """
+        answer = await self._conversation.ask(
+            "issued", answer_seconds=seconds + _GRACE_SECONDS, names=names, seconds=seconds
+        )
+        return msgspec.json.decode(answer.result, type=list[Request])
 
     async def untainted(self, names: Sequence[str], *, seconds: float) -> bool:
         """Wait until these nodes, which have joined, were seen without the taint; False if not in time."""
@@ -143,7 +190,7 @@ class KubeletsInGo:
         return msgspec.json.decode(answer.result, type=dict[str, float])
 
     async def delete(self, names: Sequence[str], *, concurrency: int = 64, seconds: float = 120) -> None:
-        """Delete nodes as an admin; returns when the watch has shown that they are gone."""
+        """Delete nodes and their requests as an admin; returns when the watches show that they are gone."""
         await self._conversation.ask(
             "delete",
             answer_seconds=seconds + _GRACE_SECONDS,
@@ -151,6 +198,11 @@ class KubeletsInGo:
             concurrency=concurrency,
             seconds=seconds,
         )
+
+
+def access(api: ApiServer, certificate: Path, key: Path) -> tuple[str | Path, ...]:
+    """The flags that say where the API server is, and as whom to come."""
+    return ("-server", api.server, "-ca", api.ca_file, "-cert", certificate, "-key", key)
 
 
 def _make(run_dir: Path) -> None:
@@ -165,6 +217,7 @@ _PLACES = ((b"1999-12-31T23:59:58.987654Z", b"@now-micro@"), (b"1999-12-31T23:59
 def _written(kubelet: Kubelet) -> dict[str, Any]:
     return {
         "name": kubelet.name,
+        "addresses": kubelet.ips,
         "node": _template(first_node(kubelet, _MOMENT)),
         "ready": _template({"status": ready_status(_MOMENT)}),
         "heartbeat": _template({"status": heartbeat_status(_MOMENT)}),

@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -88,26 +89,48 @@ func (a *API) do(ctx context.Context, method, path, node, contentType string, bo
 // must sends a request until it gets the wanted status, at most as often as a kubelet tries; other
 // answers than "too many", "conflict" and the server's own faults are final.
 func (a *API) must(ctx context.Context, wanted int, method, path, node, contentType string, body []byte) error {
+	_, err := a.sent(ctx, wanted, method, path, node, contentType, body)
+	return err
+}
+
+// sent is must, and returns what was answered.
+func (a *API) sent(
+	ctx context.Context, wanted int, method, path, node, contentType string, body []byte,
+) ([]byte, error) {
 	for attempt := 1; ; attempt++ {
 		status, text, err := a.do(ctx, method, path, node, contentType, body)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if status == wanted {
-			return nil
+			return text, nil
 		}
 		passing := status == http.StatusTooManyRequests || status == http.StatusConflict && method == http.MethodPatch ||
 			status >= http.StatusInternalServerError
 		if !passing || attempt == attempts {
-			return &Refused{method + " " + path, status, words(text)}
+			return nil, &Refused{method + " " + path, status, words(text)}
 		}
 		a.retries.Add(1)
 		select {
 		case <-time.After(time.Duration(attempt) * 50 * time.Millisecond):
 		case <-ctx.Done():
-			return ctx.Err()
+			return nil, ctx.Err()
 		}
 	}
+}
+
+// gone deletes an object as the admin; it is no error if there is none.
+func (a *API) gone(ctx context.Context, path string) error {
+	err := a.must(ctx, http.StatusOK, http.MethodDelete, path, "", jsonType, nil)
+	if isStatus(err, http.StatusNotFound) {
+		return nil
+	}
+	return err
+}
+
+func isStatus(err error, status int) bool {
+	var refused *Refused
+	return errors.As(err, &refused) && refused.status == status
 }
 
 // words is what a Status object says, or the beginning of anything else.

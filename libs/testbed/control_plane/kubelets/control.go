@@ -10,6 +10,8 @@ import (
 	"time"
 )
 
+const makers = 4 // of requests for certificates at the same time
+
 // Command is one line of stdin. The answer bears its id; commands run beside one another.
 type Command struct {
 	ID           int               `json:"id"`
@@ -20,7 +22,8 @@ type Command struct {
 	Concurrency  int               `json:"concurrency"`   // at most so many under way; 0: no limit
 	PerSecond    float64           `json:"per_second"`    // at most so many begun; 0: no limit
 	OneAtATime   bool              `json:"one_at_a_time"` // the next joins when the last one is untainted
-	Untainted    bool              `json:"untainted"`     // answer only when all are
+	Untainted    bool              `json:"untainted"`     // answer only when all are, and have their certificate
+	Certificates int               `json:"certificates"`  // how many requests for one a kubelet sends
 	Seconds      float64           `json:"seconds"`       // how long to wait, or to beat
 	EverySeconds float64           `json:"every_seconds"` // between two heartbeats of one node
 }
@@ -34,15 +37,25 @@ type Answer struct {
 
 // Control carries out commands.
 type Control struct {
-	api   *API
-	nodes *Nodes
+	api      *API
+	nodes    *Nodes
+	requests *Requests
 
-	mu    sync.Mutex
-	known map[string]Kubelet
+	mu       sync.Mutex
+	known    map[string]Kubelet
+	prepared map[string][][]byte // requests for certificates that were not sent yet
 }
 
-// Serve says that it is ready, and ends without an error when stdin closes, whatever is under way.
-func (c *Control) Serve(ctx context.Context, in io.Reader, out io.Writer) error {
+func newControl(api *API, nodes *Nodes, requests *Requests) *Control {
+	return &Control{
+		api: api, nodes: nodes, requests: requests, known: map[string]Kubelet{}, prepared: map[string][][]byte{},
+	}
+}
+
+type carryOut func(context.Context, Command) (any, error)
+
+// serve says that it is ready, and ends without an error when stdin closes, whatever is under way.
+func serve(ctx context.Context, do carryOut, in io.Reader, out io.Writer) error {
 	var writing sync.Mutex
 	encoder := json.NewEncoder(out)
 	say := func(answer Answer) error {
@@ -65,7 +78,7 @@ func (c *Control) Serve(ctx context.Context, in io.Reader, out io.Writer) error 
 		go func() {
 			answer := Answer{ID: command.ID}
 			var err error
-			if answer.Result, err = c.carryOut(ctx, command); err != nil {
+			if answer.Result, err = do(ctx, command); err != nil {
 				answer.Error = err.Error()
 			}
 			if err := say(answer); err != nil {
@@ -86,16 +99,22 @@ func (c *Control) Serve(ctx context.Context, in io.Reader, out io.Writer) error 
 func (c *Control) carryOut(ctx context.Context, command Command) (any, error) {
 	switch command.Do {
 	case "load":
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		for _, kubelet := range command.Kubelets {
-			c.known[kubelet.Name] = kubelet
-		}
-		return nil, nil
+		return nil, paced(ctx, Command{Concurrency: makers}, len(command.Kubelets), func(i int) error {
+			return c.prepare(command.Kubelets[i], command.Certificates)
+		})
 	case "join":
 		return c.withKubelets(command.Names, func(kubelets []Kubelet) (any, error) {
 			return c.join(ctx, command, kubelets)
 		})
+	case "file":
+		return c.withKubelets(command.Names, func(kubelets []Kubelet) (any, error) {
+			return c.file(ctx, command, kubelets)
+		})
+	case "issued":
+		deadline, cancel := within(ctx, command.Seconds)
+		defer cancel()
+		c.awaitIssued(deadline, command.Names)
+		return c.requests.Of(command.Names), nil
 	case "beat":
 		return c.withKubelets(command.Names, func(kubelets []Kubelet) (any, error) {
 			return c.beat(ctx, command, kubelets)

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"net/http"
 	"time"
 )
@@ -17,6 +16,7 @@ const (
 // Kubelet is one node's name and what its kubelet writes; "@now@" and "@now-micro@" stand for the time of writing.
 type Kubelet struct {
 	Name      string          `json:"name"`
+	Addresses []string        `json:"addresses"` // that its certificate is to be for
 	Node      json.RawMessage `json:"node"`      // POSTed first: not ready, tainted
 	Ready     json.RawMessage `json:"ready"`     // the status patch that follows at once
 	Heartbeat json.RawMessage `json:"heartbeat"` // the status patch when nothing has changed
@@ -38,16 +38,15 @@ func (k Kubelet) Beat(ctx context.Context, api *API) error {
 	}
 	lease := at(k.Lease)
 	err := api.must(ctx, http.StatusOK, http.MethodPatch, leasesPath+"/"+k.Name, k.Name, mergeType, lease)
-	var refused *Refused
-	if errors.As(err, &refused) && refused.status == http.StatusNotFound {
+	if isStatus(err, http.StatusNotFound) {
 		return api.must(ctx, http.StatusCreated, http.MethodPost, leasesPath, k.Name, jsonType, lease)
 	}
 	return err
 }
 
-// Delete removes the node, and its Lease with it, as an admin.
+// Delete removes the node, and its Lease with it, as an admin; it is no error if it never joined.
 func (k Kubelet) Delete(ctx context.Context, api *API) error {
-	return api.must(ctx, http.StatusOK, http.MethodDelete, nodesPath+"/"+k.Name, "", jsonType, nil)
+	return api.gone(ctx, nodesPath+"/"+k.Name)
 }
 
 func (k Kubelet) report(ctx context.Context, api *API, status []byte) error {

@@ -1,7 +1,7 @@
 // Kubelets for measurements: any number of them in one process, which also sees how far each node has come.
 // What a kubelet writes comes in as ready-made JSON, so this program knows nothing of the shape of a Node; the
 // standard library is all it needs. It takes commands as JSON lines on stdin, answers on stdout, and ends when
-// stdin closes.
+// stdin closes. With -approve it is no kubelet: it approves whatever asks for a serving certificate.
 package main
 
 import (
@@ -16,28 +16,50 @@ func main() {
 	authority := flag.String("ca", "", "file with the API server's authority")
 	certificate := flag.String("cert", "", "client certificate of an admin, who may impersonate nodes")
 	key := flag.String("key", "", "its private key")
+	approvers := flag.Int("approve", 0, "approve every request for a serving certificate, so many at a time")
 	flag.Parse()
 
-	if err := run(*server, *authority, *certificate, *key); err != nil {
+	if err := run(*server, *authority, *certificate, *key, *approvers); err != nil {
 		fmt.Fprintln(os.Stderr, "kubelets:", err)
 		os.Exit(1)
 	}
 }
 
-func run(server, authority, certificate, key string) error {
+func run(server, authority, certificate, key string, approvers int) error {
 	credentials, err := loadCredentials(authority, certificate, key)
 	if err != nil {
 		return err
 	}
-	// The watch has a connection of its own: what it tells must not queue behind what kubelets write.
-	nodes := newNodes()
-	watch := &Watch{api: newAPI(server, credentials), nodes: nodes}
 	ctx := context.Background()
-	version, err := watch.List(ctx)
+	connected := func() *API { return newAPI(server, credentials) }
+	begin := beginKubelets
+	if approvers > 0 {
+		begin = func(ctx context.Context, connected func() *API) (carryOut, error) {
+			return beginApproving(ctx, connected, approvers)
+		}
+	}
+	do, err := begin(ctx, connected)
 	if err != nil {
 		return err
 	}
-	go watch.Follow(ctx, version)
-	control := &Control{api: newAPI(server, credentials), nodes: nodes, known: map[string]Kubelet{}}
-	return control.Serve(ctx, os.Stdin, os.Stdout)
+	return serve(ctx, do, os.Stdin, os.Stdout)
+}
+
+// Each watch has a connection of its own: what it tells must not queue behind what kubelets write.
+func beginKubelets(ctx context.Context, connected func() *API) (carryOut, error) {
+	nodes, requests := newNodes(), newRequests()
+	if err := (&Watch{api: connected(), path: nodesPath, told: nodes}).Begin(ctx); err != nil {
+		return nil, err
+	}
+	watch := &Watch{api: connected(), path: requestsPath, query: requestsQuery, told: requests}
+	if err := watch.Begin(ctx); err != nil {
+		return nil, err
+	}
+	return newControl(connected(), nodes, requests).carryOut, nil
+}
+
+func beginApproving(ctx context.Context, connected func() *API, workers int) (carryOut, error) {
+	approver := newApprover(ctx, connected(), workers)
+	watch := &Watch{api: connected(), path: requestsPath, query: requestsQuery, told: approver}
+	return approver.carryOut, watch.Begin(ctx)
 }

@@ -1,18 +1,9 @@
 package main
 
-import (
-	"context"
-	"sync"
-	"time"
-)
-
 // Nodes is what the watch has shown of each node, and when. Times are this machine's clock, in Unix seconds.
 type Nodes struct {
-	mu       sync.Mutex
-	nodes    map[string]*seen
-	changed  chan struct{} // closed and replaced whenever somebody may have waited for what came
-	restarts int
-	events   int
+	News
+	nodes map[string]*seen
 }
 
 type seen struct {
@@ -21,7 +12,7 @@ type seen struct {
 }
 
 func newNodes() *Nodes {
-	return &Nodes{nodes: map[string]*seen{}, changed: make(chan struct{})}
+	return &Nodes{News: newNews(), nodes: map[string]*seen{}}
 }
 
 // Untainted is when each of these nodes was first seen without the taint; 0 for one that was not.
@@ -77,23 +68,6 @@ func (n *Nodes) Shown(texts map[string]string) map[string]float64 {
 	return shown
 }
 
-// WaitUntil returns whether the condition came true before the context ended. It is asked after each change.
-func (n *Nodes) WaitUntil(ctx context.Context, holds func() bool) bool {
-	for {
-		n.mu.Lock()
-		changed := n.changed
-		n.mu.Unlock()
-		if holds() {
-			return true
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return false
-		}
-	}
-}
-
 // Gone is whether the watch shows none of these nodes.
 func (n *Nodes) Gone(names []string) bool {
 	n.mu.Lock()
@@ -104,13 +78,4 @@ func (n *Nodes) Gone(names []string) bool {
 		}
 	}
 	return true
-}
-
-func (n *Nodes) tell() {
-	close(n.changed)
-	n.changed = make(chan struct{})
-}
-
-func unix(moment time.Time) float64 {
-	return float64(moment.UnixNano()) / 1e9
 }

@@ -10,8 +10,10 @@ import (
 type Joined struct {
 	Name      string  `json:"name"`
 	Begun     float64 `json:"begun"`     // before the first request of its kubelet
-	Joined    float64 `json:"joined"`    // its kubelet has reported it ready
+	Joined    float64 `json:"joined"`    // its kubelet has reported it ready, and asked for what it was told to
 	Untainted float64 `json:"untainted"` // the watch showed it without the taint; 0: it did not
+
+	Request *Request `json:"request,omitempty"` // for a certificate, the last one
 }
 
 // JoinResult is the answer to "join".
@@ -24,7 +26,7 @@ type JoinResult struct {
 func (c *Control) join(ctx context.Context, command Command, kubelets []Kubelet) (any, error) {
 	ctx, cancel := within(ctx, command.Seconds)
 	defer cancel()
-	retried, restarts := c.api.retries.Load(), c.nodes.restartCount()
+	retried, restarts := c.api.retries.Load(), c.restarts()
 	result := JoinResult{Nodes: make([]Joined, len(kubelets))}
 	names := make([]string, len(kubelets))
 	err := paced(ctx, command, len(kubelets), func(i int) error {
@@ -34,9 +36,14 @@ func (c *Control) join(ctx context.Context, command Command, kubelets []Kubelet)
 		if err := kubelets[i].Join(ctx, c.api); err != nil {
 			return err
 		}
+		for range command.Certificates {
+			if err := c.ask(ctx, names[i]); err != nil {
+				return err
+			}
+		}
 		joined.Joined = unix(time.Now())
 		if command.OneAtATime && command.Untainted {
-			c.awaitUntainted(ctx, names[i:i+1])
+			c.awaitFinished(ctx, command, names[i:i+1])
 		}
 		return nil
 	})
@@ -44,14 +51,31 @@ func (c *Control) join(ctx context.Context, command Command, kubelets []Kubelet)
 		return nil, err
 	}
 	if command.Untainted {
-		c.awaitUntainted(ctx, names)
+		c.awaitFinished(ctx, command, names)
+	}
+	if command.Certificates > 0 {
+		for i, request := range c.requests.Newest(names) {
+			result.Nodes[i].Request = &request
+		}
 	}
 	for i, when := range c.nodes.Untainted(names) {
 		result.Nodes[i].Untainted = when
 	}
 	result.Retries = c.api.retries.Load() - retried
-	result.Restarts = c.nodes.restartCount() - restarts
+	result.Restarts = c.restarts() - restarts
 	return result, nil
+}
+
+// awaitFinished returns when all of them have lost the taint, and have their certificate if they asked for one.
+func (c *Control) awaitFinished(ctx context.Context, command Command, names []string) {
+	c.awaitUntainted(ctx, names)
+	if command.Certificates > 0 {
+		c.awaitIssued(ctx, names)
+	}
+}
+
+func (c *Control) restarts() int {
+	return c.nodes.restartCount() + c.requests.restartCount()
 }
 
 // awaitUntainted returns whether all of them lost the taint before the context ended.
@@ -87,7 +111,7 @@ func (c *Control) beat(ctx context.Context, command Command, kubelets []Kubelet)
 	}, nil
 }
 
-// delete returns when the watch has shown that all are gone.
+// delete removes nodes and their requests, and returns when the watch has shown that all are gone.
 func (c *Control) delete(ctx context.Context, command Command, kubelets []Kubelet) error {
 	ctx, cancel := within(ctx, command.Seconds)
 	defer cancel()
@@ -97,7 +121,7 @@ func (c *Control) delete(ctx context.Context, command Command, kubelets []Kubele
 	if !c.nodes.WaitUntil(ctx, func() bool { return c.nodes.Gone(command.Names) }) {
 		return ctx.Err()
 	}
-	return nil
+	return c.deleteRequests(ctx, command)
 }
 
 // paced does something `count` times at the pace of a command, and returns the first failure.
@@ -140,16 +164,4 @@ func paced(ctx context.Context, command Command, count int, do func(int) error) 
 	close(next)
 	working.Wait()
 	return context.Cause(ctx)
-}
-
-func (n *Nodes) restartCount() int {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.restarts
-}
-
-func (n *Nodes) eventCount() int {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.events
 }

@@ -1,0 +1,57 @@
+"""Who approves every request for a serving certificate without a look: what deciding is measured against."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from libs.testbed.children import Child
+from libs.testbed.control_plane.build import KUBELETS, built
+from libs.testbed.conversation import Conversation
+from libs.testbed.kubelets_in_go import Answer, ApiServer, access
+
+
+class Approvals(msgspec.Struct, frozen=True, kw_only=True):
+    """What was approved without a look, and how often that did not work."""
+
+    approved: int
+    failed: int
+
+
+class ApproveEverything:
+    """The same program as a process that approves every request for a serving certificate at once."""
+
+    USER: Final = "approve-everything"
+
+    def __init__(self, child: Child) -> None:
+        self.child = child
+        self._conversation = Conversation(child, Answer)
+
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def start(
+        cls, run_dir: Path, api: ApiServer, *, concurrency: int = 64
+    ) -> AsyncIterator[ApproveEverything]:
+        """Start the process, as a user of its own who may do everything; it ends with the context."""
+        _make(run_dir)
+        come_as = access(api, *api.client(cls.USER, ["system:masters"]))
+        argv: list[str | Path] = [await built(KUBELETS), *come_as, "-approve", str(concurrency)]
+        child = Child.start("approve-everything", argv, run_dir, pipes=True)
+        approving = cls(child)
+        try:
+            await approving._conversation.begin()
+            yield approving
+        finally:
+            await approving._conversation.end()
+
+    async def approvals(self) -> Approvals:
+        """How many so far."""
+        return msgspec.json.decode((await self._conversation.ask("approved")).result, type=Approvals)
+
+
+def _make(run_dir: Path) -> None:
+    run_dir.mkdir(parents=True, exist_ok=True)

@@ -1,0 +1,96 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+)
+
+// FileResult is the answer to "file".
+type FileResult struct {
+	Retries int64 `json:"retries"` // requests of kubelets that were sent again
+}
+
+// file lets each kubelet send requests for certificates; a kubelet's next one is sent when all have sent this one.
+func (c *Control) file(ctx context.Context, command Command, kubelets []Kubelet) (any, error) {
+	ctx, cancel := within(ctx, command.Seconds)
+	defer cancel()
+	retried := c.api.retries.Load()
+	for range command.Certificates {
+		err := paced(ctx, command, len(kubelets), func(i int) error { return c.ask(ctx, kubelets[i].Name) })
+		if err != nil {
+			return nil, err
+		}
+	}
+	return FileResult{c.api.retries.Load() - retried}, nil
+}
+
+// ask sends one of the requests that were made when the kubelet was loaded.
+func (c *Control) ask(ctx context.Context, node string) error {
+	body, err := c.take(node)
+	if err != nil {
+		return err
+	}
+	begun := unix(time.Now())
+	answer, err := c.api.sent(ctx, http.StatusCreated, http.MethodPost, requestsPath, node, jsonType, body)
+	if err != nil {
+		return err
+	}
+	name, err := createdName(answer)
+	if err != nil {
+		return err
+	}
+	c.requests.Sent(name, node, begun)
+	return nil
+}
+
+// prepare makes requests for certificates, so that nobody measures how long that takes.
+func (c *Control) prepare(kubelet Kubelet, count int) error {
+	bodies := make([][]byte, count)
+	for i := range bodies {
+		var err error
+		if bodies[i], err = signingRequest(kubelet.Name, kubelet.Addresses); err != nil {
+			return err
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.known[kubelet.Name], c.prepared[kubelet.Name] = kubelet, bodies
+	return nil
+}
+
+func (c *Control) take(node string) ([]byte, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	left := c.prepared[node]
+	if len(left) == 0 {
+		return nil, fmt.Errorf("no request of %q was made beforehand, or all were sent", node)
+	}
+	c.prepared[node] = left[1:]
+	return left[0], nil
+}
+
+// awaitIssued returns whether the newest request of each of these nodes got its certificate before the context ended.
+func (c *Control) awaitIssued(ctx context.Context, names []string) bool {
+	done := 0 // what is issued is not looked at again
+	return c.requests.WaitUntil(ctx, func() bool {
+		done += c.requests.Issued(names[done:])
+		return done == len(names)
+	})
+}
+
+// deleteRequests removes these nodes' requests as an admin; Kubernetes may have removed some before.
+func (c *Control) deleteRequests(ctx context.Context, command Command) error {
+	left := c.requests.Of(command.Names)
+	err := paced(ctx, command, len(left), func(i int) error {
+		return c.api.gone(ctx, requestsPath+"/"+left[i].Name)
+	})
+	if err != nil {
+		return err
+	}
+	if !c.requests.WaitUntil(ctx, func() bool { return len(c.requests.Of(command.Names)) == 0 }) {
+		return ctx.Err()
+	}
+	return nil
+}

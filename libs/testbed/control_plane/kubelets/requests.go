@@ -1,0 +1,116 @@
+package main
+
+const (
+	requestsPath  = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
+	requestsQuery = "fieldSelector=spec.signerName%3D" + "kubernetes.io%2Fkubelet-serving"
+	nodeUser      = "system:node:"
+)
+
+// Request is how far one request for a certificate came and when, in Unix seconds; 0: not yet.
+type Request struct {
+	Name     string  `json:"name"`
+	Node     string  `json:"node"`
+	Begun    float64 `json:"begun"` // before it was sent; 0: not by this process
+	Filed    float64 `json:"filed"` // the watch showed it
+	Approved float64 `json:"approved"`
+	Denied   float64 `json:"denied"`
+	Issued   float64 `json:"issued"`
+	Writes   int     `json:"writes"` // that the watch showed after it was filed
+}
+
+// Requests is what the watch has shown of nodes' requests for serving certificates.
+type Requests struct {
+	News
+	byName map[string]*Request
+	byNode map[string][]*Request // in the order in which they were filed
+}
+
+func newRequests() *Requests {
+	return &Requests{News: newNews(), byName: map[string]*Request{}, byNode: map[string][]*Request{}}
+}
+
+// Sent notes a request that the API server has taken; the watch may have shown it before.
+func (r *Requests) Sent(name, node string, begun float64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.known(name, node).Begun = begun
+}
+
+// Of is what there is of these nodes' requests, each node's in the order in which they were filed.
+func (r *Requests) Of(nodes []string) []Request {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	found := []Request{}
+	for _, node := range nodes {
+		for _, request := range r.byNode[node] {
+			found = append(found, *request)
+		}
+	}
+	return found
+}
+
+// Newest is the last request that each of these nodes filed; one that filed none has one without a name.
+func (r *Requests) Newest(nodes []string) []Request {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	found := make([]Request, len(nodes))
+	for i, node := range nodes {
+		if filed := r.byNode[node]; len(filed) > 0 {
+			found[i] = *filed[len(filed)-1]
+		}
+	}
+	return found
+}
+
+// Issued is of how many of these nodes, from the first on and without a gap, the newest request has its certificate.
+func (r *Requests) Issued(nodes []string) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i, node := range nodes {
+		filed := r.byNode[node]
+		if len(filed) == 0 || filed[len(filed)-1].Issued == 0 {
+			return i
+		}
+	}
+	return len(nodes)
+}
+
+func (r *Request) note(approved, denied, issued bool, now float64) {
+	for _, step := range []struct {
+		reached bool
+		when    *float64
+	}{{true, &r.Filed}, {approved, &r.Approved}, {denied, &r.Denied}, {issued, &r.Issued}} {
+		if step.reached && *step.when == 0 {
+			*step.when = now
+		}
+	}
+}
+
+func (r *Requests) known(name, node string) *Request {
+	request, known := r.byName[name]
+	if !known {
+		request = &Request{Name: name, Node: node}
+		r.byName[name] = request
+		r.byNode[node] = append(r.byNode[node], request)
+	}
+	return request
+}
+
+func (r *Requests) forget(name string) {
+	request, known := r.byName[name]
+	if !known {
+		return
+	}
+	delete(r.byName, name)
+	left := r.byNode[request.Node][:0]
+	for _, each := range r.byNode[request.Node] {
+		if each != request {
+			left = append(left, each)
+		}
+	}
+	if len(left) == 0 {
+		delete(r.byNode, request.Node)
+		return
+	}
+	r.byNode[request.Node] = left
+}
