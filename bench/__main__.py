@@ -15,7 +15,7 @@ from bench.figures import Run
 from bench.fleet import MOST
 from bench.results import Results, Unreadable, decode, encode, of_scenarios
 from bench.tables import comparison, host_line, tables
-from bench.wanted import DEFAULT_MODES, MODES, SCENARIOS, Wanted
+from bench.wanted import DEFAULT_MODES, DEFAULT_SCENARIOS, MODES, SCENARIOS, Wanted
 
 _DEFAULT = Wanted()
 F = TypeVar("F", bound=Callable[..., object])
@@ -27,9 +27,7 @@ def _count(name: str, default: int, text: str, *, least: int = 1, most: int = MO
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
-@click.argument(
-    "scenarios", nargs=-1, type=click.Choice(SCENARIOS), metavar="[burst|single|steady|change|rules]..."
-)
+@click.argument("scenarios", nargs=-1, type=click.Choice(SCENARIOS), metavar=f"[{'|'.join(SCENARIOS)}]...")
 @click.option(
     "--mode",
     "modes",
@@ -66,12 +64,18 @@ def _count(name: str, default: int, text: str, *, least: int = 1, most: int = MO
 @_count("--rule-nodes", _DEFAULT.rule_nodes, "rules: how many nodes there are.", least=2)
 @_count("--rule-changes", _DEFAULT.rule_changes, "rules: how often the rule changes.", most=100)
 @click.option(
+    "--certificates",
+    is_flag=True,
+    help="burst, single: each kubelet also asks for its serving certificate, and gets it from us.",
+)
+@_count("--certificate-nodes", _DEFAULT.certificate_nodes, "certificates, early: how many nodes ask.")
+@click.option(
     "--patience",
     type=click.FloatRange(min=1),
     default=_DEFAULT.patience_seconds,
     show_default=True,
     metavar="SECONDS",
-    help="How long nodes may take to lose their taint.",
+    help="How long nodes may take to lose their taint, and requests to be issued.",
 )
 @click.option(
     "--json",
@@ -101,9 +105,10 @@ def main(json_file: Path | None, compare: Path | None, show: Path | None, **opti
     """Measure what our services cost and how fast they are, on a real control plane with simulated machines.
 
     burst: many nodes join at once.  single: one after the other.  steady: initialized nodes send heartbeats.
-    change: a machine's address changes.  rules: a rule about most nodes changes. Without an argument all of
-    them, which takes about ten minutes on two cores, and six more when the control plane is built first
-    (needs Go).
+    change: a machine's address changes.  rules: a rule about most nodes changes.  certificates: many nodes
+    ask for their serving certificate at once.  early: they ask before their Node exists, each twice.
+    Without an argument the first five, which takes about ten minutes on two cores, and six more when the
+    control plane is built first (needs Go).
     """
     console = Console()
     errors = Console(stderr=True)
@@ -126,7 +131,7 @@ def main(json_file: Path | None, compare: Path | None, show: Path | None, **opti
 
 def _wanted(options: dict[str, Any]) -> Wanted:
     return Wanted(
-        scenarios=tuple(dict.fromkeys(options["scenarios"])) or SCENARIOS,
+        scenarios=tuple(dict.fromkeys(options["scenarios"])) or DEFAULT_SCENARIOS,
         modes=tuple(dict.fromkeys(options["modes"])) or DEFAULT_MODES,
         runs=options["runs"],
         nodes=options["nodes"],
@@ -139,6 +144,8 @@ def _wanted(options: dict[str, Any]) -> Wanted:
         changes=options["changes"],
         rule_nodes=options["rule_nodes"],
         rule_changes=options["rule_changes"],
+        certificates=options["certificates"],
+        certificate_nodes=options["certificate_nodes"],
         patience_seconds=options["patience"],
         profile=options["profile"],
         keep_logs=options["keep_logs"],

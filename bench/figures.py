@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from bench.wanted import Mode, Scenario
-from libs.testbed.kubelets_in_go import Joined
+from libs.testbed.kubelets_in_go import Joined, Request
 
 Figures = dict[str, float]
 
@@ -58,6 +58,26 @@ def untainted_figures(nodes: Iterable[Joined]) -> Figures:
         "untainted p50 ms": 1000 * percentile(took, 50),
         "untainted p99 ms": 1000 * percentile(took, 99),
         "never untainted": float(len(came) - len(usable)),
+    }
+
+
+def issued_figures(requests: Iterable[Request], begun: float, prefix: str = "") -> Figures:
+    """Of requests for certificates: seconds from `begun` to the last one's, milliseconds of each since filed.
+
+    Until it is approved is the approver's part, from then on the signer's.
+    """
+    filed = list(requests)
+    issued = [request for request in filed if request.issued]
+    took = [request.issued - request.filed for request in issued]
+    approved = [request.approved - request.filed for request in issued]
+    signed = [request.issued - request.approved for request in issued]
+    return {
+        f"{prefix}all issued s": max((request.issued for request in issued), default=math.nan) - begun,
+        f"{prefix}filed to issued p50 ms": 1000 * percentile(took, 50),
+        f"{prefix}filed to issued p99 ms": 1000 * percentile(took, 99),
+        f"{prefix}filed to approved p50 ms": 1000 * percentile(approved, 50),
+        f"{prefix}approved to issued p50 ms": 1000 * percentile(signed, 50),
+        f"{prefix}never issued": float(len(filed) - len(issued)),
     }
 
 

@@ -31,8 +31,10 @@ class Measuring(msgspec.Struct, frozen=True, kw_only=True):
         """Our services, started for this run alone."""
         return controlled(self.stage, self.mode, self.name, flags=flags, profiles=self.profiles)
 
-    async def joined(self, names: list[str], *, alone: bool, one_at_a_time: bool = False) -> Joins:
-        """Let kubelets join at the wanted pace; `alone`: nobody takes the taint away."""
+    async def joined(
+        self, names: list[str], *, alone: bool, one_at_a_time: bool = False, certificates: bool = False
+    ) -> Joins:
+        """Let kubelets join at the wanted pace; `alone`: nobody takes the taint away, nobody approves."""
         wanted = self.wanted
         return await self.stage.kubelets.join(
             names,
@@ -40,6 +42,7 @@ class Measuring(msgspec.Struct, frozen=True, kw_only=True):
             per_second=_SINGLES_PER_SECOND if one_at_a_time else wanted.per_second,
             one_at_a_time=one_at_a_time,
             until_untainted=not alone,
+            certificates=certificates,
             seconds=wanted.patience_seconds,
         )
 
@@ -54,10 +57,15 @@ Measure = Callable[[Measuring], Awaitable[Run]]
 
 
 @contextlib.asynccontextmanager
-async def present(stage: Stage, machines: list[Machine]) -> AsyncIterator[list[str]]:
-    """Machines that run, with kubelets that may join. At the end neither they nor their nodes are left."""
+async def present(
+    stage: Stage, machines: list[Machine], *, certificates: int = 0
+) -> AsyncIterator[list[str]]:
+    """Machines that run, with kubelets that may join, and may ask for so many certificates.
+
+    At the end neither they nor their nodes are left, nor what they asked for.
+    """
     await stage.machines.put(*machines)
-    await stage.kubelets.load(kubelets(machines))
+    await stage.kubelets.load(kubelets(machines), certificates=certificates)
     names = [machine.name for machine in machines]
     joined = False
     try:

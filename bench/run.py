@@ -12,6 +12,7 @@ from bench.profiles import top
 from bench.scenarios import MEASURES
 from bench.stage import Stage, made, staged
 from bench.wanted import Mode, Scenario, Wanted
+from libs.testbed.approve_everything import ApproveEverything
 from libs.testbed.children import ChildDied, run_directory
 
 _WARM_UP_NODES = 100
@@ -72,9 +73,14 @@ def headline(run: Run) -> str:
 
 
 async def _warm_up(stage: Stage, wanted: Wanted) -> None:
-    """The first nodes of a new API server are slow, whoever measures them."""
-    async with present(stage, fleet("warm-up", _WARM_UP_NODES)) as names:
+    """The first nodes of a new API server are slow, whoever measures them; so is a signer that is new."""
+    asking = wanted.certificates or bool({"certificates", "early"} & {*wanted.scenarios})
+    async with present(stage, fleet("warm-up", _WARM_UP_NODES), certificates=int(asking)) as names:
         await stage.kubelets.join(names, concurrency=wanted.concurrency, until_untainted=False)
+        if asking:
+            async with ApproveEverything.start(stage.run_dir / "warm-up", stage.control_plane):
+                await stage.kubelets.file(names, concurrency=wanted.concurrency)
+                await stage.kubelets.issued(names)
 
 
 async def _profile(stage: Stage, wanted: Wanted, directory: Path, console: Console) -> None:

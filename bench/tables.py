@@ -12,7 +12,17 @@ from bench.results import Results
 from bench.wanted import Mode, Scenario, Wanted
 
 # What stands before a figure's colon.
-_GROUPS = ("", "joins only", "heartbeats only", "Kubernetes", "Talos", "ours", "loop lag", "context")
+_GROUPS = (
+    "",
+    "joins only",
+    "heartbeats only",
+    "approve everything",
+    "Kubernetes",
+    "Talos",
+    "ours",
+    "loop lag",
+    "context",
+)
 _SORTED = ("ours", "loop lag", "context")  # which processes there are differs by mode
 _WORTH_A_COLOUR = 0.1  # less than a tenth is noise on most machines
 
@@ -54,6 +64,8 @@ def differences(old: Results, new: Results) -> list[str]:
         "joins per second": (old.wanted.per_second, new.wanted.per_second),
         "steady nodes": (old.wanted.steady_nodes, new.wanted.steady_nodes),
         "nodes with rules": (old.wanted.rule_nodes, new.wanted.rule_nodes),
+        "certificates": (old.wanted.certificates, new.wanted.certificates),
+        "nodes that ask": (old.wanted.certificate_nodes, new.wanted.certificate_nodes),
     }
     return [f"{what} differ: {one} then, {other} now" for what, (one, other) in pairs.items() if one != other]
 
@@ -93,11 +105,14 @@ def grouped(names: Iterable[str]) -> list[list[str]]:
 
 def _title(wanted: Wanted, scenario: Scenario) -> str:
     pace = f"{wanted.concurrency} at a time" if wanted.concurrency else "all at once"
+    asking = ", each asks for its certificate" if wanted.certificates else ""
     what = {
-        "burst": f"{wanted.nodes} nodes join, {pace}",
-        "single": f"{wanted.singles} nodes join, one after the other",
+        "burst": f"{wanted.nodes} nodes join, {pace}{asking}",
+        "single": f"{wanted.singles} nodes join, one after the other{asking}",
         "steady": f"{wanted.steady_nodes} initialized nodes send heartbeats",
         "change": f"{wanted.changes} times a machine's address changes",
+        "certificates": f"{wanted.certificate_nodes} ready nodes ask for their certificate at once",
+        "early": f"{wanted.certificate_nodes} nodes ask twice each, and join afterwards",
         "rules": f"{wanted.rule_changes} times a rule about most of {wanted.rule_nodes} nodes changes",
     }
     return f"{scenario}: {what[scenario]}"

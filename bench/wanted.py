@@ -6,17 +6,26 @@ from typing import Final, Literal
 import msgspec
 
 Mode = Literal["all-in-one-memory", "all-in-one-nats", "separate"]
-Scenario = Literal["burst", "single", "steady", "change", "rules"]
+Scenario = Literal["burst", "single", "steady", "change", "rules", "certificates", "early"]
 
 MODES: Final[tuple[Mode, ...]] = ("all-in-one-memory", "all-in-one-nats", "separate")
 DEFAULT_MODES: Final[tuple[Mode, ...]] = ("all-in-one-memory", "separate")
-SCENARIOS: Final[tuple[Scenario, ...]] = ("burst", "single", "steady", "change", "rules")
+SCENARIOS: Final[tuple[Scenario, ...]] = (
+    "burst",
+    "single",
+    "steady",
+    "change",
+    "rules",
+    "certificates",
+    "early",
+)
+DEFAULT_SCENARIOS: Final[tuple[Scenario, ...]] = ("burst", "single", "steady", "change", "rules")
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     """What the user asked for; it stands in the results, so that two can be compared."""
 
-    scenarios: tuple[Scenario, ...] = SCENARIOS
+    scenarios: tuple[Scenario, ...] = DEFAULT_SCENARIOS
     modes: tuple[Mode, ...] = DEFAULT_MODES
     runs: int = 3
     nodes: int = 1000
@@ -29,6 +38,8 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     changes: int = 50
     rule_nodes: int = 1000
     rule_changes: int = 3
+    certificates: bool = False  # burst, single: each kubelet asks for its certificate too
+    certificate_nodes: int = 2000
     patience_seconds: float = 300
     profile: Path | None = None
     keep_logs: Path | None = None

@@ -1,14 +1,19 @@
 """The bench on real parts: kubelets in Go join and see what happens to their nodes; scenarios measure."""
 
 import asyncio
+import base64
 import math
 import os
 import subprocess
 import sys
+from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from cryptography import x509
 
+from bench.certificates import approved_without_a_look
 from bench.figures import Run
 from bench.fleet import fleet
 from bench.measuring import Measuring
@@ -17,6 +22,7 @@ from bench.scenarios import MEASURES
 from bench.stage import PROFILE_DIRECTORY, Stage, controlled, is_ours
 from bench.wanted import Mode, Scenario, Wanted
 from libs.common.node import TAINT_UNINITIALIZED
+from libs.testbed.approve_everything import ApproveEverything
 from libs.testbed.children import ChildDied
 from libs.testbed.control_plane.cluster import ControlPlane
 from libs.testbed.kubelets import Kubelet, Kubelets
@@ -32,13 +38,21 @@ SMALL = Wanted(
     changes=3,
     rule_nodes=8,
     rule_changes=1,
+    certificate_nodes=20,
     patience_seconds=60,
 )
+CSRS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 
 
 @pytest.fixture(scope="module")
 async def in_go(tmp_path_factory: pytest.TempPathFactory, control_plane: ControlPlane):
     async with KubeletsInGo.start(tmp_path_factory.mktemp("kubelets"), control_plane) as running:
+        yield running
+
+
+@pytest.fixture
+async def approving(tmp_path: Path, control_plane: ControlPlane) -> AsyncIterator[ApproveEverything]:
+    async with ApproveEverything.start(tmp_path / "approving", control_plane, concurrency=4) as running:
         yield running
 
 
@@ -121,6 +135,98 @@ async def test_a_heartbeat_renews_the_lease_and_the_conditions(in_go: KubeletsIn
     await in_go.delete(["bench-beat"])
 
 
+async def requests_of(kubelets: Kubelets, name: str) -> list[Any]:
+    """The node's requests as Kubernetes holds them."""
+    listed = (await kubelets.request("GET", CSRS)).body["items"]
+    return [item for item in listed if item["spec"]["username"] == f"system:node:{name}"]
+
+
+async def approve(kubelets: Kubelets, name: str) -> None:
+    path = f"{CSRS}/{name}/approval"
+    condition = {"type": "Approved", "status": "True", "reason": "Test", "message": ""}
+    body = [{"op": "add", "path": "/status/conditions", "value": [condition]}]
+    answer = await kubelets.request("PATCH", path, body=body, content_type="application/json-patch+json")
+    assert answer.status == 200
+
+
+def what_is_asked(item: Any) -> tuple[x509.Name, x509.SubjectAlternativeName]:
+    request = x509.load_pem_x509_csr(base64.b64decode(item["spec"]["request"]))
+    assert request.is_signature_valid
+    (names,) = request.extensions
+    assert isinstance(names.value, x509.SubjectAlternativeName)
+    return request.subject, names.value
+
+
+async def test_a_kubelet_in_go_asks_for_the_certificate_that_the_one_in_python_asks_for(
+    in_go: KubeletsInGo, kubelets: Kubelets
+):
+    kubelet = Kubelet(name="bench-ask", ips=("10.0.0.7", "2001:db8::7"))
+    await in_go.load([kubelet], certificates=1)
+    await in_go.file([kubelet.name])
+    ours = (await requests_of(kubelets, kubelet.name))[0]
+    other = await kubelets.ask_for_certificate(kubelet)
+    theirs = (await kubelets.request("GET", f"{CSRS}/{other}")).body
+    assert what_is_asked(ours) == what_is_asked(theirs)
+    same = ("signerName", "usages", "username", "groups")
+    assert [ours["spec"][field] for field in same] == [theirs["spec"][field] for field in same]
+    await in_go.delete([kubelet.name])
+    assert await requests_of(kubelets, kubelet.name) == []
+
+
+async def test_a_node_that_joins_with_a_request_is_told_when_it_was_filed_approved_and_issued(
+    in_go: KubeletsInGo, kubelets: Kubelets, approving: ApproveEverything
+):
+    await in_go.load([Kubelet(name="bench-issue", uninitialized=False)], certificates=1)
+    (node,) = (await in_go.join(["bench-issue"], certificates=True, seconds=30)).nodes
+    request = node.request
+    assert request is not None
+    assert node.begun < request.begun < request.filed <= request.approved <= request.issued
+    assert request.begun < node.joined
+    assert (request.denied, request.writes) == (0, 2)
+    (held,) = await requests_of(kubelets, "bench-issue")
+    assert held["metadata"]["name"] == request.name
+    assert held["status"]["certificate"]
+    assert (await approving.approvals()).approved == 1
+    await in_go.delete(["bench-issue"])
+
+
+async def test_requests_of_nodes_that_do_not_exist_are_told_in_the_order_in_which_they_were_filed(
+    in_go: KubeletsInGo, kubelets: Kubelets
+):
+    names = ["bench-early-1", "bench-early-2"]
+    await in_go.load([Kubelet(name=name) for name in names], certificates=2)
+    await in_go.file(names, certificates=2)
+    filed = await in_go.issued(names, seconds=0.2)
+    assert [request.node for request in filed] == [names[0], names[0], names[1], names[1]]
+    assert [request.issued for request in filed] == [0] * 4
+    assert filed[0].begun < filed[1].begun
+    for newest in (filed[1], filed[3]):
+        await approve(kubelets, newest.name)
+    one_older, one, other_older, other = await in_go.issued(names, seconds=30)
+    assert (one_older.writes, other_older.writes) == (0, 0)
+    assert min(one.issued, other.issued) > 0
+    await in_go.delete(names)
+
+
+async def test_a_kubelet_asks_no_oftener_than_requests_were_made_for_it(in_go: KubeletsInGo):
+    await in_go.load([Kubelet(name="bench-spent")], certificates=1)
+    await in_go.file(["bench-spent"])
+    with pytest.raises(ValueError, match='no request of "bench-spent" was made beforehand'):
+        await in_go.file(["bench-spent"])
+    await in_go.delete(["bench-spent"])
+
+
+async def test_who_approves_everything_also_approves_what_was_there_before_it_came(
+    tmp_path: Path, in_go: KubeletsInGo, control_plane: ControlPlane
+):
+    await in_go.load([Kubelet(name="bench-waiting")], certificates=1)
+    await in_go.file(["bench-waiting"])
+    async with ApproveEverything.start(tmp_path / "approving", control_plane):
+        (request,) = await in_go.issued(["bench-waiting"], seconds=30)
+    assert request.issued
+    await in_go.delete(["bench-waiting"])
+
+
 async def run_of(scenario: Scenario, mode: Mode, stage: Stage) -> Run:
     measuring = Measuring(stage=stage, wanted=SMALL, mode=mode, number=1, name=f"bench-{scenario}-{mode}")
     return await MEASURES[scenario](measuring)
@@ -170,6 +276,17 @@ async def test_a_changed_rule_is_timed_on_every_node_that_it_is_about_and_no_oth
     # Seven of the eight platforms have the label: one write each is all that Kubernetes was asked for.
     assert run.figures["Kubernetes: patch nodes per changed node"] == 1
     assert run.figures["Kubernetes: all per changed node"] == 1
+
+
+async def test_approving_without_a_look_is_measured_in_the_same_way_with_one_request_each(stage: Stage):
+    measuring = Measuring(
+        stage=stage, wanted=SMALL, mode="separate", number=1, name="bench-certificates-baseline"
+    )
+    figures = await approved_without_a_look(measuring)
+    assert figures["approve everything: never issued"] == 0
+    assert figures["approve everything: requests per request"] == 1
+    assert 0 < figures["approve everything: all filed s"] <= figures["approve everything: all issued s"]
+    assert (await stage.admin.request("GET", CSRS)).body["items"] == []
 
 
 async def test_no_node_and_no_machine_is_left_behind(stage: Stage):

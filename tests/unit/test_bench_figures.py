@@ -4,17 +4,19 @@ import math
 from collections import Counter
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bench import lag
+from bench.certificates import certificate_problems, early_figures, early_problems, filed_figures
 from bench.costs import per_node
-from bench.figures import Run, joins_figures, percentile, ratio, summaries, untainted_figures
+from bench.figures import Run, issued_figures, joins_figures, percentile, ratio, summaries, untainted_figures
 from bench.fleet import fleet
 from bench.rule_change import rule_figures, rule_problems, wanted_labels, write_rule
 from libs.common.cloud_config.document import parse_cloud_config
-from libs.testbed.kubelets_in_go import Joined
+from libs.testbed.kubelets_in_go import Joined, Request
 from services.labeler.rules import apply_rules, compile_rules
 from tests.builders import some_facts
 
@@ -29,6 +31,11 @@ talosccm_event_loop_lag_seconds_count 100.0
 
 def joined(name: str, begun: float, at: float, untainted: float) -> Joined:
     return Joined(name=name, begun=begun, joined=at, untainted=untainted)
+
+
+def asked(node: str, begun: float, *, writes: int = 0, **steps: float) -> Request:
+    times = {"begun": begun, "filed": begun, **steps}
+    return msgspec.convert({"name": f"csr-{node}-{begun}", "node": node, "writes": writes, **times}, Request)
 
 
 def a_run(number: int, **figures: float) -> Run:
@@ -142,3 +149,79 @@ def test_the_rule_of_the_bench_gives_what_is_waited_for_and_spares_one_platform(
         assert machine.platform is not None
         given = apply_rules(rules, some_facts(platform=machine.platform.platform)).labels
         assert list(given.values()) == [wanted[name] for name in wanted if name == machine.name]
+
+
+def test_a_certificate_is_timed_from_the_filing_of_its_request_and_all_of_them_from_the_begin():
+    requests = [
+        asked("a", 10.0, filed=10.1, approved=10.2, issued=10.5),
+        asked("b", 10.0, filed=10.2, approved=10.6, issued=11.2),
+    ]
+    figures = issued_figures(requests, 9.0)
+    assert figures["all issued s"] == pytest.approx(2.2)
+    assert figures["filed to issued p50 ms"] == pytest.approx(400)
+    assert figures["filed to issued p99 ms"] == pytest.approx(1000)
+    assert figures["filed to approved p50 ms"] == pytest.approx(100)
+    assert figures["approved to issued p50 ms"] == pytest.approx(300)
+    assert figures["never issued"] == 0
+
+
+def test_a_request_that_was_never_issued_is_counted_and_spoils_no_other_figure():
+    figures = issued_figures([asked("a", 1.0, approved=1.1, issued=1.2), asked("b", 1.0, denied=1.1)], 1.0)
+    assert figures["never issued"] == 1
+    assert figures["all issued s"] == pytest.approx(0.2)
+    assert math.isnan(issued_figures([asked("b", 1.0)], 1.0)["all issued s"])
+
+
+def test_requests_sent_together_are_timed_from_the_first_ones_sending():
+    figures = filed_figures([asked("a", 5.0, issued=8.0), asked("b", 5.5, filed=6.0, issued=7.0)], "us: ")
+    assert figures["us: all issued s"] == pytest.approx(3.0)
+    assert figures["us: all filed s"] == pytest.approx(1.0)
+
+
+def test_of_a_node_that_asked_twice_before_it_joined_only_the_last_request_is_to_be_written():
+    nodes = (joined("a", 10.0, 10.1, 12.0), joined("b", 10.5, 10.6, 12.0), joined("c", 10.5, 10.6, 12.0))
+    requests = [
+        asked("a", 1.0),
+        asked("a", 2.0, issued=11.0),
+        asked("b", 1.0, writes=1),
+        asked("b", 2.0, issued=12.5),
+        asked("c", 1.0),
+        asked("c", 2.0),
+    ]
+    figures = early_figures(nodes, requests)
+    assert figures["all issued s"] == pytest.approx(2.5)
+    assert figures["join to issued p50 ms"] == pytest.approx(1000)
+    assert (figures["older"], figures["older written"], figures["newest never issued"]) == (3, 1, 1)
+    assert early_problems(figures, settled=True) == [
+        "1 nodes did not get the certificate that they asked for last",
+        "1 older requests were written, though a newer one was there",
+    ]
+
+
+def test_a_certificate_that_came_before_its_node_is_a_problem():
+    figures = early_figures((joined("a", 10.0, 10.1, 12.0),), [asked("a", 2.0, issued=9.0)])
+    assert early_problems(figures, settled=True) == ["1 certificates were issued to nodes that did not exist"]
+    assert "quiet" in early_problems(figures, settled=False)[0]
+
+
+def test_promises_about_certificates_that_do_not_hold_are_problems():
+    kept = {"never issued": 0.0, "issued / approve everything": 1.9}
+    patches = Counter({"patch certificatesigningrequests/approval": 2000, "update leases": 9})
+    assert certificate_problems(kept, patches, count=2000, settled=True) == []
+    slow = kept | {"issued / approve everything": 2.1}
+    assert "2 times as long" in certificate_problems(slow, patches, count=2000, settled=True)[0]
+    assert certificate_problems(slow, patches, count=1999, settled=True)[1:] == [
+        "2000 API requests for 1999 certificates"
+    ]
+    more = patches + Counter({"get nodes": 1, "watch nodes": 5})
+    assert certificate_problems(kept, more, count=2000, settled=True) == [
+        "2001 API requests for 2000 certificates"
+    ]
+    missing = kept | {"never issued": 3.0}
+    assert "3 requests" in certificate_problems(missing, patches, count=2000, settled=True)[0]
+    assert "quiet" in certificate_problems(kept, patches, count=2000, settled=False)[0]
+
+
+def test_the_ratio_of_few_requests_promises_nothing():
+    few = {"never issued": 0.0, "issued / approve everything": 5.0}
+    assert certificate_problems(few, Counter(), count=50, settled=True) == []

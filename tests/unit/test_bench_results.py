@@ -88,6 +88,14 @@ def test_a_comparison_says_first_what_was_not_alike():
     assert "nodes differ: 1000 then, 10 now" in text
 
 
+def test_joins_that_ask_for_certificates_are_told_in_the_title_and_when_two_are_compared():
+    asking = Wanted(certificates=True)
+    shown = text_of(tables(results(a_burst(s=1.0), wanted=asking)))
+    assert "1000 nodes join, 64 at a time, each asks for its certificate" in " ".join(shown.split())
+    compared = text_of(comparison(results(a_burst(s=1.0)), results(a_burst(s=1.0), wanted=asking)))
+    assert "certificates differ: False then, True now" in compared
+
+
 def test_two_results_without_a_common_scenario_are_not_compared():
     assert "no scenario in common" in text_of(comparison(results(), results(a_burst(s=1.0))))
 
