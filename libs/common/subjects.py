@@ -92,6 +92,11 @@ def is_about_a_csr(subject: str) -> bool:
     return subject.startswith((f"{OBSERVED_CSR}.", f"{ENRICHED_CSR}."))
 
 
+def is_about_a_node(subject: str) -> bool:
+    """Whether it is one of the flow's subjects for Nodes."""
+    return subject.startswith((f"{OBSERVED_NODE}.", f"{ENRICHED_NODE}."))
+
+
 def is_publishable_name(name: str) -> bool:
     """Whether a Kubernetes object name can be the tail of a subject (RFC 1123 subdomains always can)."""
     return bool(name) and not any(c in " \t\r\n*>" for c in name) and "" not in name.split(".")

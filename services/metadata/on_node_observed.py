@@ -47,6 +47,7 @@ class Surroundings:
     heard: Callable[[str], EnrichedNode | None]  # what the stream holds of a Node, if somebody else said it
     said: Callable[[str, EnrichedNode], None]  # the stream holds this word of ours on that Node
     looked: Callable[[str, MachineFault | None, float], None]  # name, fault, when the look began
+    changed: Callable[[str], None]  # something else is known of that Node
     watch: Callable[[str, str], None]  # name, address of the machine to be watched from now on ("" = none)
     finished: Callable[[str], None]  # nothing is left to do for that name
 
@@ -138,6 +139,7 @@ class NodeReconciler:
             known = looked.unwatched(known)
         self.known = known
         self._news.set()
+        self._with.changed(self._name)
 
     async def _wait(self, until: float) -> None:
         seconds = None if until == NEVER else max(0.0, until - self._with.monotonic())

@@ -10,7 +10,6 @@ from libs.common.bus import Message
 from libs.common.cloud_config.document import CloudConfigError
 from libs.common.cloud_config.inventory import needed_resources
 from libs.common.cloud_config.rule import CloudConfig
-from libs.common.delivery import backoff_seconds
 from libs.common.events import (
     EnrichedNode,
     EnrichedNodeGone,
@@ -26,14 +25,24 @@ from libs.common.node import Node
 from libs.common.process.service import Parts, Run
 from libs.common.publisher import OrderedPublisher
 from libs.common.settings.cloud_config_file import CloudConfigFile
-from libs.common.subjects import ENRICHED_NODE, FLOW, OBSERVED_NODE, name_in
+from libs.common.subjects import (
+    ENRICHED_NODE,
+    FLOW,
+    OBSERVED_NODE,
+    is_about_a_csr,
+    is_about_a_node,
+    name_in,
+)
 from libs.common.wiring import METADATA
 from services.metadata.ask_machine import Slots, Talos, open_talos
-from services.metadata.known import first_seen
+from services.metadata.dial_back import DialBacks
+from services.metadata.kept_running import kept_running
+from services.metadata.known import Known, first_seen
 from services.metadata.on_node_observed import NodeReconciler, Surroundings
 from services.metadata.outage import Outage
 from services.metadata.schedule import Pace
 from services.metadata.settings import MetadataSettings
+from services.metadata.signing_requests import SigningRequests
 from services.metadata.talos_api.api import Contents
 from services.metadata.watch_machines import MachineWatches, Told
 
@@ -81,26 +90,49 @@ class MetadataService:
             random=parts.random,
         )
         self._surroundings = self._surround()
+        self._requests = SigningRequests(
+            self._table,
+            self._publisher,
+            parts,
+            pace=self._pace,
+            without_talos=settings.without_talos,
+            node=self._known,
+            hurry=self._hurry,
+            dial_backs=DialBacks(
+                self._talos,
+                self._slots,
+                deadline_seconds=settings.look_deadline_seconds,
+                monotonic=parts.monotonic,
+            ),
+        )
 
     async def run(self) -> None:
         """Until cancelled. NATS or Talos may be down meanwhile, or at the start: both are waited for."""
+        follow = self._parts.bus.follow
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(self._watches.open_in_turn())
-                group.create_task(self._probe())
-                if (path := self._settings.cloud_config_file) is not None:
-                    file = CloudConfigFile(path, self._settings.cloud_config)
-                    group.create_task(file.watch(self._file_changed))
-                group.create_task(self._parts.bus.follow(METADATA.service, f"{FLOW}.>", self._table))
+                group.create_task(
+                    follow(METADATA.service, f"{FLOW}.>", self._table, but_not=self._is_nothing_to_us)
+                )
+                if not self._settings.without_talos:
+                    self._ask_machines(group)
         finally:
+            await self._requests.close()
             for task in self._tasks.values():
                 task.cancel()
             await asyncio.gather(*self._tasks.values(), return_exceptions=True)
             await self._talos.close()
 
+    def _ask_machines(self, group: asyncio.TaskGroup) -> None:
+        group.create_task(self._watches.open_in_turn())
+        group.create_task(self._probe())
+        if (path := self._settings.cloud_config_file) is not None:
+            file = CloudConfigFile(path, self._settings.cloud_config)
+            group.create_task(file.watch(self._file_changed))
+
     def problems(self) -> tuple[str, ...]:
         """Why not ready: the flow is not followed, or no machine can be asked."""
-        talos = self._talos.problem()
+        talos = "" if self._settings.without_talos else self._talos.problem()
         return (*self._table.problems(), *([f"Talos cannot be asked: {talos}"] if talos else []))
 
     def _surround(self) -> Surroundings:
@@ -119,13 +151,20 @@ class MetadataService:
             heard=self._heard,
             looked=self._looked,
             said=self._said,
+            changed=self._node_changed,
             watch=self._watches.want,
             finished=self._forget,
         )
 
     # ---- what the flow says
 
+    def _is_nothing_to_us(self, subject: str) -> bool:
+        return self._settings.without_talos and is_about_a_node(subject)
+
     def _hear(self, message: Message) -> None:
+        if is_about_a_csr(message.subject):
+            self._requests.hear(message)
+            return
         match message.event:
             case NodeObserved() | NodeGone() if not self._table.replaying:
                 self._observe(message)
@@ -138,6 +177,8 @@ class MetadataService:
 
     def _is_worth_keeping(self, message: Message) -> bool:
         """All but our own word when it comes back: a copy as large as all else that is known of the Node."""
+        if is_about_a_csr(message.subject):
+            return self._requests.is_worth_keeping(message)
         event = _enriched(message)
         node = self._nodes.get(name_in(message.subject, ENRICHED_NODE)) if event is not None else None
         return node is None or node.known.said != event
@@ -155,12 +196,14 @@ class MetadataService:
     def _caught_up(self) -> None:
         for message in self._table.under(OBSERVED_NODE):
             self._observe(message)
+        self._requests.caught_up()
         self._forget_unnamed()
         for node in self._nodes.values():
             node.bus_is_back()
 
     def _stream_is_another(self) -> None:
         self._publisher.forget()
+        self._requests.stream_is_another()
         for node in self._nodes.values():
             node.stream_is_another()
 
@@ -190,18 +233,9 @@ class MetadataService:
             prefer_ipv6=self._prefer_ipv6,
         )
         node = self._nodes[name] = NodeReconciler(name, known, self._surroundings)
-        self._tasks[name] = asyncio.create_task(self._kept_running(name, node), name=f"node {name}")
-
-    async def _kept_running(self, name: str, node: NodeReconciler) -> None:
-        failures = 0
-        while True:
-            try:
-                return await node.run()
-            except Exception:
-                # A defect that one Node's data bring to light must not take the others with it.
-                log.exception("a node's task failed", extra={"node": name})
-                failures += 1
-            await asyncio.sleep(backoff_seconds(failures, self._parts.random.random()))
+        running = kept_running(node.run, self._parts.random, node=name)
+        self._tasks[name] = asyncio.create_task(running, name=f"node {name}")
+        self._requests.node_changed(name)
 
     def _forget_unnamed(self) -> None:
         """Once the present stream names every Node, what it does not name has gone unseen."""
@@ -210,14 +244,26 @@ class MetadataService:
         for name in [n for n in self._nodes if self._table.last(f"{OBSERVED_NODE}.{n}") is None]:
             self._tasks[name].cancel()
             self._forget(name)
+        self._requests.forget_unnamed()
 
     def _forget(self, name: str) -> None:
         self._nodes.pop(name, None)
         self._tasks.pop(name, None)
         self._outage.forget(name)
         self._watches.want(name, "")
+        self._requests.node_changed(name)
 
-    # ---- what a Node's task asks and tells
+    # ---- what the tasks of Nodes and requests ask and tell
+
+    def _known(self, name: str) -> Known | None:
+        return self._nodes[name].known if name in self._nodes else None
+
+    def _node_changed(self, name: str) -> None:
+        self._requests.node_changed(name)
+
+    def _hurry(self, name: str) -> None:
+        if name in self._nodes:
+            self._nodes[name].hurry(0.0)
 
     def _all_nodes(self) -> Iterable[Node] | None:
         if not self._table.complete:
@@ -271,9 +317,7 @@ class MetadataService:
     async def _probe(self) -> None:
         """Notice the end of an outage within seconds, whatever the back-off of the Nodes."""
         while True:
-            name = self._outage.probe()
-            if name in self._nodes:
-                self._nodes[name].hurry(0.0)
+            self._hurry(self._outage.probe())
             expires = self._talos.certificate_expires_at()
             metrics.TALOS_CERTIFICATE_EXPIRY.set(expires.timestamp() if expires else 0)
             await asyncio.sleep(self._settings.probe_seconds)

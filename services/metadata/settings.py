@@ -22,6 +22,15 @@ class MetadataSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     talosconfig: Annotated[Path | None, TALOSCONFIG] = None
     talos_endpoints: Annotated[str, TALOS_ENDPOINTS] = ""
+    without_talos: Annotated[
+        bool,
+        Flag(
+            "without-talos",
+            "Ask no machine: requests for certificates are judged by their Node object alone, within "
+            "--csr-allowed-networks, and nothing else is done with Nodes. No talosconfig is needed.",
+            TALOS,
+        ),
+    ] = False
     prefer_ipv6: Annotated[bool, PREFER_IPV6] = False
     cloud_config_file: Annotated[Path | None, CLOUD_CONFIG] = None  # followed: what it says may change
     cloud_config: CloudConfig = CloudConfig()  # what it said at the start

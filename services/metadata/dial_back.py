@@ -1,0 +1,74 @@
+"""Dials addresses that two Nodes claim: the one whose machine answers there under its own name has it."""
+
+import asyncio
+import logging
+import math
+from collections.abc import Callable
+from typing import Final
+
+from services.metadata.ask_machine import Slots, Talos
+from services.metadata.talos_api.api import MachineUnavailable
+
+log = logging.getLogger(__name__)
+
+KEPT_SECONDS: Final = 60.0
+_MOST_KEPT: Final = 10_000  # answers; beyond it whatever was asked first is asked again
+
+
+class DialBacks:
+    """Which node name the machine at an address bears; asked once a minute at most, whoever wants to know."""
+
+    def __init__(
+        self, talos: Talos, slots: Slots, *, deadline_seconds: float, monotonic: Callable[[], float]
+    ) -> None:
+        self._talos = talos
+        self._slots = slots
+        self._deadline_seconds = deadline_seconds
+        self._monotonic = monotonic
+        self._asked: dict[str, tuple[float, asyncio.Task[str]]] = {}
+
+    async def answering(self, name: str, addresses: tuple[str, ...]) -> frozenset[str]:
+        """Those of the addresses at which the machine of that node name answers."""
+        asking = [self._ask(address) for address in addresses]
+        names = await asyncio.gather(*(asyncio.shield(task) for task in asking))
+        return frozenset(address for address, found in zip(addresses, names, strict=True) if found == name)
+
+    async def close(self) -> None:
+        """Ask nobody any more."""
+        tasks = [task for _, task in self._asked.values()]
+        self._asked.clear()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _ask(self, address: str) -> "asyncio.Task[str]":
+        began, task = self._asked.get(address, (-math.inf, None))
+        now = self._monotonic()
+        if task is not None and now - began < KEPT_SECONDS:
+            return task
+        task = asyncio.create_task(self._node_name_at(address), name=f"dial {address}")
+        self._asked.pop(address, None)
+        self._asked[address] = (now, task)
+        if len(self._asked) > _MOST_KEPT:
+            self._drop_oldest()
+        return task
+
+    def _drop_oldest(self) -> None:
+        address = next((one for one, (_, task) in self._asked.items() if task.done()), None)
+        if address is not None:
+            del self._asked[address]
+
+    async def _node_name_at(self, address: str) -> str:
+        """What the machine there calls itself; "" where nobody answers."""
+        try:
+            async with self._slots.one():
+                facts = await self._talos.look(address, deadline_seconds=self._deadline_seconds)
+        except MachineUnavailable as unavailable:
+            fields = {"address": address, "reason": unavailable.fault.message}
+            log.debug("nobody answers at a contested address", extra=fields)
+            return ""
+        except Exception:
+            # Answers are hostile input: what breaks our reading of one must not end the request's only task.
+            log.exception("a dial ended in a way nobody foresaw", extra={"address": address})
+            return ""
+        return facts.node_name
