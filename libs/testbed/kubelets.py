@@ -3,34 +3,39 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import contextlib
-import ipaddress
 import ssl
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Any, NamedTuple, Protocol
 
 import aiohttp
 import msgspec
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import Encoding
-from cryptography.x509.oid import NameOID
 
+from libs.common.signing_request import KUBELET_SERVING, NODE_USER, NODES_GROUP
 from libs.testbed.kubelet_node import Kubelet, first_node, heartbeat_status, lease, ready_status
+from libs.testbed.signing_requests import (
+    APPROVED,
+    CSRS,
+    SERVING_USAGES,
+    Outcome,
+    outcome_in,
+    request_pem,
+    signing_request,
+)
 
-__all__ = ["Answer", "ApiServer", "Kubelet", "Kubelets", "Refused"]
+__all__ = ["Answer", "ApiServer", "Kubelet", "Kubelets", "Outcome", "Refused"]
 
 JSON = "application/json"
 MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
+JSON_PATCH = "application/json-patch+json"
+NODE_GROUPS = (NODES_GROUP, "system:authenticated")
 
 _NODES = "/api/v1/nodes"
 _LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
-_CSRS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
+_LINE_LIMIT = 2**22  # bytes of a watch event: hostile requests are large
 _TIMEOUT = aiohttp.ClientTimeout(total=60)
 
 
@@ -108,27 +113,55 @@ class Kubelets:
         ips: Sequence[str] | None = None,
         dns: Sequence[str] | None = None,
         common_name: str | None = None,
+        expiration_seconds: int | None = None,
     ) -> str:
         """File a kubelet-serving CSR, return its name. None = what a kubelet asks for: its IPs, its name."""
-        request = _csr_pem(
-            common_name=f"system:node:{kubelet.name}" if common_name is None else common_name,
+        pem = request_pem(
+            common_name=f"{NODE_USER}{kubelet.name}" if common_name is None else common_name,
             dns=[kubelet.name] if dns is None else dns,
             ips=kubelet.ips if ips is None else ips,
         )
-        body = {
-            "apiVersion": "certificates.k8s.io/v1",
-            "kind": "CertificateSigningRequest",
-            "metadata": {"generateName": "csr-"},
-            "spec": {
-                "request": base64.b64encode(request).decode(),
-                "signerName": "kubernetes.io/kubelet-serving",
-                "usages": ["digital signature", "server auth"],
-            },
-        }
-        filed = await self.request("POST", _CSRS, as_node=kubelet.name, body=body)
+        return await self.file_request(
+            pem, user=f"{NODE_USER}{kubelet.name}", expiration_seconds=expiration_seconds
+        )
+
+    async def file_request(
+        self,
+        pem: bytes,
+        *,
+        user: str,
+        groups: Sequence[str] = NODE_GROUPS,
+        usages: Sequence[str] = SERVING_USAGES,
+        expiration_seconds: int | None = None,
+        signer: str = KUBELET_SERVING,
+    ) -> str:
+        """File whatever this is, as this user of these groups; return its name. Raises Refused."""
+        body = signing_request(pem, usages=usages, expiration_seconds=expiration_seconds, signer=signer)
+        filed = await self.request("POST", CSRS, as_user=user, as_groups=groups, body=body)
         if filed.status != HTTPStatus.CREATED:
-            raise Refused(f"node {kubelet.name} may not ask for a certificate", filed)
+            raise Refused(f"{user} may not ask for a certificate", filed)
         return str(filed.body["metadata"]["name"])
+
+    async def approve(self, name: str) -> None:
+        """Approve the request, as an admin does who looks at nothing. Raises Refused."""
+        operation = {"op": "add", "path": "/status/conditions", "value": [APPROVED]}
+        path = f"{CSRS}/{name}/approval"
+        approved = await self.request("PATCH", path, body=[operation], content_type=JSON_PATCH)
+        if approved.status != HTTPStatus.OK:
+            raise Refused(f"request {name} cannot be approved", approved)
+
+    async def outcome_of(self, name: str, *, seconds: float = 10.0) -> Outcome:
+        """Watch the request until it is issued, denied or failed. Raises TimeoutError, or Refused if gone."""
+        outcome = Outcome()
+        try:
+            async with asyncio.timeout(seconds), contextlib.aclosing(self._watch(CSRS, name)) as states:
+                async for state in states:
+                    outcome = outcome_in(state)
+                    if outcome.final:
+                        break
+        except TimeoutError as error:
+            raise TimeoutError(f"request {name} after {seconds:g} s: {outcome}") from error
+        return outcome
 
     async def delete(self, name: str) -> None:
         """Delete the Node, as an admin does; it is no error if it is gone already."""
@@ -142,14 +175,21 @@ class Kubelets:
         path: str,
         *,
         as_node: str | None = None,
+        as_user: str | None = None,
+        as_groups: Sequence[str] = (),
         body: Any = None,
         content_type: str = JSON,
     ) -> Answer:
-        """One request, as this node or else as admin. Whatever the status, it is returned."""
-        headers = [("Content-Type", content_type), ("Accept", JSON)]
+        """One request, as this node, as this user of these groups, or else as admin.
+
+        Whatever the status, it is returned.
+        """
         if as_node is not None:
-            headers.append(("Impersonate-User", f"system:node:{as_node}"))
-            headers += [("Impersonate-Group", group) for group in ("system:nodes", "system:authenticated")]
+            as_user, as_groups = f"{NODE_USER}{as_node}", NODE_GROUPS
+        headers = [("Content-Type", content_type), ("Accept", JSON)]
+        if as_user is not None:
+            headers.append(("Impersonate-User", as_user))
+            headers += [("Impersonate-Group", group) for group in as_groups]
         data = None if body is None else msgspec.json.encode(body)
         async with self._session.request(method, self._server + path, data=data, headers=headers) as answer:
             text = await answer.read()
@@ -164,18 +204,16 @@ class Kubelets:
             raise Refused(f"node {name} may not report its status", answer)
         return answer.body
 
-
-def _csr_pem(*, common_name: str, dns: Sequence[str], ips: Sequence[str]) -> bytes:
-    key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name(
-        [
-            x509.NameAttribute(NameOID.ORGANIZATION_NAME, "system:nodes"),
-            x509.NameAttribute(NameOID.COMMON_NAME, common_name),
-        ]
-    )
-    names: list[x509.GeneralName] = [x509.DNSName(name) for name in dns]
-    names += [x509.IPAddress(ipaddress.ip_address(ip)) for ip in ips]
-    builder = x509.CertificateSigningRequestBuilder().subject_name(subject)
-    if names:
-        builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
-    return builder.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM)
+    async def _watch(self, path: str, name: str) -> AsyncGenerator[Any]:
+        """Every state of one object, from the present one on. Raises Refused when it is gone."""
+        query = {"watch": "1", "fieldSelector": f"metadata.name={name}"}
+        url = self._server + path
+        async with self._session.get(url, params=query, read_bufsize=_LINE_LIMIT) as answer:
+            async for line in answer.content:
+                event = msgspec.json.decode(line)
+                if event["type"] in {"DELETED", "ERROR"}:
+                    raise Refused(
+                        f"{path}/{name} is not watched any more", Answer(answer.status, event["object"])
+                    )
+                yield event["object"]
+        raise TimeoutError  # the server has ended the watch

@@ -48,3 +48,23 @@ async def admin(api_server: ApiServer) -> AsyncIterator[Kubelets]:
     """Requests as admin, and as any node."""
     async with Kubelets.start(api_server) as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+async def real_signer(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ControlPlane]:
+    """With a controller manager, which signs what is approved."""
+    async with ControlPlane.start(tmp_path_factory.mktemp("real-signer")) as running:
+        yield running
+
+
+@pytest.fixture(scope="session", params=["real_signer", "simulated_api_server"], ids=["real", "simulated"])
+def signing_api_server(request: pytest.FixtureRequest) -> ApiServer:
+    server: ApiServer = request.getfixturevalue(request.param)
+    return server
+
+
+@pytest.fixture(scope="session")
+async def signing(signing_api_server: ApiServer) -> AsyncIterator[Kubelets]:
+    """Requests as admin and as any node, where somebody signs."""
+    async with Kubelets.start(signing_api_server) as running:
+        yield running

@@ -1,0 +1,72 @@
+"""Certificate requests as they are filed, and what becomes of them."""
+
+from __future__ import annotations
+
+import base64
+import ipaddress
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509.oid import NameOID
+
+from libs.common.signing_request import NODES_GROUP
+
+CSRS: Final = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
+SERVING_USAGES: Final = ("digital signature", "server auth")  # a kubelet adds "key encipherment" to RSA keys
+APPROVED: Final = {"type": "Approved", "status": "True", "reason": "Testbed", "message": "approved unread"}
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of a request: its conditions by type, and the certificate (PEM) if there is one."""
+
+    conditions: Mapping[str, Mapping[str, str]] = {}
+    certificate: bytes = b""
+
+    @property
+    def final(self) -> bool:
+        """Whether nothing more will happen: issued, denied or failed."""
+        return bool(self.certificate) or not self.conditions.keys().isdisjoint({"Denied", "Failed"})
+
+
+def outcome_in(request: Mapping[str, Any]) -> Outcome:
+    """What an object of the API says has become of it."""
+    status = request.get("status", {})
+    return Outcome(
+        conditions={condition["type"]: condition for condition in status.get("conditions", [])},
+        certificate=base64.b64decode(status.get("certificate", "")),
+    )
+
+
+def signing_request(
+    pem: bytes, *, usages: Sequence[str], expiration_seconds: int | None, signer: str
+) -> dict[str, Any]:
+    """The object that is created."""
+    spec = {"request": base64.b64encode(pem).decode(), "signerName": signer, "usages": list(usages)}
+    return {
+        "apiVersion": "certificates.k8s.io/v1",
+        "kind": "CertificateSigningRequest",
+        "metadata": {"generateName": "csr-"},
+        "spec": spec if expiration_seconds is None else spec | {"expirationSeconds": expiration_seconds},
+    }
+
+
+def request_pem(*, common_name: str, dns: Sequence[str], ips: Sequence[str]) -> bytes:
+    """A kubelet's request, with a key of its own that is forgotten."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name(
+        [
+            x509.NameAttribute(NameOID.ORGANIZATION_NAME, NODES_GROUP),
+            x509.NameAttribute(NameOID.COMMON_NAME, common_name),
+        ]
+    )
+    names: list[x509.GeneralName] = [x509.DNSName(name) for name in dns]
+    names += [x509.IPAddress(ipaddress.ip_address(ip)) for ip in ips]
+    builder = x509.CertificateSigningRequestBuilder().subject_name(subject)
+    if names:
+        builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
+    return builder.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM)
