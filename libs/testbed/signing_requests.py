@@ -55,15 +55,19 @@ def signing_request(
     }
 
 
-def request_pem(*, common_name: str, dns: Sequence[str], ips: Sequence[str]) -> bytes:
-    """A kubelet's request, with a key of its own that is forgotten."""
+def request_pem(
+    *,
+    common_name: str,
+    dns: Sequence[str],
+    ips: Sequence[str],
+    organizations: Sequence[str] = (NODES_GROUP,),
+) -> bytes:
+    """A kubelet's request, with a key of its own that is forgotten; without a common name it has none."""
     key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name(
-        [
-            x509.NameAttribute(NameOID.ORGANIZATION_NAME, NODES_GROUP),
-            x509.NameAttribute(NameOID.COMMON_NAME, common_name),
-        ]
-    )
+    attributes = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, one) for one in organizations]
+    if common_name:
+        attributes.append(x509.NameAttribute(NameOID.COMMON_NAME, common_name))
+    subject = x509.Name(attributes)
     names: list[x509.GeneralName] = [x509.DNSName(name) for name in dns]
     names += [x509.IPAddress(ipaddress.ip_address(ip)) for ip in ips]
     builder = x509.CertificateSigningRequestBuilder().subject_name(subject)

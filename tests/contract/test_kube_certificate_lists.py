@@ -1,0 +1,156 @@
+"""Certificate requests of one signer, listed and watched, on a real and a simulated API server."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from libs.common.kube_api.api import SIGNING_REQUESTS, KubeApi
+from libs.common.kube_api.happenings import Changed, Deleted, Happening, Listed
+from libs.common.kube_api.reflector import Reflector
+from libs.common.signing_request import KUBELET_SERVING, SigningRequest
+from libs.testbed.kubelets import Kubelets
+from libs.testbed.signing_requests import CSRS, SERVING_USAGES, request_pem, signing_request
+from tests.bus_actors import doing, eventually
+from tests.contract.conftest import ApiServer
+
+USER = "system:node:asks"
+OTHER = "example.com/other"
+PEM = request_pem(common_name=USER, dns=["asks"], ips=["10.7.0.2"])
+OURS = f"spec.signerName={KUBELET_SERVING}"
+
+
+async def file(admin: Kubelets, name: str, signer: str = KUBELET_SERVING) -> None:
+    body = signing_request(PEM, usages=SERVING_USAGES, expiration_seconds=None, signer=signer)
+    filed = await admin.request("POST", CSRS, as_node="asks", body=body | {"metadata": {"name": name}})
+    assert filed.status == 201, filed
+
+
+@pytest.fixture
+async def six(admin: Kubelets) -> AsyncIterator[None]:
+    """list-0, 2 and 4 of the kubelets' signer, list-1, 3 and 5 of another."""
+    for number in range(6):
+        await file(admin, f"list-{number}", OTHER if number % 2 else KUBELET_SERVING)
+    yield
+    for number in range(6):
+        await admin.request("DELETE", f"{CSRS}/list-{number}")
+
+
+async def pages(admin: Kubelets, query: str) -> list[tuple[list[str], int | None]]:
+    """Names and remainingItemCount of each page."""
+    told: list[tuple[list[str], int | None]] = []
+    token = ""
+    while True:
+        body = (await admin.request("GET", f"{CSRS}?{query}{token}")).body
+        names = [item["metadata"]["name"] for item in body["items"]]
+        told.append((names, body["metadata"].get("remainingItemCount")))
+        if not (text := body["metadata"].get("continue", "")):
+            return told
+        token = f"&continue={text}"
+
+
+@pytest.mark.usefixtures("six")
+@pytest.mark.parametrize(
+    ("query", "told"),
+    [
+        ("", [(["list-0", "list-1", "list-2", "list-3", "list-4", "list-5"], None)]),
+        (f"fieldSelector={OURS}", [(["list-0", "list-2", "list-4"], None)]),
+        (f"fieldSelector=spec.signerName%3D%3D{OTHER}", [(["list-1", "list-3", "list-5"], None)]),
+        (f"fieldSelector=spec.signerName!={OTHER}", [(["list-0", "list-2", "list-4"], None)]),
+        (f"fieldSelector={OURS},metadata.name=list-2", [(["list-2"], None)]),
+        ("fieldSelector=spec.signerName=", [([], None)]),
+        ("limit=4", [(["list-0", "list-1", "list-2", "list-3"], 2), (["list-4", "list-5"], None)]),
+        (f"fieldSelector={OURS}&limit=2", [(["list-0", "list-2"], None), (["list-4"], None)]),
+        # A page is full, and what follows is all of another signer: the last page may be empty.
+        (f"fieldSelector={OURS}&limit=3", [(["list-0", "list-2", "list-4"], None), ([], None)]),
+        (f"fieldSelector={OURS}&limit=3&resourceVersion=0", [(["list-0", "list-2", "list-4"], None)]),
+    ],
+)
+async def test_a_selector_chooses_and_a_limit_counts_what_was_chosen(
+    admin: Kubelets, query: str, told: list[tuple[list[str], int | None]]
+):
+    assert await pages(admin, query) == told
+
+
+@pytest.mark.parametrize(
+    ("selector", "words"),
+    [
+        ("spec.username=x", "field label not supported: spec.username"),
+        ("spec.signerName", "invalid selector: 'spec.signerName'; can't understand 'spec.signerName'"),
+    ],
+)
+async def test_other_fields_cannot_be_selected_by(admin: Kubelets, selector: str, words: str):
+    refused = await admin.request("GET", f"{CSRS}?fieldSelector={selector}")
+    assert (refused.status, refused.body["message"]) == (400, words)
+
+
+@pytest.mark.usefixtures("six")
+async def test_our_list_has_the_requests_of_our_signer_only_page_by_page(api: KubeApi):
+    unreadable: list[Any] = []
+    first = await api.list_page(SIGNING_REQUESTS, limit=2, on_unreadable=unreadable.append)
+    token = first.continue_token
+    last = await api.list_page(
+        SIGNING_REQUESTS, limit=2, continue_token=token, on_unreadable=unreadable.append
+    )
+    found = [*first.items, *last.items]
+    assert ([one.name for one in found], unreadable) == (["list-0", "list-2", "list-4"], [])
+    assert {one.spec.signer_name for one in found} == {KUBELET_SERVING}
+    one = found[0]
+    assert (one.node_name, one.spec.request, one.spec.usages) == ("asks", PEM, SERVING_USAGES)
+    assert (one.is_kubelet_serving, one.pending) == (True, True)
+
+
+@asynccontextmanager
+async def following(api: KubeApi, **options: Any) -> AsyncIterator[list[Happening[SigningRequest]]]:
+    told: list[Happening[SigningRequest]] = []
+
+    async def handle(happening: Happening[SigningRequest]) -> None:
+        told.append(happening)
+
+    def fail(what: object) -> None:
+        raise AssertionError(what)
+
+    reflector = Reflector(api, SIGNING_REQUESTS, on_unreadable=fail, on_trouble=fail, **options)
+    async with doing(reflector.run(handle)):
+        await eventually(lambda: not reflector.problems(), "listed")
+        yield told
+
+
+def changes(told: list[Happening[SigningRequest]]) -> list[tuple[str, str]]:
+    """What happened to requests since the list."""
+    return [(type(one).__name__, one.item.name) for one in told if isinstance(one, Changed | Deleted)]
+
+
+async def test_a_reflector_hears_of_our_signer_only_from_the_request_to_its_end(
+    api: KubeApi, admin: Kubelets
+):
+    async with following(api) as told:
+        for name, signer in (("watch-other", OTHER), ("watch-ours", KUBELET_SERVING)):
+            await file(admin, name, signer)
+            await admin.approve(name)
+            await admin.request("DELETE", f"{CSRS}/{name}")
+        await eventually(lambda: ("Deleted", "watch-ours") in changes(told), "told")
+    assert {name for _, name in changes(told)} == {"watch-ours"}
+    pending = [one.item.pending for one in told if isinstance(one, Changed)]
+    assert (pending[0], pending[-1]) == (True, False)
+
+
+@pytest.mark.usefixtures("six")
+async def test_bookmarks_carry_a_watch_of_one_signer_past_the_news_of_others(
+    api: KubeApi, admin: Kubelets, api_server: ApiServer
+):
+    mark = api_server.audit_mark()
+
+    def asked(verb: str) -> int:
+        counted = api_server.audit_counts(mark)
+        return sum(n for k, n in counted.items() if (k.verb, k.resource) == (verb, SIGNING_REQUESTS.plural))
+
+    async with following(api, watch_seconds=(3, 3), page_size=2) as told:
+        await file(admin, "others", OTHER)
+        await admin.request("DELETE", f"{CSRS}/others")
+        await eventually(lambda: asked("watch") >= 2, "another watch", 30)
+        await file(admin, "ours")
+        await eventually(lambda: ("Changed", "ours") in changes(told), "told", 10)
+    await admin.request("DELETE", f"{CSRS}/ours")
+    assert (sum(isinstance(one, Listed) for one in told), asked("list")) == (1, 2)  # two pages of one list
