@@ -1,6 +1,7 @@
 """Provisions the stream and says everything to it: at first, and again whenever something may be missing."""
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable
 from typing import Final, NoReturn
@@ -26,6 +27,8 @@ log = logging.getLogger(__name__)
 
 _RETRY_CAP_SECONDS: Final = 2.0  # of what concerns the whole stream: nothing goes on without it
 _FOLLOW_SECONDS: Final = 15.0  # until the follower must have found the stream that was provisioned
+
+_LIST_SECONDS: Final = 1.0  # that a snapshot of Nodes waits for a list of CSRs
 
 
 class Round(msgspec.Struct, frozen=True):
@@ -151,11 +154,18 @@ class Rounds:
 
     async def _say_all(self, begun: Round) -> None:
         """Each kind that was listed and is not being said yet; then that this is all."""
+        await self._say_listed(begun)
+        with contextlib.suppress(TimeoutError):  # two lists that were asked for together come together
+            async with asyncio.timeout(_LIST_SECONDS):
+                await self._until(lambda: not any(kind.is_due for kind in self._kinds))
+        await self._say_listed(begun)
+        await self._say_complete(begun)
+
+    async def _say_listed(self, begun: Round) -> None:
         for kind in self._kinds:
             if kind.is_late:
                 kind.say_all(begun.stamp)
         await self._until(lambda: all(k.all_said for k in self._kinds) or not self._is_current(begun))
-        await self._say_complete(begun)
 
     async def _provision(self) -> str:
         max_bytes = max(self._max_bytes, self._needed_bytes())

@@ -57,7 +57,7 @@ class ObjectWatch(Generic[Seen]):
         on_rewound: Callable[[], None],
         on_news: Callable[[Collection[str]], None],
     ) -> None:
-        """`on_news` hears which names are to be looked at again, after each list even if there are none;
+        """`on_news` hears which names are to be looked at again, after a list or a failure even if none are;
         `on_rewound` that a list is older than what was known before it. Both hear it at once.
         """
         self._kind = kind
@@ -67,12 +67,19 @@ class ObjectWatch(Generic[Seen]):
         self._on_rewound = on_rewound
         self._on_news = on_news
         self._unreadable: dict[str, str] = {}
-        self._forbidden = False
+        self._trouble: Exception | None = None
+
+    @property
+    def failing(self) -> bool:
+        """Whether the last try to hear of it failed."""
+        return self._trouble is not None
 
     def problems(self) -> tuple[str, ...]:
         """Why the store may be out of date, in words for /readyz."""
         problems = self._source.problems()
-        return (*problems, _missing_rule(self._kind.plural)) if problems and self._forbidden else problems
+        if problems and isinstance(self._trouble, Forbidden):
+            return (*problems, _missing_rule(self._kind.plural))
+        return problems
 
     async def run(self) -> NoReturn:
         """Watch until cancelled."""
@@ -85,7 +92,7 @@ class ObjectWatch(Generic[Seen]):
         return 0.0 if age is None else self._now().timestamp() - age
 
     async def _on_happening(self, happening: Happening[Seen]) -> None:
-        self._forbidden = False
+        self._trouble = None
         match happening:
             case Listed():
                 self._on_listed(happening)
@@ -119,9 +126,10 @@ class ObjectWatch(Generic[Seen]):
         self._store.cannot_read(unreadable.name)
 
     def _on_trouble(self, error: Exception) -> None:
-        self._forbidden = isinstance(error, Forbidden)
+        self._trouble = error
         metrics.WATCH_RESTARTS.labels(self._kind.plural, type(error).__name__.lstrip("_")).inc()
         log.warning("a watch is opened again", extra={"resource": self._kind.plural, "error": str(error)})
+        self._on_news(())
 
 
 def _missing_rule(plural: str) -> str:

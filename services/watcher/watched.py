@@ -60,6 +60,11 @@ class Watched(Generic[Seen]):
         return self._store.listed
 
     @property
+    def is_due(self) -> bool:
+        """Whether the first list may come at any moment: it neither came nor failed."""
+        return not self.listed and not self._watch.failing
+
+    @property
     def is_late(self) -> bool:
         """Whether it was listed after the round had begun, and so is not said in it."""
         return self.listed and not self._begun
@@ -99,4 +104,4 @@ class Watched(Generic[Seen]):
 
     def _on_news(self, names: Collection[str]) -> None:
         self._publisher.say(names)
-        self._on_change()  # the first list, or too many objects for the stream
+        self._on_change()  # the first list, or none, or too many objects for the stream

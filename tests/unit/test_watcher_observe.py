@@ -12,7 +12,9 @@ from libs.common.node import NodeCondition, what_we_read
 from libs.common.ordering import Standing, standing
 from services.watcher.kinds import NODE
 from services.watcher.observe import (
+    BYTES_PER_GONE,
     BYTES_PER_NODE,
+    BYTES_PER_REQUEST,
     STREAM_STEP_BYTES,
     Publish,
     Skipped,
@@ -174,9 +176,12 @@ def test_a_new_leader_is_above_all_that_anybody_remembers(heard, transitions):
     assert epoch > transitions
 
 
-@given(st.integers(0, 50_000))
-def test_the_stream_has_room_for_every_node_and_grows_in_steps(nodes):
-    room = stream_bytes(nodes)
-    assert room >= max(nodes * BYTES_PER_NODE, 64_000_000)
+@given(st.integers(0, 50_000), st.integers(0, 50_000), st.integers(0, 500_000))
+def test_the_stream_grows_in_steps_with_room_for_every_object_and_what_is_left_of_it(
+    nodes, requests, gone_names
+):
+    room = stream_bytes(nodes, requests, gone_names)
+    needed = nodes * BYTES_PER_NODE + requests * BYTES_PER_REQUEST + gone_names * BYTES_PER_GONE
+    assert room >= max(needed, 64_000_000)
     assert room % STREAM_STEP_BYTES == 0
-    assert room < nodes * BYTES_PER_NODE + 2 * STREAM_STEP_BYTES
+    assert room < needed + 2 * STREAM_STEP_BYTES

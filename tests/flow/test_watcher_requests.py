@@ -1,0 +1,210 @@
+"""The watcher's words of kubelets' requests, on the bus of the all-in-one, with a scripted API server."""
+
+import logging
+from datetime import timedelta
+
+import pytest
+
+from libs.common import metrics
+from libs.common.events import CsrGone, CsrObserved
+from libs.common.kube_api.errors import Forbidden
+from libs.common.memory_bus.bus import MemoryBus, MemoryServer
+from libs.common.signing_request import SigningRequest, SigningRequestCondition
+from libs.common.subjects import OBSERVED_CSR, SNAPSHOT
+from services.watcher.kinds import PENDING_LIMIT
+from tests.builders import NOW, a_node, a_request
+from tests.bus_actors import doing, eventually
+from tests.watcher_actors import Flow, ScriptedNodes, ScriptedRequests, a_watcher
+
+APPROVED = SigningRequestCondition(type="Approved")
+REFUSAL = Forbidden(
+    'certificatesigningrequests.certificates.k8s.io is forbidden: User "talos-ccm" cannot list resource',
+    request="list certificatesigningrequests",
+    status=403,
+    reason="Forbidden",
+)
+
+
+def the_nth(number: int, *, node: str = "web-1", **fields) -> SigningRequest:
+    """Filed so many seconds after the first."""
+    created = NOW + timedelta(seconds=number)
+    return a_request(f"csr-{node}-{number}", uid=f"{node}-{number}", node=node, created=created, **fields)
+
+
+async def test_requests_are_said_beside_nodes_and_one_snapshot_tells_that_this_is_all():
+    nodes = ScriptedNodes(a_node("web-1"), a_node("web-2", uid="uid-2"))
+    script = ScriptedRequests(
+        the_nth(1),
+        the_nth(2, conditions=(APPROVED,), certificate="Y2VydA=="),
+        a_request("of-a-user", username="jane"),
+    )
+    bus, flow = MemoryBus(MemoryServer()), Flow()
+    watcher = a_watcher(bus, nodes.source, requests=script.source)
+    async with doing(watcher.run()), flow.following(bus):
+        await flow.hears(lambda f: f.snapshots(), "a snapshot")
+        assert [(said.nodes, said.requests) for said in flow.snapshots()] == [(2, 2)]
+        assert flow.existing_requests() == {"csr-web-1-1", "csr-web-1-2"}
+        order = [message.subject for message in sorted(flow.messages, key=lambda m: m.sequence)]
+        assert order.index(SNAPSHOT) > max(i for i, s in enumerate(order) if s.startswith(OBSERVED_CSR))
+        issued = flow.last_request("csr-web-1-2")
+        assert isinstance(issued, CsrObserved)
+        assert (issued.request.pending, issued.request.status.certificate) == (False, "")
+        await eventually(lambda: watcher.problems() == (), "ready")
+
+
+async def test_what_becomes_of_a_request_is_said_and_its_end_at_once():
+    script = ScriptedRequests(the_nth(1))
+    bus, flow = MemoryBus(MemoryServer()), Flow()
+    watcher = a_watcher(bus, ScriptedNodes().source, requests=script.source)
+    async with doing(watcher.run()), flow.following(bus):
+        await flow.hears(lambda f: f.snapshots())
+        filed = script.put(the_nth(2))
+        await flow.hears(lambda f: f.last_request(filed.name), "a new one")
+        script.put(the_nth(2, conditions=(APPROVED,)))
+        script.put(the_nth(2, conditions=(APPROVED,), certificate="Y2VydA=="))
+        script.delete("csr-web-1-1")
+        await flow.hears(lambda f: isinstance(f.last_request("csr-web-1-1"), CsrGone), "its end")
+        await flow.hears(lambda f: _is_issued(f, filed.name), "that it was issued")
+        assert len(flow.of_request(filed.name)) == 2, "approved and issued are said together"
+        script.delete(filed.name)
+        await flow.hears(lambda f: isinstance(f.last_request(filed.name), CsrGone))
+        assert flow.existing_requests() == set()
+
+
+def _is_issued(flow: Flow, name: str) -> bool:
+    said = flow.last_request(name)
+    return isinstance(said, CsrObserved) and said.request.status.issued
+
+
+async def test_of_a_noisy_requester_only_the_newest_are_said_however_many_come():
+    requests = [the_nth(number, node="noisy") for number in range(60)]
+    script = ScriptedRequests(*requests[:40], the_nth(0, node="quiet"))
+    bus, flow = MemoryBus(MemoryServer()), Flow()
+    watcher = a_watcher(bus, ScriptedNodes().source, requests=script.source)
+    async with doing(watcher.run()), flow.following(bus):
+        await flow.hears(lambda f: f.snapshots())
+        assert flow.snapshots()[0].requests == PENDING_LIMIT + 1
+        assert not flow.of_request(requests[0].name), "never said, so never said to be gone"
+        for request in requests[40:]:
+            script.put(request)
+        newest = {request.name for request in requests[-PENDING_LIMIT:]}
+        await flow.hears(lambda f: f.existing_requests() == newest | {"csr-quiet-0"})
+
+
+async def test_nodes_are_said_while_requests_cannot_be_listed_and_the_missing_rule_is_named():
+    nodes, script = ScriptedNodes(a_node("web-1")), ScriptedRequests(the_nth(1))
+    script.refusal = REFUSAL
+    bus, flow = MemoryBus(MemoryServer()), Flow()
+    watcher = a_watcher(bus, nodes.source, requests=script.source)
+    async with doing(watcher.run()), flow.following(bus):
+        await flow.hears(lambda f: f.snapshots(), "a snapshot of the Nodes")
+        assert [(said.nodes, said.requests) for said in flow.snapshots()] == [(1, None)]
+        nodes.put(a_node("joins", uid="uid-j"))
+        await flow.hears(lambda f: f.existing() == {"web-1", "joins"})
+        assert flow.requests() == []
+        told = "; ".join(watcher.problems())
+        assert "cannot list resource" in told
+        assert (
+            "missing RBAC rule: apiGroups ['certificates.k8s.io'], resources [certificatesigningrequests], "
+            "verbs [list, watch]" in told
+        )
+        script.grant()
+        await flow.hears(lambda f: len(f.snapshots()) == 2, "a snapshot of all")
+        assert (flow.snapshots()[-1].nodes, flow.snapshots()[-1].requests) == (2, 1)
+        assert flow.existing_requests() == {"csr-web-1-1"}
+        assert flow.snapshots()[-1].epoch == flow.snapshots()[0].epoch
+        assert len(flow.of("web-1")) == 1, "nodes are not said again for it"
+        await eventually(lambda: watcher.problems() == (), "ready")
+
+
+async def test_for_nobody_who_approves_them_requests_are_not_even_listed():
+    script = ScriptedRequests(the_nth(1))
+    bus, flow = MemoryBus(MemoryServer()), Flow()
+    watcher = a_watcher(bus, ScriptedNodes().source, requests=script.source, controllers=("cloud-node",))
+    async with doing(watcher.run()), flow.following(bus):
+        await flow.hears(lambda f: f.snapshots())
+        assert flow.snapshots()[0].requests is None
+        await eventually(lambda: watcher.problems() == (), "ready")
+        assert (script.lists, flow.requests()) == (0, [])
+
+
+async def test_a_request_that_cannot_be_read_is_told_of_once_and_the_others_are_said(
+    caplog: pytest.LogCaptureFixture,
+):
+    caplog.set_level(logging.ERROR)
+    script = ScriptedRequests(the_nth(1), the_nth(2))
+    script.unreadable = ("broken",)
+    bus, flow = MemoryBus(MemoryServer()), Flow()
+    watcher = a_watcher(bus, ScriptedNodes().source, requests=script.source)
+    async with doing(watcher.run()), flow.following(bus):
+        await flow.hears(lambda f: f.snapshots())
+        script.list_again()
+        marker = script.put(the_nth(3))
+        await flow.hears(lambda f: f.last_request(marker.name))
+        assert flow.existing_requests() == {"csr-web-1-1", "csr-web-1-2", marker.name}
+        await eventually(lambda: watcher.problems() == (), "ready")
+    told = [record for record in caplog.records if getattr(record, "csr", "") == "broken"]
+    assert len(told) == 1
+
+
+async def test_the_resync_says_again_what_is_pending_and_counts_it_all():
+    decided = the_nth(2, conditions=(APPROVED,))
+    script = ScriptedRequests(the_nth(1), decided)
+    bus, flow = MemoryBus(MemoryServer()), Flow()
+    watcher = a_watcher(bus, ScriptedNodes().source, requests=script.source, resync_seconds=1.0)
+    async with doing(watcher.run()), flow.following(bus):
+        await flow.hears(lambda f: len(f.snapshots()) >= 3, "two resyncs")
+        assert {said.requests for said in flow.snapshots()} == {2}
+        assert len(flow.of_request("csr-web-1-1")) >= 3
+        assert len(flow.of_request(decided.name)) == 1
+
+
+async def test_a_new_leader_says_which_requests_went_while_nobody_watched_and_the_others_anew():
+    script = ScriptedRequests(*(the_nth(number) for number in range(5)))
+    nodes, bus, flow = ScriptedNodes(), MemoryBus(MemoryServer()), Flow()
+    async with flow.following(bus):
+        async with doing(a_watcher(bus, nodes.source, requests=script.source, identity="a").run()):
+            await flow.hears(lambda f: f.snapshots())
+        script.delete("csr-web-1-3")
+        async with doing(a_watcher(bus, nodes.source, requests=script.source, identity="b").run()):
+            await flow.hears(lambda f: len(f.snapshots()) == 2)
+            assert flow.existing_requests() == set(script.objects)
+            assert isinstance(flow.last_request("csr-web-1-3"), CsrGone)
+            assert {said.order.epoch for said in flow.requests()[-5:]} == {2}
+
+
+async def test_requests_of_an_api_server_restored_from_a_backup_are_believed():
+    script = ScriptedRequests(the_nth(1))
+    bus, flow = MemoryBus(MemoryServer()), Flow()
+    watcher = a_watcher(bus, ScriptedNodes().source, requests=script.source)
+    async with doing(watcher.run()), flow.following(bus):
+        script.put(the_nth(1, conditions=(APPROVED,)))
+        await flow.hears(lambda f: f.snapshots() and f.last_request("csr-web-1-1"))
+        script.version = 500
+        script.objects = {"csr-web-1-1": the_nth(1)}
+        script.list_again()
+        await flow.hears(lambda f: _is_pending_in_epoch(f, "csr-web-1-1", 2))
+
+
+def _is_pending_in_epoch(flow: Flow, name: str, epoch: int) -> bool:
+    said = flow.last_request(name)
+    return isinstance(said, CsrObserved) and said.request.pending and said.order.epoch == epoch
+
+
+async def test_a_request_that_is_too_large_stops_no_other():
+    huge = a_request("huge", groups=tuple(f"group-{i}-{'x' * 1000}" for i in range(300)))
+    script = ScriptedRequests(huge, the_nth(1))
+    skipped = _skipped()
+    bus, flow = MemoryBus(MemoryServer()), Flow()
+    async with (
+        doing(a_watcher(bus, ScriptedNodes().source, requests=script.source).run()),
+        flow.following(bus),
+    ):
+        await flow.hears(lambda f: f.snapshots())
+        assert flow.existing_requests() == {"csr-web-1-1"}
+    assert _skipped() == skipped + 1
+
+
+def _skipped() -> float:
+    labels = {"event": "flow.observed.csr", "outcome": "skipped"}
+    return metrics.REGISTRY.get_sample_value("talosccm_published_total", labels) or 0.0

@@ -1,0 +1,245 @@
+"""Kubelets' requests as the watcher knows them: whose are said, how many, and when there is news."""
+
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from libs.common.events import CsrGone, CsrObserved, ObservedOrder
+from libs.common.signing_request import SigningRequest, SigningRequestCondition
+from services.watcher.held import HeldFlow
+from services.watcher.kinds import CSR, NODE, PENDING_LIMIT
+from services.watcher.observe import Publish, Skipped, Stamp, Unchanged, observe, observe_absence
+from services.watcher.reign import Reign
+from services.watcher.settings import WatcherSettings
+from services.watcher.store import Store
+from tests.builders import (
+    INCARNATION,
+    NOW,
+    a_message,
+    a_node,
+    a_request,
+    a_snapshot,
+    csr_gone,
+    csr_observed,
+    gone,
+    observed,
+    opened,
+)
+from tests.turned_clock import TurnedClock
+
+LATER = datetime(2026, 3, 1, 13, 0, tzinfo=UTC)
+STAMP = Stamp(incarnation=INCARNATION, epoch=3)
+APPROVED = SigningRequestCondition(type="Approved")
+DENIED = SigningRequestCondition(type="Denied")
+
+
+def a_store(*requests: SigningRequest) -> Store[SigningRequest]:
+    store = Store(CSR)
+    store.replace(requests, (), "1000")
+    return store
+
+
+def the_nth(number: int, *, node: str = "noisy", **fields) -> SigningRequest:
+    """Filed so many seconds after the first."""
+    return a_request(
+        f"csr-{node}-{number:03}",
+        uid=f"{node}-{number}",
+        node=node,
+        created=NOW + timedelta(seconds=number),
+        resource_version=str(2000 + number),
+        **fields,
+    )
+
+
+# ---- which are known
+
+
+@pytest.mark.parametrize(
+    "foreign",
+    [
+        a_request(signer="kubernetes.io/kube-apiserver-client-kubelet"),
+        a_request(username="system:serviceaccount:kube-system:operator"),
+        a_request(username="system:node:"),
+    ],
+    ids=["another signer", "no node", "a node without a name"],
+)
+def test_what_no_kubelet_asks_to_serve_with_is_none_of_our_business(foreign: SigningRequest):
+    store = a_store(foreign)
+    assert len(store) == 0
+    assert store.put(foreign) == set()
+    assert store.seen_version == 1000, "but it moves the time as of which somebody is missing"
+
+
+def test_a_list_and_a_watch_hold_the_same_newest_of_a_noisy_requester_and_all_of_the_others():
+    requests = [the_nth(number) for number in range(40)]
+    quiet = the_nth(0, node="quiet")
+    newest = {request.name for request in requests[-PENDING_LIMIT:]} | {quiet.name}
+    assert set(a_store(quiet, *reversed(requests)).names()) == newest
+    watched = a_store(quiet)
+    for number, request in enumerate(requests):
+        lost = {requests[number - PENDING_LIMIT].name} if number >= PENDING_LIMIT else set()
+        assert watched.put(request) == {request.name} | lost
+    assert set(watched.names()) == newest
+
+
+def test_an_old_request_that_is_told_again_takes_no_newer_ones_place():
+    store = a_store(*(the_nth(number) for number in range(1, PENDING_LIMIT + 1)))
+    assert store.put(the_nth(0)) == set()
+    assert store.get(the_nth(0).name) is None
+
+
+def test_a_decided_request_is_known_beyond_the_newest_and_leaves_its_place():
+    store = a_store(*(the_nth(number) for number in range(PENDING_LIMIT)))
+    assert store.put(the_nth(3, conditions=(DENIED,))) == {the_nth(3).name}
+    assert store.put(the_nth(50)) == {the_nth(50).name}, "nobody loses a place"
+    assert store.put(the_nth(51)) == {the_nth(51).name, the_nth(0).name}
+    assert store.put(the_nth(0, conditions=(DENIED,))) == {the_nth(0).name}, "forgotten, but decided"
+    assert len(store) == PENDING_LIMIT + 2
+
+
+def test_a_request_that_goes_leaves_its_place():
+    store = a_store(*(the_nth(number) for number in range(PENDING_LIMIT)))
+    store.remove(the_nth(0).name, "3000")
+    store.cannot_read(the_nth(1).name)
+    assert store.put(the_nth(50)) | store.put(the_nth(51)) == {the_nth(50).name, the_nth(51).name}
+    assert store.seen_version == 3000
+
+
+steps = st.lists(
+    st.tuples(st.sampled_from(["file", "decide", "delete", "list"]), st.integers(0, 39), st.booleans()),
+    max_size=120,
+)
+
+
+@given(steps)
+def test_whatever_happens_at_most_the_newest_of_each_wait_and_news_name_what_changed(happenings):
+    store, truth = a_store(), dict[str, SigningRequest]()
+    for version, (step, number, noisy) in enumerate(happenings, start=3000):
+        node = "noisy" if noisy else "other"
+        before = {name: store.get(name) for name in store.names()}
+        decided = (APPROVED,) if step == "decide" else ()
+        told = the_nth(number, node=node, conditions=decided)
+        if step == "list":
+            news = store.replace(list(truth.values()), (), str(version))
+        elif step == "delete":
+            truth.pop(told.name, None)
+            store.remove(told.name, str(version))
+            news = {told.name} & before.keys()
+        else:
+            truth[told.name] = told
+            news = store.put(told)
+        after = {name: store.get(name) for name in store.names()}
+        assert news == {n for n in before.keys() | after.keys() if before.get(n) != after.get(n)}
+        assert after.items() <= truth.items()
+        for each in ("noisy", "other"):
+            waiting = sorted(n for n, r in after.items() if r and r.pending and r.node_name == each)
+            all_waiting = sorted(n for n, r in truth.items() if r.pending and r.node_name == each)
+            assert len(waiting) <= PENDING_LIMIT
+            if step == "list":
+                assert waiting == all_waiting[-PENDING_LIMIT:]
+        assert {n for n, r in truth.items() if not r.pending} == {
+            n for n, r in after.items() if r and not r.pending
+        }
+
+
+def test_only_what_is_pending_has_turns_in_the_resync():
+    store = a_store(the_nth(1), the_nth(2, conditions=(APPROVED,)), the_nth(3, certificate="Y2VydA=="))
+    assert store.names_by_uid() == {"noisy-1": the_nth(1).name}
+
+
+# ---- what is said of them
+
+
+def test_a_request_is_said_in_the_order_of_its_own_version_and_what_becomes_of_it_is_news():
+    found = observe(CSR, the_nth(1), None, STAMP, now=LATER)
+    assert found == Publish(
+        event=CsrObserved(
+            incarnation=INCARNATION,
+            order=ObservedOrder(epoch=3, resource_version=2001),
+            request=the_nth(1),
+            observed_at=LATER,
+        ),
+        reason="new to the stream",
+    )
+    said = csr_observed(the_nth(1), epoch=3)
+    again = msgspec.structs.replace(
+        the_nth(1), metadata=msgspec.structs.replace(the_nth(1).metadata, resource_version="2500")
+    )
+    assert isinstance(observe(CSR, again, said, STAMP, now=LATER), Unchanged)
+    for change in ({"conditions": (APPROVED,)}, {"certificate": "Y2VydA=="}, {"uid": "another"}):
+        store = a_store(
+            msgspec.structs.replace(a_request(the_nth(1).name, resource_version="2500", **change))
+        )
+        now = store.get(the_nth(1).name)
+        assert now is not None
+        assert not now.status.certificate
+        news = observe(CSR, now, said, STAMP, now=LATER)
+        assert isinstance(news, Publish)
+        assert news.reason == "changed"
+
+
+def test_a_request_that_is_missing_is_said_to_be_gone_once():
+    said = csr_observed(the_nth(1), epoch=2)
+    found = observe_absence(CSR, said, STAMP, seen_version=4000, now=LATER)
+    assert isinstance(found, Publish)
+    assert found.event == CsrGone(
+        incarnation=INCARNATION,
+        order=ObservedOrder(epoch=3, resource_version=4000),
+        name=the_nth(1).name,
+        uid="noisy-1",
+        observed_at=LATER,
+    )
+    assert isinstance(observe_absence(CSR, found.event, STAMP, seen_version=4000, now=LATER), Unchanged)
+
+
+def test_a_request_without_a_place_in_the_order_is_skipped_and_told():
+    assert isinstance(observe(CSR, a_request(resource_version=""), None, STAMP, now=LATER), Skipped)
+
+
+# ---- what the stream holds of them
+
+
+def test_a_node_and_a_request_of_one_name_are_two():
+    held = HeldFlow(clock=TurnedClock())
+    held.begin(opened())
+    held.caught_up()
+    node, request = observed(a_node("same")), csr_observed(a_request("same"), epoch=5)
+    held.apply(a_message(node, sequence=1))
+    held.apply(a_message(request, sequence=2))
+    assert (held.of(NODE, "same"), held.of(CSR, "same")) == (node, request)
+    assert held.greatest_epoch == 5
+    held.apply(a_message(csr_gone(a_request("same"), epoch=6), sequence=3))
+    assert (held.existing(NODE), held.existing(CSR)) == ({"same"}, set())
+    assert held.greatest_epoch == 6
+    held.apply(a_message(gone(a_node("same"), epoch=6), sequence=4))
+    assert held.existing(NODE) == set()
+
+
+def test_a_snapshot_says_how_many_requests_there_are_or_that_nobody_knows():
+    held = HeldFlow(clock=TurnedClock())
+    held.begin(opened())
+    held.caught_up()
+    reign = Reign(held, identity="us", lease_transitions=0)
+    reign.next_stamp()
+    assert reign.snapshot(3) == a_snapshot(nodes=3)
+    assert reign.snapshot(3, 0) == msgspec.structs.replace(a_snapshot(nodes=3), requests=0)
+
+
+@pytest.mark.parametrize(
+    ("controllers", "watches"),
+    [
+        (("*",), True),
+        (("cloud-node",), False),
+        (("cloud-node", "node-csr-approval"), True),
+        (("*", "-node-csr-approval"), False),
+        (("certificatesigningrequest-approving-controller",), True),
+    ],
+    ids=str,
+)
+def test_requests_are_watched_for_the_controller_that_approves_them(
+    controllers: tuple[str, ...], watches: bool
+):
+    assert WatcherSettings(controllers=controllers).watches_requests is watches
