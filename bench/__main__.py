@@ -27,7 +27,7 @@ def _count(name: str, default: int, text: str, *, least: int = 1, most: int = MO
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
-@click.argument("scenarios", nargs=-1, type=click.Choice(SCENARIOS), metavar=f"[{'|'.join(SCENARIOS)}]...")
+@click.argument("scenarios", nargs=-1, type=click.Choice(SCENARIOS), metavar="[SCENARIO]...")
 @click.option(
     "--mode",
     "modes",
@@ -104,11 +104,11 @@ def _count(name: str, default: int, text: str, *, least: int = 1, most: int = MO
 def main(json_file: Path | None, compare: Path | None, show: Path | None, **options: Any) -> None:
     """Measure what our services cost and how fast they are, on a real control plane with simulated machines.
 
-    burst: many nodes join at once.  single: one after the other.  steady: initialized nodes send heartbeats.
-    change: a machine's address changes.  rules: a rule about most nodes changes.  certificates: many nodes
-    ask for their serving certificate at once.  early: they ask before their Node exists, each twice.
-    Without an argument the first five, which takes about ten minutes on two cores, and six more when the
-    control plane is built first (needs Go).
+    A scenario is one of these. burst: many nodes join at once.  single: one after the other.  steady:
+    initialized nodes send heartbeats.  change: a machine's address changes.  rules: a rule about most nodes
+    changes.  certificates: many nodes ask for their serving certificate at once.  early: they ask before
+    their Node exists, each twice.  Without an argument the first five, which takes about ten minutes on two
+    cores, and six more when the control plane is built first (needs Go).
     """
     console = Console()
     errors = Console(stderr=True)
