@@ -1,0 +1,165 @@
+"""The flow of requests for certificates, in memory: what the watcher says, and what metadata makes of it."""
+
+import random
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+
+from libs.common.bus import BusError, Message
+from libs.common.events import CsrEnriched, Event, NodeGone, NodeObserved, ObservedOrder, SnapshotComplete
+from libs.common.memory_bus.bus import MemoryBus, MemoryServer
+from libs.common.node import Node
+from libs.common.process.service import Parts
+from libs.common.signing_request import SigningRequest
+from libs.common.subjects import ENRICHED_CSR, ENRICHED_NODE, subject_of
+from services.metadata.ask_machine import Talos
+from services.metadata.service import MetadataService
+from services.metadata.settings import MetadataSettings
+from tests.builders import NOW, csr_gone, csr_observed
+from tests.bus_actors import MAX_BYTES, doing, eventually
+
+# Nothing happens by itself within a test: no machine is watched, so that each look is one that was needed.
+UNWATCHED = MetadataSettings(watched_machines=0, probe_seconds=0.1)
+
+
+class ObstinateBus(MemoryBus):
+    """Remembers where it published, and refuses to as long as it is told to."""
+
+    def __init__(self, server: MemoryServer, words: list[str]) -> None:
+        super().__init__(server)
+        self.refuses = False
+        self._words = words
+
+    async def publish(
+        self,
+        event: Event,
+        *,
+        expected_sequence: int | None = None,
+        ttl_seconds: int | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> int:
+        if self.refuses:
+            raise BusError("refused, as told")
+        self._words.append(subject_of(event))  # before anybody can read it
+        try:
+            return await super().publish(
+                event, expected_sequence=expected_sequence, ttl_seconds=ttl_seconds, headers=headers
+            )
+        except BusError:
+            self._words.remove(subject_of(event))
+            raise
+
+
+class CsrFlow:
+    """Speaks as the watcher does, and reads what metadata has said."""
+
+    def __init__(self) -> None:
+        self.server = MemoryServer()
+        self.bus = MemoryBus(self.server)
+        self.words: list[str] = []  # subjects that metadata published to
+        self._version = 100
+
+    @classmethod
+    async def provisioned(cls) -> "CsrFlow":
+        flow = cls()
+        await flow.bus.provision((), max_bytes=MAX_BYTES)
+        return flow
+
+    @property
+    def incarnation(self) -> str:
+        return self.bus.incarnation
+
+    @asynccontextmanager
+    async def metadata(
+        self, talos: Talos | None, settings: MetadataSettings = UNWATCHED, *, seed: int = 1
+    ) -> AsyncIterator[tuple[MetadataService, ObstinateBus]]:
+        """A metadata service on a bus of its own; None = with what the settings say."""
+        bus = ObstinateBus(self.server, self.words)
+        parts = Parts(
+            bus=bus,
+            kube=None,
+            monotonic=time.monotonic,
+            now=lambda: datetime.now(UTC),
+            random=random.Random(seed),
+            identity=f"test_{seed}",
+        )
+        service = MetadataService(parts, settings, talos=talos)
+        async with doing(service.run()):
+            yield service, bus
+
+    # ---- the watcher's words
+
+    async def observe(self, node: Node) -> int:
+        order = self._next()
+        return await self.bus.publish(
+            NodeObserved(incarnation=self.incarnation, order=order, node=node, observed_at=NOW)
+        )
+
+    async def gone(self, node: Node) -> int:
+        order = self._next()
+        return await self.bus.publish(
+            NodeGone(incarnation=self.incarnation, order=order, name=node.name, uid=node.uid, observed_at=NOW)
+        )
+
+    async def ask(self, request: SigningRequest) -> int:
+        """A request is as that says; the word's place in the stream."""
+        return await self.bus.publish(csr_observed(request, incarnation=self.incarnation))
+
+    async def withdraw(self, request: SigningRequest) -> int:
+        return await self.bus.publish(csr_gone(request, incarnation=self.incarnation))
+
+    async def snapshot(self) -> None:
+        await self.bus.publish(SnapshotComplete(incarnation=self.incarnation, epoch=1, nodes=1, requests=1))
+
+    # ---- metadata's
+
+    async def last(self, name: str) -> Message | None:
+        return await self.bus.last(f"{ENRICHED_CSR}.{name}")
+
+    async def said(self, name: str = "csr-1") -> CsrEnriched | None:
+        message = await self.last(name)
+        return message.event if message and isinstance(message.event, CsrEnriched) else None
+
+    async def once(
+        self,
+        says: Callable[[CsrEnriched], bool] = lambda event: True,
+        name: str = "csr-1",
+        seconds: float = 30.0,
+    ) -> CsrEnriched:
+        """What is said of the request, as soon as it says that."""
+        found: list[CsrEnriched] = []
+
+        async def there() -> bool:
+            event = await self.said(name)
+            if event is None or not says(event):
+                return False
+            found.append(event)
+            return True
+
+        await eventually(there, f"what is wanted of {name}", seconds)
+        return found[0]
+
+    def times(self, name: str = "csr-1") -> int:
+        """How often metadata spoke of the request."""
+        return self.words.count(f"{ENRICHED_CSR}.{name}")
+
+    async def knows(self, name: str = "web-1") -> None:
+        """Return once metadata has spoken of the Node."""
+
+        async def there() -> bool:
+            return await self.bus.last(f"{ENRICHED_NODE}.{name}") is not None
+
+        await eventually(there)
+
+    def _next(self) -> ObservedOrder:
+        self._version += 1
+        return ObservedOrder(epoch=1, resource_version=self._version)
+
+
+def with_facts(event: CsrEnriched) -> bool:
+    return event.facts is not None
+
+
+def with_fault(event: CsrEnriched) -> bool:
+    return event.fault is not None

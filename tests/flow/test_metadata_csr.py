@@ -1,0 +1,338 @@
+"""Requests for certificates through the metadata service; machines and watcher do as the test says."""
+
+import asyncio
+import time
+
+import msgspec
+import pytest
+
+from libs.common.events import EnrichedCsrGone
+from libs.common.signing_request import SigningRequestCondition
+from libs.common.subjects import ENRICHED_CSR, ENRICHED_NODE, OBSERVED_CSR
+from services.metadata.settings import MetadataSettings
+from tests.builders import a_node, a_request, csr_enriched, some_facts
+from tests.bus_actors import eventually
+from tests.csr_flow import UNWATCHED, CsrFlow, with_facts, with_fault
+from tests.metadata_actors import CALM, ScriptedTalos
+
+APPROVED = SigningRequestCondition(type="Approved")
+
+
+@pytest.fixture
+async def flow() -> CsrFlow:
+    return await CsrFlow.provisioned()
+
+
+@pytest.fixture
+def talos() -> ScriptedTalos:
+    machines = ScriptedTalos()
+    machines.put(some_facts())
+    return machines
+
+
+def aged(service, name="web-1", seconds=60.0):
+    """As if the last look had begun so long ago."""
+    node = service._nodes[name]
+    node.known = msgspec.structs.replace(node.known, looked=node.known.looked - seconds)
+
+
+async def test_a_request_is_said_with_what_the_nodes_first_look_saw(flow, talos):
+    async with flow.metadata(talos):
+        await flow.snapshot()
+        await flow.observe(a_node())
+        sequence = await flow.ask(a_request())
+        event = await flow.once()
+    assert event.facts is not None
+    assert event.facts.addresses == some_facts().addresses
+    assert event.answered_at == ("10.0.0.5",)
+    assert (event.node_uid, event.observed_sequence) == ("uid-1", sequence)
+    assert (event.fault, event.without_talos, event.request) == (None, False, a_request())
+    assert (talos.looks, flow.times()) == (["10.0.0.5"], 1)
+
+
+async def test_a_request_that_comes_before_its_node_waits_for_it_and_says_so(flow, talos):
+    async with flow.metadata(talos):
+        await flow.snapshot()
+        await flow.ask(a_request())
+        event = await flow.once()
+        assert (event.facts, event.fault, event.node_uid) == (None, None, "")
+        await flow.observe(a_node())
+        await flow.once(with_facts)
+    assert (talos.looks, flow.times()) == (["10.0.0.5"], 2)
+
+
+async def test_a_request_a_moment_before_its_node_is_said_once(flow, talos):
+    async with flow.metadata(talos):
+        await flow.snapshot()
+        await flow.ask(a_request())
+        await flow.observe(a_node())
+        await flow.once(with_facts)
+        assert flow.times() == 1
+
+
+async def test_a_request_before_its_nodes_facts_waits_for_the_look_that_is_under_way(flow, talos):
+    talos.held["10.0.0.5"] = asyncio.Event()
+    async with flow.metadata(talos) as (service, _):
+        await flow.observe(a_node())
+        await eventually(lambda: talos.looking["10.0.0.5"] == 1)
+        await flow.ask(a_request())
+        await eventually(lambda: "csr-1" in service._requests._requests)
+        assert await flow.said() is None
+        talos.held["10.0.0.5"].set()
+        await flow.once(with_facts)
+    assert (talos.looks, flow.times()) == (["10.0.0.5"], 1)
+
+
+async def test_in_an_outage_the_fault_is_told_and_the_facts_within_a_second_of_the_look(flow, talos):
+    talos.break_down("10.0.0.5", "timeout")
+    async with flow.metadata(talos):
+        await flow.observe(a_node())
+        await flow.ask(a_request())
+        event = await flow.once(with_fault)
+        assert event.fault is not None
+        assert (event.fault.kind, event.facts, event.node_uid) == ("timeout", None, "uid-1")
+        await eventually(lambda: len(talos.looks) >= 3)
+        assert flow.times() == 1, "the same fault is told once"
+        talos.heal("10.0.0.5")
+        looks = len(talos.looks)
+        await eventually(lambda: len(talos.looks) > looks)
+        began = time.monotonic()
+        await flow.once(with_facts)
+        assert time.monotonic() - began < 1.0
+
+
+async def test_stale_facts_cause_exactly_one_look_for_all_requests_of_the_node(flow, talos):
+    async with flow.metadata(talos) as (service, _):
+        await flow.observe(a_node())
+        await flow.knows()
+        aged(service)
+        talos.put(some_facts(zone="moved"))
+        for i in range(8):
+            await flow.ask(a_request(f"csr-{i}", uid=f"csr-{i}"))
+        for i in range(8):
+            event = await flow.once(name=f"csr-{i}")
+            assert event.facts is not None
+            assert event.facts.platform.zone == "moved", "nothing stale was said"
+            assert flow.times(f"csr-{i}") == 1
+    assert talos.looks == ["10.0.0.5"] * 2
+
+
+async def test_under_a_live_watch_facts_of_any_age_are_said_at_once(flow, talos):
+    async with flow.metadata(talos, CALM) as (service, _):
+        await flow.observe(a_node())
+        await eventually(lambda: "web-1" in service._nodes and service._nodes["web-1"].known.watched)
+        aged(service)
+        node = service._nodes["web-1"]
+        node.known = msgspec.structs.replace(node.known, changed_at=node.known.looked - 1.0)
+        await flow.ask(a_request())
+        await flow.once(with_facts)
+    assert talos.looks == ["10.0.0.5"]
+
+
+async def test_what_changes_on_the_machine_is_said_again_for_every_request(flow, talos):
+    async with flow.metadata(talos, CALM):
+        await flow.observe(a_node())
+        for i in range(3):
+            await flow.ask(a_request(f"csr-{i}", uid=f"csr-{i}"))
+            await flow.once(with_facts, f"csr-{i}")
+        await eventually(lambda: talos.watching["10.0.0.5"] == 1)
+        looks = len(talos.looks)
+        talos.put(some_facts(zone="b"))
+        for i in range(3):
+            await flow.once(lambda event: event.facts and event.facts.platform.zone == "b", f"csr-{i}", 3.0)
+        assert len(talos.looks) == looks + 1
+
+
+async def test_a_node_of_another_uid_is_asked_anew_and_said_as_such(flow, talos):
+    async with flow.metadata(talos):
+        await flow.observe(a_node())
+        await flow.ask(a_request())
+        await flow.once(with_facts)
+        talos.put(some_facts(zone="new"))
+        await flow.observe(a_node(uid="uid-2"))
+        event = await flow.once(lambda event: event.node_uid == "uid-2")
+        assert event.facts is not None
+        assert event.facts.platform.zone == "new"
+
+
+async def test_a_node_that_goes_takes_its_facts_with_it(flow, talos):
+    async with flow.metadata(talos):
+        await flow.observe(a_node())
+        await flow.ask(a_request())
+        await flow.once(with_facts)
+        await flow.gone(a_node())
+        event = await flow.once(lambda event: not with_facts(event))
+        assert (event.node_uid, event.fault) == ("", None)
+
+
+async def test_a_node_whose_machine_nobody_may_ask_is_told_as_such(flow, talos):
+    async with flow.metadata(talos):
+        await flow.observe(a_node(ip=""))
+        await flow.ask(a_request())
+        event = await flow.once(with_fault)
+        assert event.fault is not None
+        assert (event.fault.kind, event.fault.step) == ("bad_node_ip", "provided-node-ip")
+    assert talos.looks == []
+
+
+async def test_a_decided_request_is_forgotten_and_its_end_is_passed_on(flow, talos):
+    async with flow.metadata(talos) as (service, _):
+        await flow.observe(a_node())
+        await flow.ask(a_request())
+        await flow.once(with_facts)
+        await flow.ask(a_request(conditions=(APPROVED,), resource_version="101"))
+        await eventually(lambda: not service._requests._requests)
+        assert flow.times() == 1
+        assert not service._table.under(OBSERVED_CSR)
+        await flow.withdraw(a_request())
+
+        async def passed_on():
+            message = await flow.last("csr-1")
+            return message.event if isinstance(message.event, EnrichedCsrGone) else None
+
+        await eventually(passed_on)
+        assert (await passed_on()).uid == "csr-uid-1"
+        await eventually(lambda: not service._requests._requests)
+
+
+async def test_what_nobody_was_told_of_ends_without_a_word(flow, talos):
+    async with flow.metadata(talos) as (service, _):
+        await flow.observe(a_node())
+        await flow.ask(a_request("other", uid="o", signer="kubernetes.io/kube-apiserver-client-kubelet"))
+        await flow.ask(a_request("done", uid="d", conditions=(APPROVED,)))
+        await flow.withdraw(a_request("done", uid="d"))
+        await flow.ask(a_request())
+        await flow.once(with_facts)
+        assert (flow.times("other"), flow.times("done")) == (0, 0)
+        assert set(service._requests._requests) == {"csr-1"}
+
+
+async def test_no_request_is_kept_twice(flow, talos):
+    async with flow.metadata(talos) as (service, _):
+        await flow.observe(a_node())
+        await flow.ask(a_request())
+        await flow.once(with_facts)
+        await flow.ask(a_request("csr-2", uid="u2"))
+        await flow.once(with_facts, "csr-2")  # by then the first word has come back
+        known = service._requests._requests["csr-1"].known
+        assert service._table.last(f"{OBSERVED_CSR}.csr-1").event is known.observed
+        assert known.said.request is known.observed.request
+        assert known.said.facts is service._nodes["web-1"].known.facts
+        await eventually(lambda: not service._table.under(ENRICHED_CSR))
+
+
+async def test_a_restart_says_nothing_that_the_stream_holds_and_all_that_has_changed(flow, talos):
+    async with flow.metadata(talos):
+        await flow.snapshot()
+        await flow.observe(a_node())
+        for name in ("same", "changed"):
+            await flow.ask(a_request(name, uid=name, node="web-1" if name == "same" else "web-2"))
+        await flow.observe(a_node("web-2", uid="uid-2", ip="10.0.0.6"))
+        await flow.once(with_facts, "same")
+        await flow.once(with_fault, "changed")
+    flow.words.clear()
+    talos.put(some_facts(node_name="web-2", node_ip="10.0.0.6"))
+    await flow.ask(a_request("new", uid="new"))
+    async with flow.metadata(talos, seed=2) as (service, _):
+        await flow.once(with_facts, "changed")
+        await flow.once(with_facts, "new")
+        await eventually(lambda: service._nodes["web-1"].known.facts is not None)
+        assert (flow.times("same"), flow.times("changed"), flow.times("new")) == (0, 1, 1)
+        assert not service._table.under(ENRICHED_CSR)
+
+
+async def test_what_ended_while_nobody_listened_is_passed_on_at_the_next_start(flow, talos):
+    async with flow.metadata(talos):
+        await flow.observe(a_node())
+        for name in ("gone", "decided"):
+            await flow.ask(a_request(name, uid=name))
+            await flow.once(with_facts, name)
+    await flow.withdraw(a_request("gone", uid="gone"))
+    await flow.ask(a_request("decided", uid="decided", conditions=(APPROVED,), resource_version="101"))
+    flow.words.clear()
+    async with flow.metadata(talos, seed=2) as (service, _):
+        await eventually(lambda: flow.times("gone") == 1)
+        await eventually(lambda: not service._requests._requests)
+        assert flow.times("decided") == 0
+
+
+async def test_a_bus_that_refuses_is_told_later(flow, talos):
+    async with flow.metadata(talos) as (service, bus):
+        await flow.observe(a_node())
+        await flow.knows()
+        bus.refuses = True
+        await flow.ask(a_request())
+        await eventually(
+            lambda: (
+                "csr-1" in service._requests._requests
+                and service._requests._requests["csr-1"].known.unsaid >= 2
+            )
+        )
+        bus.refuses = False
+        await flow.once(with_facts)
+
+
+async def test_two_replicas_come_to_rest_with_the_facts_said(flow, talos):
+    blind = ScriptedTalos()
+    settings = msgspec.structs.replace(UNWATCHED, probe_seconds=60.0)
+    async with flow.metadata(talos, settings), flow.metadata(blind, settings, seed=2):
+        await flow.observe(a_node())
+        for i in range(20):
+            await flow.ask(a_request(f"csr-{i}", uid=f"csr-{i}"))
+        for i in range(20):
+            await flow.once(with_facts, f"csr-{i}")
+        await eventually(lambda: len(blind.looks) >= 3)
+        for i in range(20):
+            assert with_facts(await flow.said(f"csr-{i}"))
+            assert flow.times(f"csr-{i}") <= 3
+
+
+async def test_what_does_not_change_is_said_again_before_the_stream_forgets(flow, talos):
+    settings = msgspec.structs.replace(UNWATCHED, repeat_seconds=1.0)
+    async with flow.metadata(talos, settings):
+        await flow.observe(a_node())
+        await flow.ask(a_request())
+        await eventually(lambda: flow.times() >= 2)
+    assert talos.looks == ["10.0.0.5"]
+
+
+async def test_without_talos_every_request_is_said_at_once_and_nobody_is_asked(flow):
+    settings = MetadataSettings(without_talos=True)
+    async with flow.metadata(None, settings) as (service, _):
+        await flow.snapshot()
+        await flow.observe(a_node())
+        await flow.ask(a_request())
+        event = await flow.once()
+        assert (event.without_talos, event.facts, event.fault, event.answered_at) == (True, None, None, ())
+        assert service.problems() == ()
+        assert await flow.bus.last(f"{ENRICHED_NODE}.web-1") is None
+        assert service._nodes == {}
+
+
+async def test_a_forged_word_of_no_facts_is_corrected(flow, talos):
+    async with flow.metadata(talos):
+        await flow.observe(a_node())
+        sequence = await flow.ask(a_request())
+        await flow.once(with_facts)
+        await flow.bus.publish(
+            csr_enriched(a_request(), incarnation=flow.incarnation, observed_sequence=sequence)
+        )
+        await flow.once(with_facts)
+
+
+async def test_a_thousand_requests_after_a_thousand_joins_cost_no_look_and_one_word_each(flow, talos):
+    names = [f"web-{i}" for i in range(1000)]
+    for i, name in enumerate(names):
+        talos.put(some_facts(node_name=name, node_ip=f"10.1.{i // 200}.{i % 200 + 1}"))
+    async with flow.metadata(talos):
+        await flow.snapshot()
+        for i, name in enumerate(names):
+            await flow.observe(a_node(name, uid=name, ip=f"10.1.{i // 200}.{i % 200 + 1}"))
+        for name in names:
+            await flow.knows(name)
+        for name in names:
+            await flow.ask(a_request(name, uid=f"csr-{name}", node=name))
+        for name in names:
+            await flow.once(with_facts, name)
+        assert len(talos.looks) == 1000
+        assert all(flow.times(name) == 1 for name in names)
