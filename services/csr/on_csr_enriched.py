@@ -140,7 +140,7 @@ class OnCsrEnriched:
         assert isinstance(decision, Approve | Deny)
         if seconds := self._budget.seconds_until(request.node_name, self._clock()):
             wait = Wait(reason=_TOO_MANY, message=_TOO_MANY_TEXT, nodes=frozenset())
-            await self._wait(request, wait, max(seconds, AGAIN_SECONDS))
+            await self._wait(request, wait, max(seconds, AGAIN_SECONDS), due=self._clock() + seconds)
         outcome, kind = ("approved", "Approved") if isinstance(decision, Approve) else ("denied", "Denied")
         condition = SigningRequestCondition(type=kind, reason=decision.reason, message=decision.message)
         try:
@@ -159,7 +159,9 @@ class OnCsrEnriched:
         said = decision.message
         await self._decisions.publish(request, outcome, said, changes=(f"condition {kind}: {said}",))
 
-    async def _wait(self, request: SigningRequest, wait: Wait, seconds: float) -> NoReturn:
+    async def _wait(
+        self, request: SigningRequest, wait: Wait, seconds: float, *, due: float | None = None
+    ) -> NoReturn:
         """Raises NotYet."""
         waits = WaitingRequest(
             name=request.name,
@@ -169,6 +171,7 @@ class OnCsrEnriched:
             message=wait.message,
             nodes=wait.nodes,
             rivals=wait.rivals,
+            due=due,
         )
         self._waiting.waits(waits, self._clock())
         await self._decisions.publish(request, "waiting", wait.message)

@@ -19,6 +19,7 @@ class WaitingRequest(msgspec.Struct, frozen=True, kw_only=True):
     message: str
     nodes: frozenset[str]  # a change of any of them may end it
     rivals: tuple[str, ...] = ()  # nodes that claim the same, with the same right
+    due: float | None = None  # when it ends by itself, in monotonic seconds
 
 
 class _Wait(msgspec.Struct):
@@ -65,6 +66,10 @@ class WaitingRequests:
     def on(self, node: str) -> frozenset[str]:
         """The requests that wait on that node."""
         return frozenset(self._on_node.get(node, ()))
+
+    def due(self, at: float) -> list[str]:
+        """The requests whose wait has ended by itself."""
+        return [name for name, each in self.by_name.items() if each.due is not None and each.due <= at]
 
     def untold(self, at: float) -> Iterator[WaitingRequest]:
         """Those whose wait has become a long one, each once until its reason changes."""

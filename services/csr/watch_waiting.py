@@ -109,7 +109,7 @@ class WatchWaiting:
         due = [name for name, when in self._again.items() if when <= at]
         for name in due:
             del self._again[name]
-        self.want(due)
+        self.want([*due, *self._waiting.due(at)])
         self._measure()
         if self._flow.problems():
             return  # what is known may be half of it: conclude nothing

@@ -1,0 +1,304 @@
+"""Around csr in tests: an API server's requests in memory, what the others say, a csr on a bus of its own."""
+
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import datetime, timedelta
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from libs.common.bus import Bus
+from libs.common.events import (
+    CsrEnriched,
+    Decided,
+    EnrichedCsrGone,
+    Event,
+    Leading,
+    NodeEnriched,
+    NodeUnreachable,
+    SnapshotComplete,
+)
+from libs.common.kube_api.errors import FenceFailed, KubeError, NotFound
+from libs.common.kube_api.events import ObjectEvent, event_name
+from libs.common.machine import MachineFacts, MachineFault
+from libs.common.memory_bus.bus import MemoryBus, MemoryServer
+from libs.common.nats_bus.bus import NatsBus
+from libs.common.node import Node
+from libs.common.process.service import Parts
+from libs.common.signing_request import NODE_USER, SigningRequest
+from libs.common.subjects import DECIDED
+from libs.common.wiring import CSR, DURABLES
+from libs.testbed.nats_server import NatsServer
+from libs.testbed.signing_requests import request_pem
+from services.csr.service import CsrService
+from services.csr.settings import CsrSettings
+from tests.builders import NOW, a_request, csr_gone, csr_observed, gone, observed
+from tests.bus_actors import MAX_BYTES, doing, eventually
+from tests.flow_actors import QUICK
+from tests.json_patch import PatchFailed
+from tests.json_patch import apply as apply_json
+from tests.turned_clock import TurnedClock
+
+REFUSED = MachineFault(kind="refused", step="connect", endpoint="cp:50000", message="connection refused")
+
+
+@cache
+def serving_pem(node: str, dns: tuple[str, ...], ips: tuple[str, ...]) -> bytes:
+    """What that node's kubelet asks for, signed by its key."""
+    return request_pem(common_name=f"{NODE_USER}{node}", dns=dns, ips=ips)
+
+
+def asks(
+    name: str = "csr-1",
+    *,
+    node: str = "web-1",
+    ips: tuple[str, ...] = ("10.0.0.5",),
+    dns: tuple[str, ...] | None = None,
+    age_seconds: float = 0.0,
+    **fields: Any,
+) -> SigningRequest:
+    """A request of that node for its own name and these addresses, filed that long before NOW."""
+    return a_request(
+        name,
+        uid=f"uid-of-{name}",
+        node=node,
+        pem=serving_pem(node, (node,) if dns is None else dns, ips),
+        created=NOW - timedelta(seconds=age_seconds),
+        **fields,
+    )
+
+
+class InMemoryRequests:
+    """The CertificateSigningRequests and Events of an API server; patches are judged as there."""
+
+    def __init__(self) -> None:
+        self.events: list[ObjectEvent] = []
+        self.patched: list[str] = []  # names, of patches that failed too
+        self.failing: dict[str, KubeError] = {}  # name -> what each write of it raises
+        self.watched_by: Callable[[SigningRequest], Awaitable[object]] | None = None
+        self._documents: dict[str, dict[str, Any]] = {}
+        self._event_names: set[str] = set()
+
+    def put(self, request: SigningRequest) -> None:
+        """Create or replace, as somebody else does."""
+        document = {"status": {}} | msgspec.json.decode(msgspec.json.encode(request))
+        self._documents[request.name] = document
+
+    def request(self, name: str) -> SigningRequest:
+        """As it is now."""
+        return msgspec.convert(self._documents[name], SigningRequest)
+
+    def delete(self, name: str) -> None:
+        del self._documents[name]
+
+    def verdict(self, name: str) -> str:
+        """Type of its only condition, "" while it is pending."""
+        conditions = self.request(name).status.conditions
+        assert len(conditions) <= 1
+        return conditions[0].type if conditions else ""
+
+    def told(self, node: str) -> list[str]:
+        """Reasons of the Events on a Node, in order."""
+        return [event.reason for event in self.events if event.about.name == node]
+
+    # ---- approvals_api.Kubernetes
+
+    async def patch_signing_request_approval(
+        self, name: str, json_patch: Sequence[dict[str, Any]], /
+    ) -> None:
+        self.patched.append(name)
+        if name in self.failing:
+            raise self.failing[name]
+        if name not in self._documents:
+            raise NotFound(f'certificatesigningrequests "{name}" not found', status=404)
+        try:
+            document = apply_json(self._documents[name], list(json_patch))
+        except PatchFailed as error:
+            raise FenceFailed(str(error), status=422) from error
+        version = int(document["metadata"]["resourceVersion"]) + 1000
+        document["metadata"]["resourceVersion"] = str(version)
+        self._documents[name] = document
+        if self.watched_by is not None:
+            await self.watched_by(self.request(name))
+
+    async def create_event(self, event: ObjectEvent, *, now: datetime) -> bool:
+        name = event_name(event, now)
+        if name in self._event_names:
+            return False
+        self._event_names.add(name)
+        self.events.append(event)
+        return True
+
+
+class CsrFlow:
+    """Speaks as watcher and metadata do, and reads what csr said."""
+
+    def __init__(self, connect: Callable[..., Awaitable[Bus]], bus: Bus) -> None:
+        self._connect = connect
+        self._bus = bus
+        self.kube = InMemoryRequests()
+        self.incarnation = ""
+        self._version = 100
+
+    @classmethod
+    @asynccontextmanager
+    async def on(cls, kind: str, tmp_path: Path, *, requests: int | None = 0) -> AsyncIterator["CsrFlow"]:
+        """On a bus of that kind, led, with a snapshot that counts requests; None: none are watched."""
+        async with AsyncExitStack() as stack:
+            connect: Callable[..., Awaitable[Bus]]
+            if kind == "nats":
+                server = await stack.enter_async_context(NatsServer.start(tmp_path / "nats"))
+                connect = partial(NatsBus.connect, (server.url,), timing=QUICK)
+            else:
+                memory = MemoryServer()
+
+                async def connect(*, service: str) -> Bus:
+                    return MemoryBus(memory)
+
+            bus = await connect(service="watcher")
+            stack.push_async_callback(bus.close)
+            flow = cls(connect, bus)
+            durables = tuple({durable.name: durable for durable in (*DURABLES, *CSR.durables)}.values())
+            flow.incarnation = await bus.provision(durables, max_bytes=MAX_BYTES)
+            flow.kube.watched_by = flow.observe
+            await flow.snapshot(requests)
+            await flow.lead()
+            yield flow
+
+    @asynccontextmanager
+    async def csr_running(
+        self, *, clock: TurnedClock | None = None, seed: int = 1, ready: bool = True, **settings: Any
+    ) -> AsyncIterator[CsrService]:
+        """A csr on a bus of its own, as in a process of its own."""
+        clock = clock or TurnedClock()
+        bus = await self._connect(service="csr")
+        try:
+            parts = Parts(
+                bus=bus,
+                kube=self.kube,  # type: ignore[arg-type]  # what csr needs of it
+                monotonic=clock,
+                now=clock.now,
+                random=random.Random(seed),
+                identity=f"test_{seed}",
+            )
+            service = CsrService(parts, CsrSettings(**settings))
+            async with doing(service.run()):
+                if ready:
+                    await eventually(lambda: not service.problems(), "csr is ready")
+                yield service
+        finally:
+            await bus.close()
+
+    # ---- the watcher's words
+
+    async def say(self, event: Event) -> int:
+        return await self._bus.publish(event)
+
+    async def snapshot(self, requests: int | None = 0) -> None:
+        await self.say(SnapshotComplete(incarnation=self.incarnation, epoch=1, nodes=0, requests=requests))
+
+    async def lead(self) -> None:
+        await self.say(Leading(incarnation=self.incarnation, epoch=1, holder="test"))
+
+    async def node(self, node: Node) -> int:
+        """How a Node is now."""
+        return await self.say(observed(node, incarnation=self.incarnation))
+
+    async def node_gone(self, node: Node) -> None:
+        await self.say(gone(node, incarnation=self.incarnation))
+
+    async def file(self, request: SigningRequest) -> int:
+        """A kubelet files it, and the watcher has seen that."""
+        self._version += 1
+        metadata = msgspec.structs.replace(request.metadata, resource_version=str(self._version))
+        request = msgspec.structs.replace(request, metadata=metadata)
+        self.kube.put(request)
+        return await self.observe(request)
+
+    async def observe(self, request: SigningRequest) -> int:
+        return await self.say(csr_observed(request, incarnation=self.incarnation))
+
+    async def delete(self, request: SigningRequest) -> None:
+        """Somebody deletes it, and watcher and metadata say so."""
+        self.kube.delete(request.name)
+        place = await self.say(csr_gone(request, incarnation=self.incarnation))
+        await self.say(
+            EnrichedCsrGone(
+                incarnation=self.incarnation, observed_sequence=place, name=request.name, uid=request.uid
+            )
+        )
+
+    # ---- metadata's words
+
+    async def machine(self, node: Node, facts: MachineFacts) -> None:
+        """What the Node's machine says."""
+        await self.say(
+            NodeEnriched(
+                incarnation=self.incarnation,
+                observed_sequence=await self.node(node),
+                node=node,
+                facts=facts,
+                recognized_by="nodename",
+                observed_at=NOW,
+                enriched_at=NOW,
+            )
+        )
+
+    async def silent(self, node: Node, last_known: MachineFacts | None = None) -> None:
+        """The Node's machine says nothing."""
+        await self.say(
+            NodeUnreachable(
+                incarnation=self.incarnation,
+                observed_sequence=await self.node(node),
+                node=node,
+                fault=REFUSED,
+                last_known=last_known,
+                attempt=1,
+                retry_at=NOW,
+                observed_at=NOW,
+                enriched_at=NOW,
+            )
+        )
+
+    async def enrich(self, request: SigningRequest, *, observed: int = 1, **fields: Any) -> int:
+        """What metadata says of a request; keywords are fields of CsrEnriched."""
+        return await self.say(
+            CsrEnriched(
+                incarnation=self.incarnation,
+                observed_sequence=observed,
+                request=request,
+                observed_at=NOW,
+                enriched_at=NOW,
+                **fields,
+            )
+        )
+
+    async def asked(self, request: SigningRequest, **fields: Any) -> None:
+        """It is filed, and metadata says this of it."""
+        await self.enrich(request, observed=await self.file(request), **fields)
+
+    # ---- what csr has decided
+
+    async def decided(self, name: str) -> Decided | None:
+        message = await self._bus.last(f"{DECIDED}.csr.csr.{name}")
+        if message is None:
+            return None
+        assert isinstance(message.event, Decided)
+        return message.event
+
+    async def until_decided(self, name: str, *outcomes: str, seconds: float = 20.0) -> Decided:
+        """The decision, as soon as it is one of these."""
+        found: list[Decided] = []
+
+        async def is_decided() -> bool:
+            decided = await self.decided(name)
+            if decided is None or decided.outcome not in outcomes:
+                return False
+            found.append(decided)
+            return True
+
+        await eventually(is_decided, f"{name} decided as {outcomes}", seconds)
+        return found[0]

@@ -1,0 +1,414 @@
+"""csr between a bus and an API server in memory: what it approves, and what it must not."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from libs.common import metrics
+from libs.common.kube_api.errors import Unreachable
+from libs.common.machine import AddressStatus
+from libs.common.signing_request import SigningRequest, SigningRequestCondition, SigningRequestStatus
+from services.csr.budget import BURST
+from tests.builders import a_node, some_facts
+from tests.bus_actors import eventually
+from tests.csr_actors import REFUSED, CsrFlow, asks
+from tests.turned_clock import TurnedClock
+
+SOON = 2.0  # a wait ends that soon after what it waits for
+FACTS = some_facts()
+TAKEN_OVER = AddressStatus(address="10.0.0.5/24", link="eth0", flags=128)
+
+
+@pytest.fixture
+async def flow(tmp_path: Path) -> AsyncIterator[CsrFlow]:
+    async with CsrFlow.on("memory", tmp_path) as running:
+        yield running
+
+
+@pytest.fixture(params=["memory", "nats"])
+async def any_flow(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[CsrFlow]:
+    async with CsrFlow.on(request.param, tmp_path) as running:
+        yield running
+
+
+def decided_by_somebody(request: SigningRequest) -> SigningRequest:
+    """As it is when a person has approved it."""
+    condition = SigningRequestCondition(type="Approved", reason="Kubectl", message="by hand")
+    return msgspec.structs.replace(request, status=SigningRequestStatus(conditions=(condition,)))
+
+
+# ---- what is approved
+
+
+async def test_a_request_for_what_the_machine_attests_is_approved_with_one_write(any_flow: CsrFlow):
+    flow = any_flow
+    approved = metrics.CSR_APPROVALS.value("approve")
+    async with flow.csr_running():
+        await flow.machine(a_node(), FACTS)
+        await flow.asked(asks(), facts=FACTS, node_uid="uid-1")
+        decided = await flow.until_decided("csr-1", "approved")
+    assert flow.kube.patched == ["csr-1"]
+    [condition] = flow.kube.request("csr-1").status.conditions
+    assert (condition.type, condition.reason) == ("Approved", "Approved by TalosCloudControllerManager")
+    assert condition.message.startswith("This CSR was approved by Talos Cloud Controller Manager")
+    assert metrics.CSR_APPROVALS.value("approve") == approved + 1
+    assert decided.uid == "uid-of-csr-1"
+    assert flow.kube.events == []
+
+
+async def test_a_request_filed_before_its_node_is_approved_as_soon_as_that_is_there(any_flow: CsrFlow):
+    flow = any_flow
+    async with flow.csr_running():
+        place = await flow.file(asks())
+        await flow.enrich(asks(), observed=place)
+        await flow.until_decided("csr-1", "waiting")
+        assert flow.kube.patched == []
+        await flow.machine(a_node(), FACTS)
+        await flow.enrich(asks(), observed=place, facts=FACTS, node_uid="uid-1")
+        await flow.until_decided("csr-1", "approved", seconds=SOON)
+    assert flow.kube.patched == ["csr-1"]
+
+
+async def test_a_request_filed_before_its_addresses_is_approved_as_soon_as_they_are_there(flow: CsrFlow):
+    without = some_facts(addresses=(AddressStatus(address="10.9.9.9/24", link="eth1", flags=128),))
+    async with flow.csr_running():
+        await flow.machine(a_node(), without)
+        place = await flow.file(asks())
+        await flow.enrich(asks(), observed=place, facts=without, node_uid="uid-1")
+        assert "10.0.0.5" in (await flow.until_decided("csr-1", "waiting")).reason
+        await flow.machine(a_node(), FACTS)
+        await flow.enrich(asks(), observed=place, facts=FACTS, node_uid="uid-1")
+        await flow.until_decided("csr-1", "approved", seconds=SOON)
+
+
+async def test_a_request_filed_during_an_outage_of_talos_waits_for_its_end(flow: CsrFlow):
+    async with flow.csr_running():
+        await flow.silent(a_node(), FACTS)
+        place = await flow.file(asks())
+        await flow.enrich(asks(), observed=place, fault=REFUSED, node_uid="uid-1")
+        await flow.until_decided("csr-1", "waiting")
+        await flow.machine(a_node(), FACTS)
+        await flow.enrich(asks(), observed=place, facts=FACTS, node_uid="uid-1")
+        await flow.until_decided("csr-1", "approved", seconds=SOON)
+    assert flow.kube.patched == ["csr-1"]
+
+
+async def test_what_waits_on_another_node_is_decided_when_that_changes_and_nobody_delivers_it_again(
+    any_flow: CsrFlow,
+):
+    flow = any_flow
+    before = a_node("old-1", uid="uid-old", ip="10.0.0.5")
+    async with flow.csr_running():
+        await flow.silent(before, some_facts(node_name="old-1"))  # that is where it answered when it last did
+        await flow.machine(a_node(), FACTS)
+        await flow.asked(asks(), facts=FACTS, node_uid="uid-1", answered_at=("10.0.0.5",))
+        assert "old-1" in (await flow.until_decided("csr-1", "waiting")).reason
+        await flow.node_gone(before)
+        await flow.until_decided("csr-1", "approved", seconds=SOON)
+    assert flow.kube.patched == ["csr-1"]
+
+
+async def test_a_csr_that_was_away_decides_at_its_start_what_has_become_right_meanwhile(any_flow: CsrFlow):
+    flow = any_flow
+    before = a_node("old-1", uid="uid-old", ip="10.0.0.5")
+    async with flow.csr_running():
+        await flow.silent(before, some_facts(node_name="old-1"))
+        await flow.machine(a_node(), FACTS)
+        await flow.asked(asks(), facts=FACTS, node_uid="uid-1", answered_at=("10.0.0.5",))
+        await flow.until_decided("csr-1", "waiting")
+    await flow.node_gone(before)
+    async with flow.csr_running(seed=2):
+        await flow.lead()  # the stream's last Leading may be old: a live one is needed
+        await flow.until_decided("csr-1", "approved", seconds=5.0)
+    assert flow.kube.patched == ["csr-1"]
+
+
+# ---- newest and older ones
+
+
+async def test_only_the_newest_of_a_nodes_requests_is_answered(flow: CsrFlow):
+    old, new = asks("csr-old", age_seconds=60), asks("csr-new")
+    async with flow.csr_running():
+        await flow.machine(a_node(), FACTS)
+        first, second = await flow.file(old), await flow.file(new)
+        await flow.enrich(old, observed=first, facts=FACTS, node_uid="uid-1")
+        assert "csr-new" in (await flow.until_decided("csr-old", "superseded")).reason
+        await flow.enrich(new, observed=second, facts=FACTS, node_uid="uid-1")
+        await flow.until_decided("csr-new", "approved")
+        await flow.enrich(old, observed=first, facts=FACTS, node_uid="uid-1")
+        await flow.delete(new)  # approved before: the older one is of no use to anybody
+        other = asks("csr-other", node="web-2", ips=("10.0.0.6",))
+        await flow.asked(other)
+        await flow.until_decided("csr-other", "waiting")  # all that was said before has been heard
+    assert flow.kube.patched == ["csr-new"]
+
+
+async def test_an_older_request_is_answered_when_the_newer_one_goes_away_undecided(flow: CsrFlow):
+    old, new = asks("csr-old", age_seconds=60), asks("csr-new", ips=("10.0.0.5", "10.0.0.99"))
+    async with flow.csr_running():
+        await flow.machine(a_node(), FACTS)
+        first, second = await flow.file(old), await flow.file(new)
+        await flow.enrich(old, observed=first, facts=FACTS, node_uid="uid-1")
+        await flow.until_decided("csr-old", "superseded")
+        await flow.enrich(new, observed=second, facts=FACTS, node_uid="uid-1")
+        await flow.until_decided("csr-new", "waiting")
+        await flow.delete(new)
+        await flow.until_decided("csr-old", "approved", seconds=SOON)
+    assert flow.kube.patched == ["csr-old"]
+
+
+async def test_an_older_request_gets_nothing_when_somebody_else_answers_the_newer_one(flow: CsrFlow):
+    old, new = asks("csr-old", age_seconds=60), asks("csr-new")
+    async with flow.csr_running():
+        await flow.machine(a_node(), FACTS)
+        await flow.observe(decided_by_somebody(new))
+        await flow.asked(old, facts=FACTS, node_uid="uid-1")
+        assert "csr-new" in (await flow.until_decided("csr-old", "superseded")).reason
+    assert flow.kube.patched == []
+
+
+# ---- what is not approved
+
+
+async def test_a_forged_message_of_a_request_that_is_not_there_leads_to_nothing(flow: CsrFlow):
+    async with flow.csr_running():
+        await flow.machine(a_node(), FACTS)
+        await flow.enrich(asks("forged"), facts=FACTS, node_uid="uid-1")
+        await flow.asked(asks(), facts=FACTS, node_uid="uid-1")
+        await flow.until_decided("csr-1", "approved")
+    assert flow.kube.patched == ["csr-1"]
+    assert await flow.decided("forged") is None
+
+
+async def test_a_forged_message_cannot_get_approved_what_kubernetes_does_not_hold(flow: CsrFlow):
+    hostile = asks(ips=("10.0.0.5", "10.96.0.1"), dns=("web-1", "kubernetes.default"))
+    honest = asks()
+    async with flow.csr_running():
+        await flow.machine(a_node(), FACTS)
+        place = await flow.file(hostile)
+        await flow.enrich(honest, observed=place, facts=FACTS, node_uid="uid-1")
+        await eventually(lambda: flow.kube.patched == ["csr-1"], "it was tried")
+        await flow.enrich(hostile, observed=place, facts=FACTS, node_uid="uid-1")
+        await flow.until_decided("csr-1", "denied")
+    assert flow.kube.verdict("csr-1") == "Denied"
+
+
+async def test_a_denial_is_counted_and_told_on_the_node_once(flow: CsrFlow):
+    hostile = asks(dns=("web-1", "kubernetes"))
+    denied = metrics.CSR_APPROVALS.value("deny")
+    async with flow.csr_running():
+        await flow.machine(a_node(), FACTS)
+        await flow.asked(hostile, facts=FACTS, node_uid="uid-1")
+        await flow.until_decided("csr-1", "denied")
+        again = asks("csr-2", dns=("web-1", "kubernetes"))
+        await flow.asked(again, facts=FACTS, node_uid="uid-1")
+        await flow.until_decided("csr-2", "denied")
+    assert flow.kube.told("web-1") == ["CSRDenied"]
+    [condition] = flow.kube.request("csr-1").status.conditions
+    assert condition.message.startswith("This CSR was denied by Talos Cloud Controller Manager, Reason: ")
+    assert metrics.CSR_APPROVALS.value("deny") == denied + 2
+
+
+async def test_nodes_that_claim_the_same_both_wait_and_both_are_told(flow: CsrFlow):
+    one, two = a_node(), a_node("web-2", uid="uid-2", ip="10.0.0.6")
+    both = some_facts(node_name="web-2", node_ip="10.0.0.6", addresses=(TAKEN_OVER,))
+    mine = some_facts(node_ip="10.0.0.7")
+    clock = TurnedClock()
+    async with flow.csr_running(clock=clock):
+        await flow.machine(one, mine)
+        await flow.machine(two, both)
+        await flow.asked(asks(), facts=mine, node_uid="uid-1")
+        await flow.asked(asks("csr-2", node="web-2"), facts=both, node_uid="uid-2")
+        await flow.until_decided("csr-1", "waiting")
+        await flow.until_decided("csr-2", "waiting")
+        clock.turn(31)
+        await eventually(lambda: len(flow.kube.events) >= 2, "both are told")
+        clock.turn(31)
+        await flow.lead()
+        await flow.asked(asks("csr-3", node="web-3"))
+        await flow.until_decided("csr-3", "waiting")
+    assert {"web-1", "web-2"} <= {event.about.name for event in flow.kube.events}
+    assert flow.kube.patched == []
+
+
+async def test_a_wait_is_told_once_when_it_has_lasted_long(flow: CsrFlow):
+    clock = TurnedClock()
+    async with flow.csr_running(clock=clock) as csr:
+        await flow.silent(a_node(), FACTS)
+        await flow.asked(asks(), fault=REFUSED, node_uid="uid-1")
+        await flow.until_decided("csr-1", "waiting")
+        csr._watch_waiting.look_around()
+        assert flow.kube.events == []
+        for _ in range(3):
+            clock.turn(31)
+            await flow.lead()
+            csr._watch_waiting.look_around()
+        await eventually(lambda: bool(flow.kube.events), "it is told")
+    assert flow.kube.told("web-1") == ["CSRWaiting"]
+    assert "csr-1" in flow.kube.events[0].message
+
+
+async def test_a_noisy_node_slows_down_itself_and_nobody_else(flow: CsrFlow):
+    clock = TurnedClock()
+    quiet = a_node("web-2", uid="uid-2", ip="10.0.0.6")
+    theirs = some_facts(
+        node_name="web-2", node_ip="10.0.0.6", addresses=(AddressStatus(address="10.0.0.6/24", link="eth0"),)
+    )
+    async with flow.csr_running(clock=clock):
+        await flow.machine(a_node(), FACTS)
+        await flow.machine(quiet, theirs)
+        for number in range(BURST):
+            await flow.asked(asks(f"csr-{number:02}"), facts=FACTS, node_uid="uid-1")
+            await flow.until_decided(f"csr-{number:02}", "approved")
+        await flow.asked(asks("csr-more"), facts=FACTS, node_uid="uid-1")
+        assert "lately" in (await flow.until_decided("csr-more", "waiting")).reason
+        await flow.asked(asks("csr-quiet", node="web-2", ips=("10.0.0.6",)), facts=theirs, node_uid="uid-2")
+        await flow.until_decided("csr-quiet", "approved")
+        clock.turn(61)
+        await flow.lead()
+        await flow.until_decided("csr-more", "approved")
+
+
+# ---- when nothing is decided
+
+
+async def test_nothing_is_decided_before_the_table_is_complete_with_requests(tmp_path: Path):
+    async with (
+        CsrFlow.on("memory", tmp_path, requests=None) as flow,
+        flow.csr_running(ready=False) as csr,
+    ):
+        await flow.machine(a_node(), FACTS)
+        await flow.asked(asks(), facts=FACTS, node_uid="uid-1")
+        await eventually(lambda: "node-csr-approval" in "; ".join(csr.problems()), "it is told")
+        assert flow.kube.patched == []
+        assert await flow.decided("csr-1") is None
+        await flow.snapshot(1)
+        await flow.until_decided("csr-1", "approved")
+
+
+async def test_nothing_is_written_while_no_leader_is_heard(flow: CsrFlow):
+    clock = TurnedClock()
+    async with flow.csr_running(clock=clock) as csr:
+        await flow.machine(a_node(), FACTS)
+        clock.turn(11)
+        assert any("no leader" in problem for problem in csr.problems())
+        retried = metrics.HANDLED.labels("csr", "CsrEnriched", "retried")
+        before = retried._value.get()
+        await flow.asked(asks(), facts=FACTS, node_uid="uid-1")
+        await eventually(lambda: retried._value.get() > before, "it was handed back")
+        assert flow.kube.patched == []
+        await flow.lead()
+        await flow.until_decided("csr-1", "approved")
+
+
+async def test_observe_only_tells_what_it_would_do_and_writes_nothing(flow: CsrFlow):
+    async with flow.csr_running(observe_only=True):
+        await flow.machine(a_node(), FACTS)
+        await flow.asked(asks(), facts=FACTS, node_uid="uid-1")
+        await flow.until_decided("csr-1", "would-approve")
+        await flow.asked(asks("csr-2", dns=("kubernetes",)), facts=FACTS, node_uid="uid-1")
+        await flow.until_decided("csr-2", "would-deny")
+    assert flow.kube.patched == []
+    assert flow.kube.events == []
+
+
+# ---- one does not touch another
+
+
+async def test_two_replicas_write_once(any_flow: CsrFlow):
+    flow = any_flow
+    nodes = [a_node(f"web-{n}", uid=f"uid-{n}", ip=f"10.0.1.{n}") for n in range(1, 21)]
+    async with flow.csr_running(), flow.csr_running(seed=2):
+        for n, node in enumerate(nodes, 1):
+            address = AddressStatus(address=f"10.0.1.{n}/24", link="eth0", flags=128)
+            facts = some_facts(node_name=node.name, node_ip=f"10.0.1.{n}", addresses=(address,))
+            await flow.machine(node, facts)
+            request = asks(f"csr-{n}", node=node.name, ips=(f"10.0.1.{n}",))
+            await flow.asked(request, facts=facts, node_uid=node.uid)
+        for n in range(1, 21):
+            await flow.until_decided(f"csr-{n}", "approved")
+    assert [flow.kube.verdict(f"csr-{n}") for n in range(1, 21)] == ["Approved"] * 20
+    assert sorted(flow.kube.patched) == sorted(f"csr-{n}" for n in range(1, 21))
+
+
+async def test_a_second_replica_that_writes_too_fails_at_the_fence_and_lets_it_be(flow: CsrFlow):
+    async with flow.csr_running() as csr:
+        await flow.machine(a_node(), FACTS)
+        place = await flow.file(asks())
+        flow.kube.put(decided_by_somebody(flow.kube.request("csr-1")))  # the watcher has not told of it yet
+        await flow.enrich(asks(), observed=place, facts=FACTS, node_uid="uid-1")
+        await eventually(lambda: flow.kube.patched == ["csr-1"], "it was tried")
+        await flow.observe(flow.kube.request("csr-1"))
+        await eventually(lambda: not csr._requesters.pending, "it is heard of")
+    assert flow.kube.patched == ["csr-1"]
+    assert flow.kube.request("csr-1").condition("Approved").message == "by hand"
+
+
+async def test_one_request_that_kubernetes_does_not_take_keeps_nobody_else_waiting(flow: CsrFlow):
+    flow.kube.failing = {"csr-1": Unreachable("no answer")}
+    other = a_node("web-2", uid="uid-2", ip="10.0.0.6")
+    theirs = some_facts(
+        node_name="web-2", node_ip="10.0.0.6", addresses=(AddressStatus(address="10.0.0.6/24", link="eth0"),)
+    )
+    async with flow.csr_running():
+        await flow.machine(a_node(), FACTS)
+        await flow.machine(other, theirs)
+        await flow.asked(asks(), facts=FACTS, node_uid="uid-1")
+        await flow.asked(asks("csr-2", node="web-2", ips=("10.0.0.6",)), facts=theirs, node_uid="uid-2")
+        await flow.until_decided("csr-2", "approved")
+        flow.kube.failing.clear()
+        await flow.until_decided("csr-1", "approved")
+
+
+async def test_nothing_is_remembered_of_requests_that_are_gone(flow: CsrFlow):
+    async with flow.csr_running() as csr:
+        requests = [asks(f"csr-{n}", node=f"web-{n}") for n in range(50)]
+        for request in requests:
+            await flow.asked(request)
+        for request in requests:
+            await flow.until_decided(request.name, "waiting")
+        assert len(csr._waiting.by_name) == 50
+        for request in requests:
+            await flow.delete(request)
+        await eventually(lambda: not csr._waiting.by_name, "forgotten")
+        assert not csr._requesters.pending
+        assert not csr._waiting._on_node
+        assert not csr._decisions._said
+        await eventually(lambda: not csr._watch_waiting._again, "forgotten")
+
+
+async def test_a_burst_of_word_about_nodes_looks_at_each_waiting_request_a_few_times_only(flow: CsrFlow):
+    count = 200
+    retried = metrics.HANDLED.labels("csr", "CsrEnriched", "retried")
+    async with flow.csr_running():
+        for n in range(count):
+            await flow.asked(asks(f"csr-{n}", node=f"web-{n}"))
+        await flow.until_decided(f"csr-{count - 1}", "waiting")
+        before = retried._value.get()
+        for n in range(count):
+            await flow.silent(a_node(f"web-{n}", uid=f"uid-{n}"))
+        await eventually(lambda: retried._value.get() - before >= count, "each was looked at again")
+        await asyncio.sleep(0)
+    assert retried._value.get() - before <= 4 * count
+
+
+async def test_a_message_that_no_sense_can_be_made_of_ends_nothing_and_approves_nothing(
+    flow: CsrFlow, monkeypatch: pytest.MonkeyPatch
+):
+    async with flow.csr_running() as csr:
+
+        def fails(node: object) -> None:
+            raise ValueError("a defect")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(csr._claims, "observed", fails)
+            await flow.node(a_node("odd-1", uid="uid-odd"))
+            await eventually(lambda: "odd-1" in "; ".join(csr.problems()), "it is told")
+        await flow.machine(a_node(), FACTS)
+        await flow.asked(asks(), facts=FACTS, node_uid="uid-1")
+        assert await flow.decided("csr-1") is None
+        await flow.node_gone(a_node("odd-1", uid="uid-odd"))
+        await flow.until_decided("csr-1", "approved")
