@@ -5,7 +5,7 @@ The API server and the signer read them with Go; where two parsers could read tw
 
 import base64
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from ipaddress import IPv4Address, IPv6Address
 from typing import Final
 
@@ -48,6 +48,11 @@ class Unreadable(msgspec.Struct, frozen=True):
 
 def read_request(pem: bytes) -> Asked | Unreadable:
     """The request in these bytes."""
+    return read_with(_read, pem)
+
+
+def read_with(parse: Callable[[bytes], Asked], pem: bytes) -> Asked | Unreadable:
+    """What that parser of DER makes of the bytes of one PEM block."""
     if not pem:
         return Unreadable(f"it is empty, or larger than {REQUEST_LIMIT} bytes")
     if len(pem) > REQUEST_LIMIT:
@@ -56,7 +61,7 @@ def read_request(pem: bytes) -> Asked | Unreadable:
     if block is None:
         return Unreadable("it is not exactly one PEM block CERTIFICATE REQUEST")
     try:
-        return _read(x509.load_der_x509_csr(base64.b64decode(b"".join(block[1].split()), validate=True)))
+        return parse(base64.b64decode(b"".join(block[1].split()), validate=True))
     except Exception as error:  # noqa: BLE001 the parser documents no list of what it raises, and it is long:
         # ValueError, TypeError, OverflowError, InvalidVersion, DuplicateExtension, UnsupportedAlgorithm,
         # UnsupportedGeneralNameType, InternalError... Each says that these bytes are no request for us.
@@ -78,17 +83,19 @@ def shown(text: str) -> str:
     return ascii(text if len(text) <= _SHOWN else text[:_SHOWN] + "...")
 
 
-def _read(csr: x509.CertificateSigningRequest) -> Asked:
+def _read(der: bytes) -> Asked:
+    csr = x509.load_der_x509_csr(der)
     key, key_problem = key_of(csr)
-    problems = [*_odd_attributes(csr), *_odd_extensions(csr.extensions), *_odd_subject(csr.subject)]
-    names = _alternative_names(csr.extensions)
+    subject, extensions = csr.subject, csr.extensions  # parsed anew at each access
+    problems = [*_odd_attributes(csr), *_odd_extensions(extensions), *_odd_subject(subject)]
+    names = _alternative_names(extensions)
     if len(names) > SAN_LIMIT:
         problems.append(f"it asks for {len(names)} names and addresses, more than {SAN_LIMIT}")
         names = names[:SAN_LIMIT]
     return Asked(
-        common_names=_values(csr.subject, NameOID.COMMON_NAME),
-        organizations=_values(csr.subject, NameOID.ORGANIZATION_NAME),
-        other_subject=tuple(_other_subject(csr.subject)),
+        common_names=_values(subject, NameOID.COMMON_NAME),
+        organizations=_values(subject, NameOID.ORGANIZATION_NAME),
+        other_subject=tuple(_other_subject(subject)),
         dns_names=tuple(name.value for name in names if isinstance(name, x509.DNSName)),
         ips=tuple(str(name.value) for name in names if _is_one_address(name)),
         other_sans=tuple(_described(name) for name in names if not _is_name_or_address(name)),

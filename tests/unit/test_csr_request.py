@@ -1,0 +1,176 @@
+"""What is read of a kubelet's request, and that no bytes raise or take long."""
+
+import base64
+import ipaddress
+import time
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from hypothesis import given
+from hypothesis import strategies as st
+
+from libs.common.signing_request import REQUEST_LIMIT
+from services.csr import request as reading
+from services.csr.request import Asked, Unreadable, read_request
+from tests.csr_cases import CASES, Case
+from tests.csr_der import ORGANIZATION, Fields, a_key, dns, email, ip, pem_of, rsa_spki, with_key
+
+HONEST = Fields(sans=(dns("web-1"), ip("10.0.0.5"), ip("fd00:7::5")))
+READABLE = [case.pem() for case in CASES if case.refused_by_api is False]
+
+
+def asked(pem: bytes) -> Asked:
+    read = read_request(pem)
+    assert isinstance(read, Asked), read
+    return read
+
+
+def test_an_honest_request_is_read_as_it_is():
+    assert asked(pem_of(HONEST.der())) == Asked(
+        common_names=("system:node:web-1",),
+        organizations=("system:nodes",),
+        dns_names=("web-1",),
+        ips=("10.0.0.5", "fd00:7::5"),
+        key="ECDSA P-256",
+        signature_valid=True,
+    )
+
+
+def test_what_a_library_signs_is_read_just_the_same():
+    subject = x509.Name.from_rfc4514_string("CN=system:node:web-1,O=system:nodes")
+    names = x509.SubjectAlternativeName([x509.DNSName("web-1")])
+    builder = x509.CertificateSigningRequestBuilder(subject).add_extension(names, critical=False)
+    signed = builder.sign(a_key("Ed25519"), None).public_bytes(Encoding.PEM)
+    read = asked(signed)
+    assert (read.dns_names, read.key, read.signature_valid, read.problems) == (
+        ("web-1",),
+        "Ed25519",
+        True,
+        (),
+    )
+
+
+@pytest.mark.parametrize("kind", ["RSA 2048", "P-256", "P-384", "P-521", "Ed25519"])
+def test_keys_that_kubelets_may_have(kind: str):
+    read = asked(pem_of(Fields(key=kind).der()))
+    assert (read.key.removeprefix("ECDSA "), read.key_problem, read.signature_valid) == (kind, "", True)
+
+
+@pytest.mark.parametrize("kind", ["RSA 1024", "P-192", "P-224", "secp256k1", "DSA", "Ed448"])
+def test_nobody_looks_at_a_signature_by_a_key_that_we_do_not_accept(kind: str):
+    read = asked(pem_of(Fields(key=kind).der()))
+    assert read.key_problem
+    assert read.signature_valid is None
+
+
+def test_a_key_that_is_slow_to_verify_with_is_never_verified_with():
+    modulus, exponent = 2**8191 + 12345, 2**8190 + 1
+    pem = pem_of(with_key(rsa_spki(modulus, exponent), HONEST))
+    read = read_request(pem)
+    assert isinstance(read, Unreadable) or read.signature_valid is None
+
+
+def test_a_signature_is_judged_by_the_key_in_the_request():
+    spki = a_key("P-256").public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    assert asked(pem_of(Fields(foreign_signature=True).der())).signature_valid is False
+    assert asked(pem_of(with_key(spki, HONEST))).signature_valid is False
+
+
+def test_an_ipv4_mapped_address_is_not_read_as_ipv4():
+    [read] = asked(pem_of(Fields(sans=(ip("::ffff:10.0.0.5"),)).der())).ips
+    assert ipaddress.ip_address(read) == ipaddress.ip_address("::ffff:10.0.0.5")
+
+
+def test_no_more_names_are_kept_than_a_request_may_have():
+    read = asked(pem_of(Fields(sans=(dns("web-1"),) * 500).der()))
+    assert len(read.dns_names) == reading.SAN_LIMIT
+    assert read.problems == (f"it asks for 500 names and addresses, more than {reading.SAN_LIMIT}",)
+
+
+def test_what_the_kubelet_wrote_is_shown_bounded_and_printable():
+    fields = Fields(
+        subject=(((ORGANIZATION, "o"),), (("2.5.4.11", "\x1b[31m" + "x" * 500),)), sans=(email("a\n@b"),)
+    )
+    read = asked(pem_of(fields.der()))
+    shown = (*read.other_subject, *read.other_sans)
+    assert len(shown) == 2
+    assert all(len(text) < 140 and text.isascii() and text.isprintable() for text in shown)
+
+
+def test_a_request_of_the_largest_size_is_read_and_a_larger_one_is_not():
+    spaces = REQUEST_LIMIT - len(pem_of(HONEST.der()))
+    assert isinstance(read_request(pem_of(HONEST.der()) + b"\n" * spaces), Asked)
+    assert isinstance(read_request(pem_of(HONEST.der()) + b"\n" * (spaces + 1)), Unreadable)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_no_case_takes_long(case: Case):
+    pem = case.pem()
+    before = time.thread_time()
+    read_request(pem)
+    assert time.thread_time() - before < 0.1
+
+
+@given(st.binary(max_size=2000))
+def test_no_bytes_raise(data: bytes):
+    assert isinstance(read_request(data), Unreadable)
+
+
+@given(st.binary(max_size=2000))
+def test_no_der_raises(der: bytes):
+    assert isinstance(read_request(pem_of(der)), Asked | Unreadable)
+
+
+@given(st.sampled_from(READABLE), st.data())
+def test_no_mutation_of_a_request_raises(pem: bytes, data: st.DataObject):
+    mutated = bytearray(base64.b64decode(b"".join(pem.split(b"-----")[2].split())) if pem else b"")
+    for _ in range(data.draw(st.integers(1, 4))):
+        at = data.draw(st.integers(0, max(0, len(mutated) - 1)))
+        kind = data.draw(st.sampled_from(["set", "cut", "insert"]))
+        if kind == "set" and mutated:
+            mutated[at] = data.draw(st.integers(0, 255))
+        elif kind == "cut":
+            del mutated[at : at + data.draw(st.integers(1, 30))]
+        else:
+            mutated[at:at] = data.draw(st.binary(min_size=1, max_size=8))
+    assert isinstance(read_request(pem_of(bytes(mutated))), Asked | Unreadable)
+
+
+@given(st.lists(st.tuples(st.integers(0, 255), st.binary(max_size=40)), max_size=8))
+def test_no_list_of_names_raises(names: list[tuple[int, bytes]]):
+    sans = tuple(bytes([tag, len(content)]) + content for tag, content in names)
+    assert isinstance(read_request(pem_of(Fields(sans=sans).der())), Asked | Unreadable)
+
+
+@given(st.lists(st.tuples(st.text(max_size=20), st.sampled_from([0x0C, 0x13, 0x14, 0x16, 0x1C, 0x1E, 0x03]))))
+def test_no_subject_raises(values: list[tuple[str, int]]):
+    for text, tag in values:
+        fields = Fields(subject=(((ORGANIZATION, text),),), subject_tag=tag)
+        assert isinstance(read_request(pem_of(fields.der())), Asked | Unreadable)
+
+
+class PanicException(BaseException):
+    """As pyo3 raises it out of a broken assertion; its module is no Python module."""
+
+
+PanicException.__module__ = "pyo3_runtime"
+
+
+@pytest.mark.parametrize("error", [PanicException("assertion failed"), MemoryError(), RecursionError("deep")])
+def test_whatever_the_parser_raises_makes_the_request_unreadable(error: BaseException):
+    def parse(_: bytes) -> Asked:
+        raise error
+
+    read = reading.read_with(parse, pem_of(HONEST.der()))
+    assert isinstance(read, Unreadable)
+    assert type(error).__name__ in read.reason
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(1)])
+def test_the_end_of_the_process_is_no_fault_of_a_request(error: BaseException):
+    def parse(_: bytes) -> Asked:
+        raise error
+
+    with pytest.raises(type(error)):
+        reading.read_with(parse, pem_of(HONEST.der()))
