@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from libs.testbed.sim_apiserver.objects import BY_NAME, Caller, Kind, Meta, Time, invalid_metadata
 from libs.testbed.sim_apiserver.pem import read_request, signature_is_valid
 from libs.testbed.sim_apiserver.refusals import Cause
+from libs.testbed.sim_apiserver.refusals import invalid as refusal
 
 DECISIONS: Final = ("Approved", "Denied")
 _FINAL: Final = (*DECISIONS, "Failed")  # once there, such a condition stays, and stays True
@@ -101,14 +102,26 @@ def created(new: SigningRequest, caller: Caller) -> SigningRequest:
 
 
 def updated(old: SigningRequest, new: SigningRequest, subresource: str, caller: Caller) -> SigningRequest:
-    """The spec never changes; /approval writes conditions, /status the certificate, neither the other's."""
+    """The spec never changes; /approval writes conditions, /status the certificate and other conditions.
+
+    Raises Refusal.
+    """
     status = old.status
-    if subresource == "approval":
+    if subresource:
         conditions = [_stamped(one, old, caller.now) for one in new.status.conditions]
         status = replace(status, conditions=conditions)
-    elif subresource == "status":
+    if subresource == "status":
+        added = [kind for kind in DECISIONS if new.has(kind) and not old.has(kind)]
+        if added:
+            about = SIGNING_REQUESTS.named(new.metadata.name)
+            raise refusal(SIGNING_REQUESTS.qualified, about, [_added(added[0])])
         status = replace(status, certificate=new.status.certificate)
     return replace(new, spec=old.spec, status=status)
+
+
+def _added(kind: str) -> Cause:
+    told = f'Forbidden: updates may not add a condition of type "{kind}"'
+    return Cause("FieldValueForbidden", told, "status.conditions")
 
 
 def _stamped(condition: RequestCondition, old: SigningRequest, now: str) -> RequestCondition:

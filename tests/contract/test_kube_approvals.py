@@ -1,0 +1,237 @@
+"""Who may decide about certificate requests, and what a decision is fenced by, real and simulated."""
+
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+import pytest
+
+from libs.common.kube_api.api import SIGNING_REQUESTS, KubeApi
+from libs.common.kube_api.config import load_kube_config
+from libs.common.kube_api.errors import FenceFailed, Forbidden, Invalid, NotFound
+from libs.common.signing_request import KUBELET_SERVING, SigningRequest, SigningRequestCondition
+from libs.common.wiring import CSR
+from libs.testbed.kubelets import JSON_PATCH, Answer, Kubelet, Kubelets
+from libs.testbed.service_rights import RBAC, path_of, role_objects, user_of
+from libs.testbed.signing_requests import APPROVED, CSRS, request_pem
+from services.csr.approval import approval_patch
+from tests.bus_actors import eventually
+from tests.contract.conftest import ApiServer
+
+ASKS = Kubelet(name="asks")
+USER = "system:node:asks"
+CERTIFICATES = "certificates.k8s.io"
+ADD: dict[str, Any] = {"op": "add", "path": "/status/conditions", "value": [APPROVED]}
+APPROVAL = SigningRequestCondition(type="Approved", reason="Test", message="an <odd> & \u2028 text")
+
+
+@pytest.fixture
+async def name(admin: Kubelets) -> AsyncIterator[str]:
+    """A request of a kubelet, which nobody has decided yet."""
+    made = await admin.ask_for_certificate(ASKS)
+    yield made
+    await admin.request("DELETE", f"{CSRS}/{made}")
+
+
+async def read(admin: Kubelets, name: str) -> SigningRequest:
+    found = await admin.request("GET", f"{CSRS}/{name}")
+    return msgspec.json.decode(msgspec.json.encode(found.body), type=SigningRequest)
+
+
+@asynccontextmanager
+async def granted(admin: Kubelets, objects: Iterable[Mapping[str, Any]]) -> AsyncIterator[None]:
+    made = list(objects)
+    for one in made:
+        answer = await admin.request("POST", path_of(dict(one)), body=one)
+        assert answer.status == 201, answer
+    try:
+        yield
+    finally:
+        for one in made:
+            await admin.request("DELETE", f"{path_of(dict(one))}/{one['metadata']['name']}")
+
+
+# ---- the patch
+
+
+async def test_the_patch_that_csr_plans_approves_what_was_judged_and_nothing_twice(
+    api: KubeApi, admin: Kubelets, name: str
+):
+    patch = approval_patch(await read(admin, name), APPROVAL)
+    await api.patch_signing_request_approval(name, patch)
+    approved = await read(admin, name)
+    assert approved.condition("Approved") == APPROVAL
+    with pytest.raises(FenceFailed):
+        await api.patch_signing_request_approval(name, patch)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"uid": "8f7a"},
+        {"username": "system:node:victim"},
+        {"groups": ("system:nodes",)},
+        {"groups": ()},
+        {"signer_name": "example.com/other"},
+        {"usages": ("server auth", "digital signature")},
+        {"expiration_seconds": 600},
+        {"request": request_pem(common_name=USER, dns=["asks"], ips=[])},
+    ],
+    ids="-".join,
+)
+async def test_a_request_that_is_not_the_one_that_was_judged_is_not_decided(
+    api: KubeApi, admin: Kubelets, name: str, other: dict[str, Any]
+):
+    judged = await read(admin, name)
+    if "uid" in other:
+        judged = msgspec.structs.replace(judged, metadata=msgspec.structs.replace(judged.metadata, **other))
+    else:
+        judged = msgspec.structs.replace(judged, spec=msgspec.structs.replace(judged.spec, **other))
+    with pytest.raises(FenceFailed):
+        await api.patch_signing_request_approval(name, approval_patch(judged, APPROVAL))
+    assert (await read(admin, name)).pending
+
+
+async def test_a_request_of_a_limited_life_is_approved_with_it_tested(api: KubeApi, admin: Kubelets):
+    name = await admin.ask_for_certificate(ASKS, expiration_seconds=3600)
+    await api.patch_signing_request_approval(name, approval_patch(await read(admin, name), APPROVAL))
+    assert not (await read(admin, name)).pending
+    await admin.request("DELETE", f"{CSRS}/{name}")
+
+
+async def test_a_request_that_is_gone_is_not_found(api: KubeApi):
+    with pytest.raises(NotFound):
+        await api.patch_signing_request_approval("gone", [ADD])
+
+
+@pytest.mark.parametrize("text", ["", ".", ".."])
+async def test_a_name_that_would_be_another_path_is_never_asked_for(api: KubeApi, text: str):
+    with pytest.raises(Invalid):
+        await api.patch_signing_request_approval(text, [ADD])
+
+
+@pytest.mark.parametrize(
+    ("condition", "fields"),
+    [
+        ({"status": "True"}, {"status.conditions[0].type"}),
+        ({"type": "Approved"}, {"status.conditions[0].status"}),
+        ({"type": "Denied", "status": "False"}, {"status.conditions[0].status"}),
+        ({"type": "Failed", "status": "Unknown"}, {"status.conditions[0].status"}),
+        ({"type": "Waits", "status": "Maybe"}, {"status.conditions[0].status"}),
+    ],
+)
+async def test_a_condition_that_says_nothing_is_invalid_and_no_failed_fence(
+    api: KubeApi, name: str, condition: dict[str, str], fields: set[str]
+):
+    with pytest.raises(Invalid) as refused:
+        await api.patch_signing_request_approval(name, [ADD | {"value": [condition]}])
+    assert {cause.field for cause in refused.value.causes} == fields
+
+
+async def test_who_approves_may_fail_a_request_which_then_stays_failed(
+    api: KubeApi, admin: Kubelets, name: str
+):
+    await api.patch_signing_request_approval(name, [ADD | {"value": [APPROVED | {"type": "Failed"}]}])
+    with pytest.raises(Invalid) as refused:
+        await api.patch_signing_request_approval(name, [ADD])
+    assert [cause.field for cause in refused.value.causes] == ["status.conditions"]
+    assert set((await read(admin, name)).status.conditions) == {
+        SigningRequestCondition(type="Failed", reason="Testbed", message="approved unread")
+    }
+
+
+async def test_decisions_are_written_by_approval_only(admin: Kubelets, name: str):
+    async def written(path: str, kind: str) -> Answer:
+        body = [ADD | {"value": [APPROVED | {"type": kind}]}]
+        return await admin.request("PATCH", f"{CSRS}/{name}{path}", body=body, content_type=JSON_PATCH)
+
+    unheard = await written("", "Approved")
+    assert (unheard.status, unheard.body["status"]) == (200, {})
+    for kind in ("Approved", "Denied"):
+        refused = await written("/status", kind)
+        assert [cause["field"] for cause in refused.body["details"]["causes"]] == ["status.conditions"]
+        assert f'updates may not add a condition of type "{kind}"' in refused.body["message"]
+    failed = await written("/status", "Failed")  # as the signer says it
+    assert (failed.status, failed.body["status"]["conditions"][0]["type"]) == (200, "Failed")
+
+
+# ---- rights
+
+
+async def test_the_rights_of_csr_reach_as_far_as_its_signer(
+    api_server: ApiServer, admin: Kubelets, name: str
+):
+    pem = request_pem(common_name=USER, dns=["asks"], ips=[])
+    other = await admin.file_request(pem, user=USER, signer="kubernetes.io/kube-apiserver-client")
+    config = load_kube_config(api_server.kubeconfig(user_of(CSR)), {})
+    service = KubeApi(config, user_agent="talos-ccm/test")
+    async with granted(admin, role_objects(CSR)):
+
+        async def approved() -> bool:  # the real server learns of a binding a moment after it was made
+            try:
+                await service.patch_signing_request_approval(name, [ADD])
+            except Forbidden:
+                return False
+            return True
+
+        await eventually(approved, "approved", 10)
+        with pytest.raises(Forbidden, match=r'signerName "kubernetes.io/kube-apiserver-client"'):
+            await service.patch_signing_request_approval(other, [ADD])
+        with pytest.raises(Forbidden):
+            await service.list_page(SIGNING_REQUESTS, on_unreadable=print)
+    await service.close()
+    await admin.request("DELETE", f"{CSRS}/{other}")
+
+
+@pytest.mark.parametrize(
+    ("number", "rule", "may"),
+    [
+        (1, {"resourceNames": [KUBELET_SERVING]}, True),
+        (2, {"resourceNames": ["kubernetes.io/*"]}, True),
+        (3, {}, True),
+        (4, {"verbs": ["*"]}, True),
+        (5, {"resourceNames": ["kubernetes.io/kube-apiserver-client"]}, False),
+        (6, {"resourceNames": ["*"]}, False),
+        (7, {"resourceNames": ["example.com/*"]}, False),
+        (8, {"verbs": ["sign"]}, False),
+        (9, {"apiGroups": [""]}, False),
+        (10, {"resources": ["certificatesigningrequests"]}, False),
+    ],
+)
+async def test_who_approves_needs_that_right_for_the_signer_by_its_name_or_its_domain(
+    admin: Kubelets, name: str, number: int, rule: dict[str, Any], may: bool
+):
+    user = f"approver-{number}"
+    async with granted(admin, approver(user, rule)):
+
+        async def decided() -> bool:
+            answers.append(
+                await admin.request(
+                    "PATCH", f"{CSRS}/{name}/approval", as_user=user, body=[ADD], content_type=JSON_PATCH
+                )
+            )
+            return "cannot patch resource" not in str(answers[-1].body.get("message", ""))
+
+        answers: list[Answer] = []
+        await eventually(decided, "the binding is known", 10)
+        assert answers[-1].status == (200 if may else 403), answers[-1]
+        words = f'user not permitted to approve requests with signerName "{KUBELET_SERVING}"'
+        assert may or words in answers[-1].body["message"]
+
+
+def approver(user: str, rule: dict[str, Any]) -> Iterable[dict[str, Any]]:
+    """A ClusterRole with the right to patch approvals, and one about signers."""
+    patching = {
+        "apiGroups": [CERTIFICATES],
+        "resources": ["certificatesigningrequests/approval"],
+        "verbs": ["patch"],
+    }
+    signing = {"apiGroups": [CERTIFICATES], "resources": ["signers"], "verbs": ["approve"]} | rule
+    yield {"kind": "ClusterRole", "metadata": {"name": user}, "rules": [patching, signing]}
+    yield {
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": user},
+        "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": user},
+        "subjects": [{"apiGroup": RBAC, "kind": "User", "name": user}],
+    }
