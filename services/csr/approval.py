@@ -11,9 +11,11 @@ def approval_patch(request: SigningRequest, condition: SigningRequestCondition) 
 
     It tests all that a decision rests upon, and that nobody has decided yet: whatever the messages said,
     nothing is approved that Kubernetes does not hold. A `test` for null passes where nothing is. The time of
-    the condition is the server's.
+    the condition is the server's. Raises ValueError for an approval of what the message does not hold.
     """
     spec = request.spec
+    if condition.type == "Approved" and not spec.request:
+        raise ValueError(f"{request.name} was published without its request: it cannot be approved")
     return [
         _test("/metadata/uid", request.uid),
         _test("/spec/username", spec.username),
