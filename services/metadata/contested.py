@@ -1,6 +1,7 @@
 """Which addresses of a machine other Nodes lay claim to: there we dial and see who answers."""
 
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from typing import Final
 
 from libs.common.machine import MachineFacts
@@ -33,7 +34,8 @@ class Claims:
         """Whether another Node than that one claims the address."""
         while self._changed:
             self._bring_up_to_date(self._changed.pop())
-        return bool(self._claimants.get(address, set()) - {name})
+        claimants = self._claimants.get(address, ())
+        return len(claimants) > (name in claimants)
 
     def _bring_up_to_date(self, name: str) -> None:
         known = self._known(name)
@@ -56,29 +58,32 @@ def contested_addresses(request: SigningRequest, facts: MachineFacts, claims: Cl
     """
     attested = set(_addresses(facts)) - {facts.node_ip}
     claimed = sorted(address for address in attested if claims.others(address, request.node_name))
-    may_be_dialled = [address for address in claimed if dial_order(address, prefer_ipv6=False) == (address,)]
-    if not may_be_dialled:
+    if not claimed:
         return ()
     asked_for = requested_addresses(request)
-    return tuple(address for address in may_be_dialled if address in asked_for)[:MOST_DIALLED]
+    return tuple(address for address in claimed if address in asked_for)[:MOST_DIALLED]
 
 
 def _claimed(known: Known) -> Iterator[str]:
     if known.node is None:
         return
     for written in known.node.status.addresses:
-        if (ip := parse_ip(written.address)) is not None:
-            yield str(ip)
-    provided = dial_order(known.node.provided_node_ip, prefer_ipv6=False)
-    if isinstance(provided, tuple):
-        yield from provided
-    for facts in (known.facts, known.last_known):
-        if facts is not None:
-            yield from _addresses(facts)
+        yield from _may_be_dialled(written.address)
+    for text in known.node.provided_node_ip.split(",")[:2]:
+        yield from _may_be_dialled(text.strip())
+    for facts in {id(one): one for one in (known.facts, known.last_known) if one is not None}.values():
+        yield from _addresses(facts)
 
 
 def _addresses(facts: MachineFacts) -> Iterator[str]:
     yield facts.node_ip
     for status in facts.addresses:
-        if (ip := parse_ip(status.address.split("/")[0])) is not None:
-            yield str(ip)
+        yield from _may_be_dialled(status.address)
+
+
+@lru_cache(maxsize=8192)
+def _may_be_dialled(text: str) -> tuple[str, ...]:
+    """The address in its one spelling, without prefix length; () for what is none or dialled by nobody."""
+    ip = parse_ip(text.split("/", maxsplit=1)[0])
+    found = dial_order(str(ip), prefer_ipv6=False) if ip is not None else ()
+    return found if isinstance(found, tuple) else ()
