@@ -3,9 +3,10 @@
 import sys
 
 from libs.common.process.run import run_process
+from services.csr.service import CSR_RUN
 from services.labeler.service import LABELER_RUN
 from services.metadata.service import METADATA_RUN
 from services.watcher.service import WATCHER_RUN
 
 if __name__ == "__main__":
-    sys.exit(run_process(WATCHER_RUN, METADATA_RUN, LABELER_RUN, program="python -m services"))
+    sys.exit(run_process(WATCHER_RUN, METADATA_RUN, LABELER_RUN, CSR_RUN, program="python -m services"))

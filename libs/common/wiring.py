@@ -115,5 +115,5 @@ CSR = Wiring(
     ),
 )
 
-SERVICES: tuple[Wiring, ...] = (WATCHER, METADATA, LABELER)
+SERVICES: tuple[Wiring, ...] = (WATCHER, METADATA, LABELER, CSR)
 DURABLES: tuple[Durable, ...] = tuple(durable for wiring in SERVICES for durable in wiring.durables)

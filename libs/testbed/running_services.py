@@ -40,7 +40,7 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunningServices:
-    """The processes by name: "watcher", "metadata", "labeler", or "all-in-one" alone."""
+    """The processes by name: "watcher", "metadata", "labeler", "csr", or "all-in-one" alone."""
 
     def __init__(self) -> None:
         self.children: dict[str, Child] = {}

@@ -14,7 +14,13 @@ from libs.common.wiring import DURABLES, LEASE_NAMESPACE, SERVICES, Wiring
 from tests.architecture.sources import sources
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-CLUSTER_SCOPED = {"nodes", "nodes/status", "certificatesigningrequests"}
+CLUSTER_SCOPED = {
+    "nodes",
+    "nodes/status",
+    "certificatesigningrequests",
+    "certificatesigningrequests/approval",
+    "signers",
+}
 # The event classes and a subject of each, for a node named n: what constructing one means.
 SUBJECT_OF_CLASS = {
     "NodeObserved": f"{ROOT}.flow.observed.node.n",

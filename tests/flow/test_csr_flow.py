@@ -344,7 +344,8 @@ async def test_a_second_replica_that_writes_too_fails_at_the_fence_and_lets_it_b
         await flow.observe(flow.kube.request("csr-1"))
         await eventually(lambda: not csr._requesters.pending, "it is heard of")
     assert flow.kube.patched == ["csr-1"]
-    assert flow.kube.request("csr-1").condition("Approved").message == "by hand"
+    [condition] = flow.kube.request("csr-1").status.conditions
+    assert condition.message == "by hand"
 
 
 async def test_one_request_that_kubernetes_does_not_take_keeps_nobody_else_waiting(flow: CsrFlow):
