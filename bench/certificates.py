@@ -2,6 +2,7 @@
 
 import math
 from collections import Counter
+from collections.abc import Sequence
 from typing import Final
 
 from bench import costs
@@ -26,21 +27,22 @@ async def certificates(m: Measuring) -> Run:
     everybody = present(stage, [first, *machines], certificates=1)
     async with m.controlled() as controlled, everybody as names:
         await m.joined(names, alone=False)
-        await _filed(m, names[:1])  # it pays for connections
+        await stage.kubelets.file(names[:1], seconds=m.wanted.patience_seconds)  # it pays for connections
         settled = await quiet(stage)
         await stage.machines.reset_calls()
         before = await costs.read(stage, controlled)
-        requests = await _filed(m, names[1:])
+        filed = await stage.kubelets.file(names[1:], seconds=m.wanted.patience_seconds)
         settled = await quiet(stage) and settled
         after = await costs.read(stage, controlled)
         asked = costs.requests(stage, before.audit)
         figures = (
-            filed_figures(requests)
+            filed_figures(filed.requests)
             | baseline
             | costs.per_node("Kubernetes", asked, count)
             | costs.per_node("Talos", await costs.calls(stage), count)
             | costs.process_figures(before, after)
         )
+    figures["context: watch restarts of the observer"] = float(filed.restarts)
     figures["ours: CPU per request ms"] = 1000 * figures["ours: all CPU s"] / count
     compared = {_RATIO: ratio(figures["all issued s"], baseline[f"{_BASELINE}all issued s"])}
     figures = compared | {name.replace("per node", "per request"): n for name, n in figures.items()}
@@ -53,20 +55,21 @@ async def early(m: Measuring) -> Run:
     stage, count = m.stage, m.wanted.certificate_nodes
     machines = fleet(m.name, count)
     async with m.controlled() as controlled, present(stage, machines, certificates=2) as names:
-        await stage.kubelets.file(names, certificates=2, seconds=m.wanted.patience_seconds)
+        await stage.kubelets.file(names, certificates=2, until_issued=False)
         settled = await quiet(stage)
         await stage.machines.reset_calls()
         before = await costs.read(stage, controlled)
         joins = await m.joined(names, alone=False)
-        requests = await stage.kubelets.issued(names, seconds=m.wanted.patience_seconds)
+        asked = await stage.kubelets.issued(names, seconds=m.wanted.patience_seconds)
         settled = await quiet(stage) and settled
         after = await costs.read(stage, controlled)
         figures = (
-            early_figures(joins.nodes, requests)
+            early_figures(joins.nodes, asked.requests)
             | costs.per_node("Kubernetes", costs.requests(stage, before.audit), count)
             | costs.per_node("Talos", await costs.calls(stage), count)
             | costs.process_figures(before, after)
         )
+    figures["context: watch restarts of the observer"] = float(joins.restarts + asked.restarts)
     return m.run("early", figures, early_problems(figures, settled=settled))
 
 
@@ -80,22 +83,16 @@ async def approved_without_a_look(m: Measuring) -> Figures:
     machines = fleet(f"{m.name}-alone", count + 1)
     async with approving as approver, present(stage, machines, certificates=1) as names:
         await m.joined(names, alone=True)
-        await _filed(m, names[:1])
+        await stage.kubelets.file(names[:1])
         mark = stage.control_plane.audit_mark()
-        figures = filed_figures(await _filed(m, names[1:]), _BASELINE)
+        filed = await stage.kubelets.file(names[1:], seconds=m.wanted.patience_seconds)
+        figures = filed_figures(filed.requests, _BASELINE)
         counts = stage.control_plane.audit_counts(mark)
         asked = sum(n for request, n in counts.items() if request.user == approver.USER)
     return figures | {f"{_BASELINE}requests per request": asked / count}
 
 
-async def _filed(m: Measuring, names: list[str]) -> list[Request]:
-    """Let all of them ask at once; what became of it."""
-    seconds = m.wanted.patience_seconds
-    await m.stage.kubelets.file(names, seconds=seconds)
-    return await m.stage.kubelets.issued(names, seconds=seconds)
-
-
-def filed_figures(requests: list[Request], prefix: str = "") -> Figures:
+def filed_figures(requests: Sequence[Request], prefix: str = "") -> Figures:
     """Of requests that were sent together, from the first one's sending on."""
     begun = min(request.begun for request in requests)
     figures = issued_figures(requests, begun, prefix)
@@ -103,7 +100,7 @@ def filed_figures(requests: list[Request], prefix: str = "") -> Figures:
     return figures
 
 
-def early_figures(nodes: tuple[Joined, ...], requests: list[Request]) -> Figures:
+def early_figures(nodes: tuple[Joined, ...], requests: Sequence[Request]) -> Figures:
     """Of nodes that had asked before they joined: how soon each has its certificate, and who was written."""
     newest = {request.node: request for request in requests}
     older = [request for request in requests if request is not newest[request.node]]

@@ -80,7 +80,6 @@ async def _warm_up(stage: Stage, wanted: Wanted) -> None:
         if asking:
             async with ApproveEverything.start(stage.run_dir / "warm-up", stage.control_plane):
                 await stage.kubelets.file(names, concurrency=wanted.concurrency)
-                await stage.kubelets.issued(names)
 
 
 async def _profile(stage: Stage, wanted: Wanted, directory: Path, console: Console) -> None:

@@ -42,6 +42,14 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     writes: int = 0  # that the watch showed after it was filed
 
 
+class Requested(msgspec.Struct, frozen=True, kw_only=True):
+    """Requests for certificates that were filed together."""
+
+    requests: tuple[Request, ...]  # each node's in the order in which they were filed
+    retries: int
+    restarts: int  # of the watches meanwhile, as in Joins
+
+
 class Joined(msgspec.Struct, frozen=True, kw_only=True):
     """How far one node came and when, in Unix seconds of one clock."""
 
@@ -135,30 +143,36 @@ class KubeletsInGo:
         return msgspec.json.decode(answer.result, type=Joins)
 
     async def file(
-        self, names: Sequence[str], *, certificates: int = 1, concurrency: int = 0, seconds: float = 300
-    ) -> None:
+        self,
+        names: Sequence[str],
+        *,
+        certificates: int = 1,
+        concurrency: int = 0,
+        until_issued: bool = True,
+        seconds: float = 300,
+    ) -> Requested:
         """Send requests for certificates, of nodes that exist or not, so many of each one after the other.
 
-        All at once unless told otherwise. Raises ValueError if the API server refuses one.
+        All nodes at once unless told otherwise. Returns when all are filed and, if wanted, the newest of each
+        node is issued; after `seconds` with those that are not. Raises ValueError if one is refused.
         """
-        await self._conversation.ask(
+        answer = await self._conversation.ask(
             "file",
             answer_seconds=seconds + _GRACE_SECONDS,
             names=names,
             certificates=certificates,
             concurrency=concurrency,
+            issued=until_issued,
             seconds=seconds,
         )
+        return msgspec.json.decode(answer.result, type=Requested)
 
-    async def issued(self, names: Sequence[str], *, seconds: float = 300) -> list[Request]:
-        """Wait until the newest request of each node has its certificate, or for so many seconds.
-
-        Returns all requests of these nodes, each node's in the order in which they were filed.
-        """
+    async def issued(self, names: Sequence[str], *, seconds: float = 300) -> Requested:
+        """Wait until the newest request of each node has its certificate, or for so many seconds."""
         answer = await self._conversation.ask(
             "issued", answer_seconds=seconds + _GRACE_SECONDS, names=names, seconds=seconds
         )
-        return msgspec.json.decode(answer.result, type=list[Request])
+        return msgspec.json.decode(answer.result, type=Requested)
 
     async def untainted(self, names: Sequence[str], *, seconds: float) -> bool:
         """Wait until these nodes, which have joined, were seen without the taint; False if not in time."""

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from cryptography import x509
 
@@ -162,7 +163,7 @@ async def test_a_kubelet_in_go_asks_for_the_certificate_that_the_one_in_python_a
 ):
     kubelet = Kubelet(name="bench-ask", ips=("10.0.0.7", "2001:db8::7"))
     await in_go.load([kubelet], certificates=1)
-    await in_go.file([kubelet.name])
+    await in_go.file([kubelet.name], until_issued=False)
     ours = (await requests_of(kubelets, kubelet.name))[0]
     other = await kubelets.ask_for_certificate(kubelet)
     theirs = (await kubelets.request("GET", f"{CSRS}/{other}")).body
@@ -195,14 +196,13 @@ async def test_requests_of_nodes_that_do_not_exist_are_told_in_the_order_in_whic
 ):
     names = ["bench-early-1", "bench-early-2"]
     await in_go.load([Kubelet(name=name) for name in names], certificates=2)
-    await in_go.file(names, certificates=2)
-    filed = await in_go.issued(names, seconds=0.2)
+    filed = (await in_go.file(names, certificates=2, seconds=2)).requests
     assert [request.node for request in filed] == [names[0], names[0], names[1], names[1]]
     assert [request.issued for request in filed] == [0] * 4
     assert filed[0].begun < filed[1].begun
     for newest in (filed[1], filed[3]):
         await approve(kubelets, newest.name)
-    one_older, one, other_older, other = await in_go.issued(names, seconds=30)
+    one_older, one, other_older, other = (await in_go.issued(names, seconds=30)).requests
     assert (one_older.writes, other_older.writes) == (0, 0)
     assert min(one.issued, other.issued) > 0
     await in_go.delete(names)
@@ -210,7 +210,7 @@ async def test_requests_of_nodes_that_do_not_exist_are_told_in_the_order_in_whic
 
 async def test_a_kubelet_asks_no_oftener_than_requests_were_made_for_it(in_go: KubeletsInGo):
     await in_go.load([Kubelet(name="bench-spent")], certificates=1)
-    await in_go.file(["bench-spent"])
+    await in_go.file(["bench-spent"], until_issued=False)
     with pytest.raises(ValueError, match='no request of "bench-spent" was made beforehand'):
         await in_go.file(["bench-spent"])
     await in_go.delete(["bench-spent"])
@@ -220,15 +220,15 @@ async def test_who_approves_everything_also_approves_what_was_there_before_it_ca
     tmp_path: Path, in_go: KubeletsInGo, control_plane: ControlPlane
 ):
     await in_go.load([Kubelet(name="bench-waiting")], certificates=1)
-    await in_go.file(["bench-waiting"])
+    await in_go.file(["bench-waiting"], until_issued=False)
     async with ApproveEverything.start(tmp_path / "approving", control_plane):
-        (request,) = await in_go.issued(["bench-waiting"], seconds=30)
+        (request,) = (await in_go.issued(["bench-waiting"], seconds=30)).requests
     assert request.issued
     await in_go.delete(["bench-waiting"])
 
 
-async def run_of(scenario: Scenario, mode: Mode, stage: Stage) -> Run:
-    measuring = Measuring(stage=stage, wanted=SMALL, mode=mode, number=1, name=f"bench-{scenario}-{mode}")
+async def run_of(scenario: Scenario, mode: Mode, stage: Stage, wanted: Wanted = SMALL) -> Run:
+    measuring = Measuring(stage=stage, wanted=wanted, mode=mode, number=1, name=f"bench-{scenario}-{mode}")
     return await MEASURES[scenario](measuring)
 
 
@@ -287,6 +287,38 @@ async def test_approving_without_a_look_is_measured_in_the_same_way_with_one_req
     assert figures["approve everything: requests per request"] == 1
     assert 0 < figures["approve everything: all filed s"] <= figures["approve everything: all issued s"]
     assert (await stage.admin.request("GET", CSRS)).body["items"] == []
+
+
+@pytest.mark.parametrize("scenario", ["burst", "single"])
+async def test_joins_that_ask_for_certificates_get_them_with_one_request_more(
+    scenario: Scenario, stage: Stage
+):
+    wanted = msgspec.structs.replace(SMALL, certificates=True)
+    run = await run_of(scenario, "separate", stage, wanted)
+    assert run.problems == ()
+    assert run.figures["never issued"] == 0
+    assert 0 < run.figures["filed to issued p50 ms"] <= run.figures["filed to issued p99 ms"]
+    assert run.figures["Kubernetes: patch certificatesigningrequests/approval per node"] == 1
+    assert ("issued / joins only" in run.figures) == (scenario == "burst")
+
+
+@pytest.mark.parametrize("mode", ["all-in-one-memory", "separate"])
+async def test_certificates_of_nodes_that_are_there_cost_one_request_each(mode: Mode, stage: Stage):
+    run = await run_of("certificates", mode, stage)
+    assert run.problems == ()
+    figures = run.figures
+    assert figures["never issued"] == figures["approve everything: never issued"] == 0
+    assert figures["Kubernetes: all per request"] == 1
+    alone = figures["approve everything: all issued s"]
+    assert figures["issued / approve everything"] == pytest.approx(figures["all issued s"] / alone)
+
+
+async def test_of_requests_that_came_before_their_nodes_only_the_newest_are_written(stage: Stage):
+    run = await run_of("early", "all-in-one-memory", stage)
+    assert run.problems == ()
+    assert run.figures["older"] == SMALL.certificate_nodes
+    assert run.figures["join to issued p50 ms"] > 0
+    assert run.figures["Kubernetes: patch certificatesigningrequests/approval per node"] == 1
 
 
 async def test_no_node_and_no_machine_is_left_behind(stage: Stage):

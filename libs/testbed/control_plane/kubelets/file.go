@@ -7,23 +7,29 @@ import (
 	"time"
 )
 
-// FileResult is the answer to "file".
-type FileResult struct {
-	Retries int64 `json:"retries"` // requests of kubelets that were sent again
+// Requested is the answer to "file" and "issued".
+type Requested struct {
+	Requests []Request `json:"requests"` // all there are of these nodes, each node's in the order of their filing
+	Retries  int64     `json:"retries"`  // of kubelets that sent one again
+	Restarts int       `json:"restarts"` // of the watches meanwhile; times of what they missed are late
 }
 
 // file lets each kubelet send requests for certificates; a kubelet's next one is sent when all have sent this one.
 func (c *Control) file(ctx context.Context, command Command, kubelets []Kubelet) (any, error) {
 	ctx, cancel := within(ctx, command.Seconds)
 	defer cancel()
-	retried := c.api.retries.Load()
+	retried, restarts := c.api.retries.Load(), c.restarts()
 	for range command.Certificates {
 		err := paced(ctx, command, len(kubelets), func(i int) error { return c.ask(ctx, kubelets[i].Name) })
 		if err != nil {
 			return nil, err
 		}
 	}
-	return FileResult{c.api.retries.Load() - retried}, nil
+	if command.Issued {
+		c.awaitIssued(ctx, command.Names)
+	}
+	requests := c.requests.Of(command.Names)
+	return Requested{requests, c.api.retries.Load() - retried, c.restarts() - restarts}, nil
 }
 
 // ask sends one of the requests that were made when the kubelet was loaded.

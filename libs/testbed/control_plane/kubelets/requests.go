@@ -2,7 +2,7 @@ package main
 
 const (
 	requestsPath  = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
-	requestsQuery = "fieldSelector=spec.signerName%3D" + "kubernetes.io%2Fkubelet-serving"
+	requestsQuery = "fieldSelector=spec.signerName%3Dkubernetes.io%2Fkubelet-serving"
 	nodeUser      = "system:node:"
 )
 
