@@ -21,6 +21,8 @@ from libs.testbed.running_services import ROOT, RunningServices
 PROFILE_DIRECTORY = "TALOS_CCM_BENCH_PROFILES"
 _PROFILED = Path(__file__).parent / "profiled"  # its sitecustomize profiles the process that finds it
 
+_QUIET_SECONDS = 1.0
+
 Told = Callable[[str], None]
 
 
@@ -137,14 +139,14 @@ def made(directory: Path) -> Path:
 
 
 async def quiet(stage: Stage, *, seconds: float = 20) -> bool:
-    """Wait until our services have asked Kubernetes for nothing but their Lease for half a second.
+    """Wait until our services have asked Kubernetes for nothing but their Lease for a second.
 
-    False if they never stop within the time.
+    False if they never stop within the time. The labeler's Events wait for a moment without writes of Nodes.
     """
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         mark = stage.control_plane.audit_mark()
-        await asyncio.sleep(0.5)
+        await asyncio.sleep(_QUIET_SECONDS)
         counts = stage.control_plane.audit_counts(mark)
         if not any(is_ours(r.user) and r.resource != "leases" for r in counts):
             return True

@@ -59,6 +59,10 @@ class InMemoryNodes:
         """The resources written, in order."""
         return [resource for verb, resource in self.requests if verb != "get"]
 
+    def patches(self) -> list[str]:
+        """What has been patched, Events apart: they follow when nothing is patched any more."""
+        return [resource for verb, resource in self.requests if verb == "patch"]
+
     def told(self, name: str) -> list[str]:
         """Reasons of the Events on a Node, in order."""
         return [event.reason for event in self.events if event.about.name == name]

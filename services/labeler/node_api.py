@@ -33,6 +33,35 @@ class Kubernetes(Protocol):
     async def create_event(self, event: ObjectEvent, *, now: datetime) -> bool: ...
 
 
+class _Room:
+    """Lets so many requests for plans go at once, and knows for how long there has been none."""
+
+    def __init__(self) -> None:
+        self._room = asyncio.Semaphore(_AT_ONCE)
+        self._wanted_by = 0
+        self._quiet_since = float("-inf")
+
+    def quiet_seconds(self) -> float:
+        """For how long nobody has been in here, or waited to be."""
+        return 0.0 if self._wanted_by else asyncio.get_running_loop().time() - self._quiet_since
+
+    async def __aenter__(self) -> None:
+        self._wanted_by += 1
+        try:
+            await self._room.acquire()
+        except BaseException:
+            self._wanted_no_more()
+            raise
+
+    async def __aexit__(self, *_: object) -> None:
+        self._room.release()
+        self._wanted_no_more()
+
+    def _wanted_no_more(self) -> None:
+        self._wanted_by -= 1
+        self._quiet_since = asyncio.get_running_loop().time()
+
+
 class NodeApi:
     """Carries out plans, at most one patch for the status and one for the Node each."""
 
@@ -46,11 +75,11 @@ class NodeApi:
         observe_only: bool,
     ) -> None:
         self._kube = kube
-        self.events = NodeEvents(kube, told, now=now)
+        self._room = _Room()
+        self.events = NodeEvents(kube, told, now=now, quiet_seconds=self._room.quiet_seconds)
         self._answers = answers
         self._now = now
         self._observe_only = observe_only
-        self._room = asyncio.Semaphore(_AT_ONCE)
 
     async def get(self, name: str) -> Node:
         """The Node as it is now. Raises NotFound."""

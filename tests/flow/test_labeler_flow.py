@@ -116,7 +116,7 @@ async def test_a_changed_machine_changes_its_node_in_one_write(flow: Flow, nats_
         await flow.until_decided("web-1", "initialized")
         await flow.enrich(kube.node("web-1"), some_facts(platform="aws", provider_id="aws:///a/1", zone="b"))
         decided = await flow.until_decided("web-1", "updated")
-    assert kube.writes() == [*TWO_WRITES_AND_AN_EVENT, "nodes"]
+    assert kube.patches() == ["nodes/status", "nodes", "nodes"]
     assert decided.changes == (
         "label topology.kubernetes.io/zone=b",
         "label failure-domain.beta.kubernetes.io/zone=b",

@@ -105,16 +105,16 @@ async def test_changed_rules_reach_every_node_and_only_those_that_they_change_ar
         await joined(flow, nodes)
         assert says(kube, "red", *nodes)()
         await all_looked_at(labeler)
-        before = len(kube.requests)
+        before = len(kube.patches())
         mounted.swap(team("red") + team("blue", on="n7").partition("\n")[2])
         await eventually(says(kube, "blue", nodes[7]), "the new rule is obeyed")
         await all_looked_at(labeler)
         assert says(kube, "red", *nodes[:7], *nodes[8:])()
-        assert kube.requests[before:] == [("patch", "nodes")]
+        assert kube.patches()[before:] == ["nodes"]
         mounted.swap("")
         await eventually(says(kube, None, *nodes), "what the rules had set is taken away")
         await all_looked_at(labeler)
-    assert len(kube.requests) == before + 1 + len(nodes)
+    assert len(kube.patches()) == before + 1 + len(nodes)
 
 
 async def test_other_comments_write_nothing_and_say_nothing(
@@ -178,7 +178,7 @@ async def test_rules_that_change_while_a_change_is_carried_out_are_the_ones_that
     async with ruled(nats_server, kube, mounted) as labeler:
         await joined(flow, nodes)
         await all_looked_at(labeler)
-        before = len(kube.requests)
+        before = len(kube.patches())
         kube.patch_node = patch_when_released  # type: ignore[method-assign]  # an API server that takes its time
         mounted.swap(team("red"))
         await asyncio.wait_for(held.wait(), 30)
@@ -188,7 +188,7 @@ async def test_rules_that_change_while_a_change_is_carried_out_are_the_ones_that
         release.set()
         await eventually(says(kube, "blue", *nodes), "the second change is obeyed")
         await all_looked_at(labeler)
-    assert len(kube.requests) - before <= len(nodes) + 16  # twice only those that were in flight
+    assert len(kube.patches()) - before <= len(nodes) + 16  # twice only those that were in flight
 
 
 # ---- a file with mistakes

@@ -1,4 +1,4 @@
-"""Events of what has been done: one at a time, behind the writes, with the time at which it was done."""
+"""Events of what has been done: told when no Node is written, with the time at which it was done."""
 
 import asyncio
 import logging
@@ -10,7 +10,7 @@ from libs.common.delivery import TemporaryError
 from libs.common.kube_api.events import ObjectEvent
 from services.labeler import node_events
 from services.labeler.already_said import AlreadySaid
-from services.labeler.node_events import NodeEvents
+from services.labeler.node_events import AT_LATEST_SECONDS, QUIET_SECONDS, NodeEvents
 from services.labeler.plan import Notice, Plan
 from tests.builders import a_node
 from tests.bus_actors import eventually
@@ -57,24 +57,68 @@ def clock() -> TurnedClock:
 
 @pytest.fixture
 def events(writer: Writer, clock: TurnedClock) -> NodeEvents:
-    return NodeEvents(writer, AlreadySaid(), now=clock.now)
+    return NodeEvents(writer, AlreadySaid(), now=clock.now, quiet_seconds=lambda: QUIET_SECONDS)
 
 
-async def test_whoever_tells_waits_for_no_event_and_they_go_one_at_a_time(
-    writer: Writer, clock: TurnedClock, events: NodeEvents
+async def test_whoever_tells_waits_for_no_event_and_in_a_busy_cluster_they_go_one_at_a_time(
+    writer: Writer, clock: TurnedClock
 ):
+    events = NodeEvents(writer, AlreadySaid(), now=clock.now, quiet_seconds=lambda: 0.0)
     begun = clock.now()
     writer.may_go_on.clear()
     running = asyncio.create_task(events.run())
     for name in ("a", "b", "c"):
         events.tell(a_node(name, uid=f"uid-{name}"), INITIALIZED)
-    clock.turn(30)
+    clock.turn(AT_LATEST_SECONDS)
     writer.may_go_on.set()
     await eventually(lambda: len(writer.written) == 3, "three Events")
     assert writer.written == [(name, "Synced", begun) for name in ("a", "b", "c")]
     assert writer.most_at_once == 1
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_no_event_goes_while_nodes_are_written_unless_it_has_waited_for_long(
+    writer: Writer, clock: TurnedClock
+):
+    looks = 0
+
+    def never_quiet() -> float:
+        nonlocal looks
+        looks += 1
+        return QUIET_SECONDS * 0.99  # just not: the next look follows at once
+
+    events = NodeEvents(writer, AlreadySaid(), now=clock.now, quiet_seconds=never_quiet)
+    running = asyncio.create_task(events.run())
+    events.tell(a_node(), INITIALIZED)
+    await eventually(lambda: looks >= 3, "several looks at the writes")
+    assert writer.written == []
+    clock.turn(AT_LATEST_SECONDS)
+    await eventually(lambda: len(writer.written) == 1, "the Event")
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_an_event_goes_as_soon_as_no_node_is_written_any_more(writer: Writer, clock: TurnedClock):
+    quiet = 0.0
+    events = NodeEvents(writer, AlreadySaid(), now=clock.now, quiet_seconds=lambda: quiet)
+    running = asyncio.create_task(events.run())
+    events.tell(a_node(), INITIALIZED)
+    quiet = QUIET_SECONDS
+    await eventually(lambda: len(writer.written) == 1, "the Event")
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_last_words_of_many_nodes_are_said_side_by_side(writer: Writer, events: NodeEvents):
+    writer.may_go_on.clear()
+    for number in range(40):
+        events.tell(a_node(f"n{number}", uid=f"uid-{number}"), INITIALIZED)
+    ending = asyncio.create_task(events.last_words())
+    await eventually(lambda: writer.at_once == 16, "sixteen at once")
+    writer.may_go_on.set()
+    await ending
+    assert len(writer.written) == 40
 
 
 async def test_a_notice_that_could_not_be_written_is_given_with_the_next_plan_and_then_never_again(
@@ -125,7 +169,7 @@ async def test_too_many_events_push_out_the_oldest_and_the_log_names_its_node(
     writer: Writer, clock: TurnedClock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
     monkeypatch.setattr(node_events, "MOST_WAITING", 2)
-    events = NodeEvents(writer, AlreadySaid(), now=clock.now)
+    events = NodeEvents(writer, AlreadySaid(), now=clock.now, quiet_seconds=lambda: QUIET_SECONDS)
     for name in ("a", "b", "c"):
         events.tell(a_node(name, uid=f"uid-{name}"), INITIALIZED)
     await events.tell_all()
