@@ -12,6 +12,8 @@ from services.labeler.ownership import why_not_ours
 from services.labeler.plan import Global, Notice, plan_node, plan_unreachable, why_not_ours_by_rules
 
 NO_FACTS_AFTER_SECONDS: Final = 20.0  # metadata answers within 10 s, with facts or with a fault
+# From the first word of a Node until what its machine says has been carried out, by this replica or another.
+CARRIED_OUT_SECONDS: Final = 10.0
 
 
 class Judged(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,6 +35,7 @@ class Waiting(msgspec.Struct, kw_only=True):
     written: str = ""  # the reason that we have written and may not have seen on the Node yet
     due: float | None = None  # when what blocks it is to be said, None if there is nothing to say
     judged: Judged | None = None  # the last judgement, for as long as nothing else is known
+    carried_out: bool = False  # whether word of its machine has been here, and all was done that could be
 
 
 class WaitingNodes:
@@ -58,10 +61,10 @@ class WaitingNodes:
             waiting.failed_write = said
 
     def written(self, name: str) -> None:
-        """Kubernetes has taken it."""
+        """Kubernetes has taken what there was to write."""
         waiting = self.by_name.get(name)
         if waiting is not None:
-            waiting.failed_write = ""
+            waiting.failed_write, waiting.carried_out = "", True
 
     def clear(self) -> None:
         """Everything known is void."""
@@ -125,9 +128,13 @@ def why_still_blocked(
     """`why_blocked` as of that monotonic time, judged anew only when something else is known than before.
 
     All waiting Nodes are asked about once a second: a thousand of them that wait for an API server which is
-    busy with a thousand joins must not take its time, too.
+    busy with a thousand joins must not take its time, too. So what a machine says is carried out first, and
+    judged here only if that has led to nothing by then.
     """
     failed = waiting.failed_write
+    tried = failed or waiting.carried_out or at - waiting.since >= CARRIED_OUT_SECONDS
+    if isinstance(enriched, NodeEnriched) and not tried:
+        return None
     if not isinstance(enriched, NodeEnriched | NodeUnreachable) or enriched.node.uid != node.uid:
         return why_blocked(node, enriched, config, waited_seconds=at - waiting.since, failed_write=failed)
     last = waiting.judged

@@ -191,7 +191,17 @@ async def test_a_node_that_kubernetes_has_answered_to_be_initialized_does_not_wa
 async def test_a_node_whose_platform_has_not_answered_says_what_it_waits_for(flow: Flow):
     stage = Stage(flow, InMemoryNodes(a_node()))
     stage.hear(observed(a_node()), enriched(a_node(), some_facts(platform="hcloud")))
+    stage.waiting.written("web-1")  # so its handler says: nothing could be written
     await stage.second(6)
+    assert stage.blocked() == "WaitingForPlatformMetadata"
+
+
+async def test_a_node_whose_word_another_replica_has_handled_says_what_it_waits_for_within_16_s(flow: Flow):
+    stage = Stage(flow, InMemoryNodes(a_node()))
+    stage.hear(observed(a_node()), enriched(a_node(), some_facts(platform="hcloud")))
+    await stage.second(9)
+    assert stage.blocked() == ""  # it may be on its way: nobody plans for it a second time
+    await stage.second(7)
     assert stage.blocked() == "WaitingForPlatformMetadata"
 
 
@@ -208,7 +218,7 @@ async def test_a_node_that_cannot_be_judged_says_so_and_the_others_are_still_tol
     stage = Stage(flow, InMemoryNodes(odd, other))
     facts = some_facts(platform="nocloud", node_name="odd", looked_at=NOW.replace(tzinfo=None))
     stage.hear(observed(odd), observed(other), enriched(odd, facts), unreachable(other))
-    await stage.second(10)
+    await stage.second(16)
     assert stage.blocked("odd") == "DefectInTalosCCM"
     assert stage.blocked() == "TalosUnreachable"
 
