@@ -10,7 +10,7 @@ from typing import Final
 from libs.common.events import NodeGone, NodeObserved
 from libs.common.node import Node, what_we_read
 
-BELIEVED_SECONDS: Final = 10.0  # the watcher tells within five; an etcd restored from a backup goes back
+BELIEVED_SECONDS: Final = 12.0  # the watcher tells within eight; an etcd restored from a backup goes back
 
 
 class Answers:

@@ -6,8 +6,8 @@ from typing import Final
 import msgspec
 
 REST_SECONDS: Final = 1.0
-_REST_PER_NAME_SECONDS: Final = 0.004  # a thousand joins take all of us several seconds
-_REST_CAP_SECONDS: Final = 5.0
+_REST_PER_NAME_SECONDS: Final = 0.008  # a thousand joins take all of us several seconds
+_REST_CAP_SECONDS: Final = 8.0
 
 
 class Errand(msgspec.Struct, frozen=True):

@@ -86,10 +86,10 @@ def test_a_name_that_was_said_rests_and_its_news_go_once_afterwards():
     assert agenda.take() is None
 
 
-def test_one_node_rests_a_second_and_thousands_no_longer_than_five():
+def test_one_node_rests_a_second_and_thousands_no_longer_than_eight():
     assert rest_seconds(1) < 1.01
-    assert 4.0 < rest_seconds(800) < rest_seconds(900)
-    assert rest_seconds(1001) == rest_seconds(100_000) == 5.0
+    assert 6.0 < rest_seconds(700) < rest_seconds(800)
+    assert rest_seconds(1001) == rest_seconds(100_000) == 8.0
 
 
 def test_who_is_to_be_said_anyway_does_not_rest():
