@@ -1,0 +1,147 @@
+"""Kubelets' requests, filed at an API server and said by the watcher: a simulated one and the real one."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from libs.common.events import CsrGone, CsrObserved
+from libs.common.kube_api.api import KubeApi
+from libs.common.kube_api.config import load_kube_config
+from libs.common.memory_bus.bus import MemoryBus, MemoryServer
+from libs.common.wiring import WATCHER
+from libs.testbed.control_plane.cluster import ControlPlane
+from libs.testbed.kubelets import Kubelet, Kubelets
+from libs.testbed.service_rights import path_of, role_objects, user_of
+from libs.testbed.signing_requests import CSRS, request_pem
+from libs.testbed.sim_apiserver.server import SimApiServer
+from services.watcher.kinds import PENDING_LIMIT
+from tests.bus_actors import doing, eventually
+from tests.watcher_actors import Flow, a_watcher
+
+CLIENTS = "kubernetes.io/kube-apiserver-client"
+OPERATOR = "system:serviceaccount:kube-system:operator"
+MASTERS = ("system:masters",)
+ApiServer = SimApiServer | ControlPlane
+
+
+@pytest.fixture
+async def simulated(tmp_path: Path) -> AsyncIterator[SimApiServer]:
+    async with SimApiServer.start(tmp_path) as running:
+        yield running
+
+
+@pytest.fixture(params=["simulated", "control_plane"], ids=["simulated", "real"])
+def api_server(request: pytest.FixtureRequest) -> ApiServer:
+    server: ApiServer = request.getfixturevalue(request.param)
+    return server
+
+
+@pytest.fixture
+async def admin(api_server: ApiServer) -> AsyncIterator[Kubelets]:
+    async with Kubelets.start(api_server) as running:
+        await no_requests(running)
+        yield running
+        await no_requests(running)
+
+
+async def no_requests(admin: Kubelets) -> None:
+    for request in (await admin.request("GET", CSRS)).body["items"]:
+        await admin.request("DELETE", f"{CSRS}/{request['metadata']['name']}")
+
+
+@pytest.fixture
+async def kube(api_server: ApiServer) -> AsyncIterator[KubeApi]:
+    made = KubeApi(load_kube_config(api_server.kubeconfig(), {}), user_agent="talos-ccm/test")
+    yield made
+    await made.close()
+
+
+async def test_a_request_is_said_when_it_is_filed_issued_and_deleted_and_nobody_elses_is(
+    admin: Kubelets, kube: KubeApi
+):
+    asks = Kubelet(name="asks.example", ips=("10.7.0.2",))
+    early = await admin.ask_for_certificate(asks)
+    bus, flow = MemoryBus(MemoryServer()), Flow()
+    async with doing(a_watcher(bus, kube=kube, observe_only=True).run()), flow.following(bus):
+        await flow.hears(lambda f: f.snapshots(), "a snapshot")
+        assert flow.snapshots()[0].requests == 1
+        pem = request_pem(common_name="operator", dns=[], ips=[])
+        foreign = [
+            await admin.file_request(
+                pem, user=OPERATOR, groups=MASTERS, signer=CLIENTS, usages=("client auth",)
+            ),
+            await admin.file_request(pem, user=OPERATOR, groups=MASTERS),
+        ]
+        filed = await admin.ask_for_certificate(asks)
+        await flow.hears(lambda f: f.existing_requests() == {early, filed})
+        said = flow.last_request(filed)
+        assert isinstance(said, CsrObserved)
+        assert (said.request.node_name, said.request.pending) == ("asks.example", True)
+        assert said.request.spec.request.startswith(b"-----BEGIN CERTIFICATE REQUEST-----")
+        await admin.approve(filed)
+        await flow.hears(lambda f: _is_issued(f, filed), "that it was issued")
+        await admin.request("DELETE", f"{CSRS}/{filed}")
+        await flow.hears(lambda f: isinstance(f.last_request(filed), CsrGone), "its end")
+        assert not any(flow.of_request(name) for name in foreign)
+
+
+def _is_issued(flow: Flow, name: str) -> bool:
+    said = flow.last_request(name)
+    return (
+        isinstance(said, CsrObserved) and said.request.status.issued and not said.request.status.certificate
+    )
+
+
+async def test_a_kubelet_that_asks_again_and_again_has_no_more_than_its_share(admin: Kubelets, kube: KubeApi):
+    noisy, quiet = Kubelet(name="noisy", ips=("10.7.0.3",)), Kubelet(name="quiet", ips=("10.7.0.4",))
+    first = [await admin.ask_for_certificate(noisy) for _ in range(PENDING_LIMIT + 4)]
+    bus, flow = MemoryBus(MemoryServer()), Flow()
+    async with doing(a_watcher(bus, kube=kube, observe_only=True).run()), flow.following(bus):
+        await flow.hears(lambda f: f.snapshots())
+        assert flow.snapshots()[0].requests == PENDING_LIMIT == len(flow.existing_requests())
+        then = [await admin.ask_for_certificate(noisy) for _ in range(4)]
+        last = await admin.ask_for_certificate(quiet)
+        await flow.hears(lambda f: last in f.existing_requests())
+        await flow.hears(lambda f: len(f.existing_requests()) == PENDING_LIMIT + 1)
+        assert flow.existing_requests() <= {*first, *then, last}
+
+
+async def test_an_old_cluster_role_costs_no_node_its_initialization_and_the_new_one_is_noticed(
+    api_server: ApiServer, admin: Kubelets
+):
+    old = msgspec.structs.replace(WATCHER, rights=tuple(r for r in WATCHER.rights if r.group == ""))
+    for manifest in role_objects(old):
+        assert (await admin.request("POST", path_of(manifest), body=manifest)).status == 201
+    filed = await admin.ask_for_certificate(Kubelet(name="asks.example", ips=("10.7.0.2",)))
+    kubeconfig = api_server.kubeconfig(user_of(WATCHER))
+    kube = KubeApi(load_kube_config(kubeconfig, {}), user_agent="talos-ccm/test")
+    bus, flow = MemoryBus(MemoryServer()), Flow()
+    watcher = a_watcher(bus, kube=kube, observe_only=True)
+    try:
+        async with doing(watcher.run()), flow.following(bus):
+            await flow.hears(lambda f: f.snapshots(), "a snapshot of the Nodes")
+            await admin.join(Kubelet(name="joins", ips=("10.7.0.5",)))
+            await flow.hears(lambda f: "joins" in f.existing())
+            assert {said.requests for said in flow.snapshots()} == {None}
+            told = "; ".join(watcher.problems())
+            assert "missing RBAC rule: apiGroups ['certificates.k8s.io']" in told
+            await grant_all(admin)
+            await flow.hears(lambda f: f.existing_requests() == {filed}, "the request")
+            await flow.hears(lambda f: f.snapshots()[-1].requests == 1, "a snapshot of all")
+            await eventually(lambda: watcher.problems() == (), "ready")
+    finally:
+        await kube.close()
+        await admin.delete("joins")
+        for manifest in role_objects(WATCHER):
+            await admin.request("DELETE", f"{path_of(manifest)}/{manifest['metadata']['name']}")
+
+
+async def grant_all(admin: Kubelets) -> None:
+    """As a chart's upgrade does."""
+    for manifest in role_objects(WATCHER):
+        if manifest["kind"] == "ClusterRole":
+            path = f"{path_of(manifest)}/{manifest['metadata']['name']}"
+            await admin.request("DELETE", path)
+            assert (await admin.request("POST", path_of(manifest), body=manifest)).status == 201
