@@ -107,8 +107,8 @@ def main(json_file: Path | None, compare: Path | None, show: Path | None, **opti
     A scenario is one of these. burst: many nodes join at once.  single: one after the other.  steady:
     initialized nodes send heartbeats.  change: a machine's address changes.  rules: a rule about most nodes
     changes.  certificates: many nodes ask for their serving certificate at once.  early: they ask before
-    their Node exists, each twice.  Without an argument the first five, which takes about ten minutes on two
-    cores, and six more when the control plane is built first (needs Go).
+    their Node exists, each twice.  Without an argument all but the last two, which takes about ten minutes on
+    two cores, and six more when the control plane is built first (needs Go).
     """
     console = Console()
     errors = Console(stderr=True)

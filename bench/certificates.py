@@ -12,6 +12,7 @@ from bench.measuring import Measuring, present
 from bench.stage import quiet
 from libs.testbed.approve_everything import ApproveEverything
 from libs.testbed.kubelets_in_go import Joined, Request
+from libs.testbed.running_services import usage_of
 
 _BASELINE: Final = "approve everything: "
 _RATIO: Final = "issued / approve everything"
@@ -84,12 +85,16 @@ async def approved_without_a_look(m: Measuring) -> Figures:
     async with approving as approver, present(stage, machines, certificates=1) as names:
         await m.joined(names, alone=True)
         await stage.kubelets.file(names[:1])
-        mark = stage.control_plane.audit_mark()
+        mark, before = stage.control_plane.audit_mark(), usage_of(approver.child.pid)
         filed = await stage.kubelets.file(names[1:], seconds=m.wanted.patience_seconds)
         figures = filed_figures(filed.requests, _BASELINE)
         counts = stage.control_plane.audit_counts(mark)
         asked = sum(n for request, n in counts.items() if request.user == approver.USER)
-    return figures | {f"{_BASELINE}requests per request": asked / count}
+        spent = usage_of(approver.child.pid).cpu_seconds - before.cpu_seconds
+    return figures | {
+        f"{_BASELINE}API requests per request": asked / count,
+        f"{_BASELINE}CPU per request ms": 1000 * spent / count,
+    }
 
 
 def filed_figures(requests: Sequence[Request], prefix: str = "") -> Figures:

@@ -284,7 +284,7 @@ async def test_approving_without_a_look_is_measured_in_the_same_way_with_one_req
     )
     figures = await approved_without_a_look(measuring)
     assert figures["approve everything: never issued"] == 0
-    assert figures["approve everything: requests per request"] == 1
+    assert figures["approve everything: API requests per request"] == 1
     assert 0 < figures["approve everything: all filed s"] <= figures["approve everything: all issued s"]
     assert (await stage.admin.request("GET", CSRS)).body["items"] == []
 
