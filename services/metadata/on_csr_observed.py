@@ -11,9 +11,7 @@ from datetime import datetime
 from libs.common.bus import BusError, Message, Unreadable
 from libs.common.delivery import TemporaryError
 from libs.common.events import CsrEnriched, CsrGone, CsrObserved, EnrichedCsr, EnrichedCsrGone, EventError
-from libs.common.machine import MachineFacts
 from libs.common.publisher import OrderedPublisher, Outcome
-from libs.common.signing_request import SigningRequest
 from libs.common.subjects import subject_of
 from libs.common.telemetry import Span, SpanKind, log_fields, outgoing_headers, span
 from services.metadata import requests as knowledge
@@ -107,8 +105,8 @@ class RequestReconciler:
             case AskNode():
                 self._know(knowledge.asked_to_look(self.known, now=now))
                 self._with.hurry(self.known.node_name)
-            case DialBack(request=request, facts=facts):
-                self._dial_back(request, facts, now)
+            case DialBack() as dial_back:
+                self._dial_back(dial_back, now)
             case Wait(until=until):
                 await self._wait(until)
             case Done():
@@ -131,11 +129,12 @@ class RequestReconciler:
 
     # ---- who answers where others lay claim
 
-    def _dial_back(self, request: SigningRequest, facts: MachineFacts, now: float) -> None:
+    def _dial_back(self, wanted: DialBack, now: float) -> None:
+        request, facts = wanted.request, wanted.facts
         if self._dialling is not None:
             self._dialling.cancel()
         contested = contested_addresses(request, facts, self._with.claims)
-        known = knowledge.dialling(self.known, facts)
+        known = knowledge.dialling(self.known, facts, wanted.node_uid)
         if not contested:
             again_at = now + _JUDGED_AGAIN_SECONDS if len(facts.addresses) > 1 else NEVER
             self._know(knowledge.dialled(known, frozenset(), again_at=again_at))

@@ -37,6 +37,7 @@ class DialBack(msgspec.Struct, frozen=True):
 
     request: SigningRequest
     facts: MachineFacts
+    node_uid: str
 
 
 RequestStep = SayOfRequest | AskNode | DialBack | Wait | Done
@@ -72,7 +73,7 @@ def next_step(
     if found.facts is None or node is None:
         return Wait(known.repeat_due)
     if known.dialled_for is not found.facts or now >= known.dial_due:
-        return DialBack(known.pending, found.facts)
+        return DialBack(known.pending, found.facts, found.node_uid)
     look_due = known.look_due if _may_ask(node, now) else NEVER
     return Wait(min(known.repeat_due, known.dial_due, look_due))
 
@@ -135,7 +136,7 @@ def _enriched(known: KnownRequest, request: SigningRequest, found: Attested, at:
         request=request,
         node_uid=found.node_uid,
         facts=found.facts,
-        answered_at=_answered_at(known, request, found.facts),
+        answered_at=_answered_at(known, request, found),
         fault=found.fault,
         without_talos=found.without_talos,
         observed_at=known.observed.observed_at,
@@ -143,8 +144,10 @@ def _enriched(known: KnownRequest, request: SigningRequest, found: Attested, at:
     )
 
 
-def _answered_at(known: KnownRequest, request: SigningRequest, facts: MachineFacts | None) -> tuple[str, ...]:
+def _answered_at(known: KnownRequest, request: SigningRequest, found: Attested) -> tuple[str, ...]:
     """Where a machine of that very node name answered: an override of the host name proves no name."""
+    facts = found.facts
     if facts is None or facts.node_name != request.node_name:
         return ()
-    return (facts.node_ip, *sorted(known.dialled - {facts.node_ip}))
+    dialled = known.dialled if known.dialled_uid == found.node_uid else frozenset()
+    return (facts.node_ip, *sorted(dialled - {facts.node_ip}))

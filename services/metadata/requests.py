@@ -44,6 +44,7 @@ class KnownRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     dialled: frozenset[str] = frozenset()  # contested addresses at which the Node's own machine answered
     dialled_for: MachineFacts | None = None  # which facts had attested them
+    dialled_uid: str = ""  # of the Node that it was then
     dial_due: float = LONG_AGO  # when it is judged again whether to dial
 
     @property
@@ -224,9 +225,12 @@ def asked_to_look(known: KnownRequest, *, now: float) -> KnownRequest:
     return msgspec.structs.replace(known, looks=looks, look_due=now + _again(looks))
 
 
-def dialling(known: KnownRequest, facts: MachineFacts) -> KnownRequest:
-    """Whoever answers at the contested addresses of these facts is being asked."""
-    return msgspec.structs.replace(known, dialled_for=facts, dial_due=NEVER)
+def dialling(known: KnownRequest, facts: MachineFacts, node_uid: str) -> KnownRequest:
+    """The contested addresses of these facts are being dialled; what was answered before holds meanwhile."""
+    held = known.dialled if known.dialled_uid == node_uid else frozenset()
+    return msgspec.structs.replace(
+        known, dialled=held, dialled_for=facts, dialled_uid=node_uid, dial_due=NEVER
+    )
 
 
 def dialled(known: KnownRequest, answered: frozenset[str], *, again_at: float) -> KnownRequest:

@@ -1,20 +1,25 @@
 """Requests for certificates through the metadata service; machines and watcher do as the test says."""
 
 import asyncio
+import math
 import time
 
 import msgspec
 import pytest
 
 from libs.common.events import EnrichedCsrGone
+from libs.common.machine import AddressStatus
+from libs.common.node import NodeAddress
 from libs.common.signing_request import SigningRequestCondition
 from libs.common.subjects import ENRICHED_CSR, ENRICHED_NODE, OBSERVED_CSR
 from services.metadata.settings import MetadataSettings
 from tests.builders import a_node, a_request, csr_enriched, some_facts
 from tests.bus_actors import eventually
 from tests.csr_flow import UNWATCHED, CsrFlow, with_facts, with_fault
+from tests.kubelet_request import pem
 from tests.metadata_actors import CALM, ScriptedTalos
 
+WRITTEN = NodeAddress(type="InternalIP", address="10.9.0.5")
 APPROVED = SigningRequestCondition(type="Approved")
 
 
@@ -318,6 +323,60 @@ async def test_a_forged_word_of_no_facts_is_corrected(flow, talos):
             csr_enriched(a_request(), incarnation=flow.incarnation, observed_sequence=sequence)
         )
         await flow.once(with_facts)
+
+
+async def contest(flow, talos):
+    """web-1 attests 10.9.0.5 too, which web-2 writes on itself, and asks for both."""
+    statuses = tuple(AddressStatus(address=f"{each}/24", link="eth0") for each in ("10.0.0.5", "10.9.0.5"))
+    talos.put(some_facts(addresses=statuses))
+    await flow.observe(a_node("web-2", uid="uid-2", ip="10.0.0.6", addresses=(WRITTEN,)))
+    await flow.observe(a_node())
+    await flow.knows()
+    await flow.knows("web-2")
+
+
+async def test_a_contested_address_is_said_at_once_without_it_and_again_once_it_was_dialled(flow, talos):
+    talos.held["10.9.0.5"] = asyncio.Event()
+    talos.put(some_facts(node_ip="10.9.0.5"))
+    async with flow.metadata(talos):
+        await contest(flow, talos)
+        await flow.ask(a_request(pem=pem("10.0.0.5", "10.9.0.5")))
+        assert (await flow.once(with_facts)).answered_at == ("10.0.0.5",)
+        await eventually(lambda: talos.looking["10.9.0.5"] == 1)
+        assert flow.times() == 1
+        talos.held["10.9.0.5"].set()
+        await flow.once(lambda event: event.answered_at == ("10.0.0.5", "10.9.0.5"))
+        await flow.ask(a_request("csr-2", uid="u2", pem=pem("10.0.0.5", "10.9.0.5")))
+        await flow.once(lambda event: len(event.answered_at) == 2, "csr-2")
+    assert talos.looks.count("10.9.0.5") == 1, "what was answered is kept for a minute"
+
+
+@pytest.mark.parametrize("who", ["nobody", "web-2"])
+async def test_where_another_machine_answers_or_none_nothing_more_is_said(flow, talos, who):
+    if who != "nobody":
+        talos.put(some_facts(node_name=who, node_ip="10.9.0.5"))
+    async with flow.metadata(talos) as (service, _):
+        await contest(flow, talos)
+        await flow.ask(a_request(pem=pem("10.0.0.5", "10.9.0.5")))
+        await flow.once(with_facts)
+        await eventually(lambda: service._requests._requests["csr-1"].known.dial_due > time.monotonic() + 30)
+        await eventually(lambda: "10.9.0.5" in talos.looks)
+        await eventually(lambda: service._requests._requests["csr-1"].known.dial_due < math.inf)
+        assert flow.times() == 1
+
+
+async def test_a_dial_that_hangs_holds_up_neither_other_requests_nor_the_end(flow, talos):
+    talos.held["10.9.0.5"] = asyncio.Event()
+    async with flow.metadata(talos) as (service, _):
+        await contest(flow, talos)
+        for i in range(3):
+            await flow.ask(a_request(f"csr-{i}", uid=f"u{i}", pem=pem("10.9.0.5")))
+            await flow.once(with_facts, f"csr-{i}")
+        await eventually(lambda: talos.looking["10.9.0.5"] == 1)
+        await flow.ask(a_request("csr-0", uid="u0", conditions=(APPROVED,), resource_version="101"))
+        await eventually(lambda: "csr-0" not in service._requests._requests)
+    assert talos.most_at_once["10.9.0.5"] == 1
+    assert talos.looking["10.9.0.5"] == 0
 
 
 async def test_a_thousand_requests_after_a_thousand_joins_cost_no_look_and_one_word_each(flow, talos):
