@@ -95,7 +95,8 @@ class Requesters:
 
     def _decide(self, request: SigningRequest, known: Pending | None) -> None:
         self._forget(request.name)
-        waits = request.condition("Approved") and not (request.status.issued or request.condition("Failed"))
+        issued = request.status.issued or request.status.certificate
+        waits = request.condition("Approved") and not (issued or request.condition("Failed"))
         (self.unissued.add if waits else self.unissued.discard)(request.name)
         # Never seen pending, its version is that of a later write, and says nothing within the same second.
         place = known.place if known else Place(_created(request), 0, request.name)

@@ -127,9 +127,8 @@ async def test_each_process_makes_only_the_requests_that_its_wiring_allows(
     ours = requests_of(control_plane, since)
     assert {user for user, _, _ in ours} == {"watcher", "labeler"}  # metadata has no Kubernetes right at all
     of_watcher = {(verb, resource) for user, verb, resource in ours if user == "watcher"}
-    assert of_watcher <= {("list", "nodes"), ("watch", "nodes")} | {
-        (verb, "leases") for verb in ("get", "create", "update")
-    }
+    watched = {(verb, what) for verb in ("list", "watch") for what in ("nodes", "certificatesigningrequests")}
+    assert of_watcher <= watched | {(verb, "leases") for verb in ("get", "create", "update")}
 
 
 @apart_and_in_memory

@@ -1,0 +1,133 @@
+"""Which of a node's requests is to be decided."""
+
+from datetime import timedelta
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from libs.common.signing_request import SigningRequest, SigningRequestCondition, SigningRequestStatus
+from services.csr.requesters import Requesters
+from tests.builders import NOW, a_request
+
+
+def filed(name: str, at: float = 0.0, *, node: str = "web-1", version: int = 100) -> SigningRequest:
+    created = NOW + timedelta(seconds=at)
+    return a_request(name, uid=f"uid-{name}", node=node, created=created, resource_version=str(version))
+
+
+def approved(request: SigningRequest, **status: object) -> SigningRequest:
+    made = SigningRequestStatus(conditions=(SigningRequestCondition(type="Approved"),), **status)  # type: ignore[arg-type]
+    metadata = msgspec.structs.replace(request.metadata, resource_version=str(request.version + 1000))
+    return msgspec.structs.replace(request, metadata=metadata, status=made)
+
+
+def heard(*requests: SigningRequest) -> Requesters:
+    requesters = Requesters()
+    for request in requests:
+        requesters.observed(request)
+    return requesters
+
+
+def test_the_newest_pending_request_of_a_node_is_the_one_that_counts():
+    requesters = heard(filed("b", 2), filed("a", 1), filed("other", 3, node="web-2"))
+    assert requesters.newest("web-1") == "b"
+    assert requesters.superseded_by("a") == "b"
+    assert requesters.superseded_by("b") == requesters.superseded_by("other") == ""
+    assert requesters.superseded() == 1
+
+
+def test_within_one_second_the_version_at_which_it_was_first_seen_says_which_is_newer():
+    first, second = filed("z-first", version=101), filed("a-second", version=102)
+    requesters = heard(first, second)
+    assert requesters.newest("web-1") == "a-second"
+    requesters.observed(filed("z-first", version=500))  # somebody has labelled it: that makes it no newer
+    assert requesters.newest("web-1") == "a-second"
+
+
+def test_what_is_older_than_a_decided_request_gets_no_write_even_when_that_is_gone():
+    old, new = filed("old", 1), filed("new", 2)
+    requesters = heard(old, new, approved(new))
+    assert requesters.newest("web-1") == ""
+    assert requesters.superseded_by("old") == "new"
+    assert requesters.gone("new") == ""
+    assert requesters.superseded_by("old") == "new"
+    requesters.observed(filed("newest", 3))
+    assert requesters.newest("web-1") == "newest"
+
+
+def test_a_request_that_was_decided_before_we_came_hides_nothing_of_the_same_second():
+    requesters = heard(approved(filed("decided")), filed("pending", version=150))
+    assert requesters.newest("web-1") == "pending"
+
+
+def test_the_older_one_comes_up_when_the_newest_goes_undecided_and_only_then():
+    requesters = heard(filed("a", 1), filed("b", 2), filed("c", 3))
+    assert requesters.gone("a") == ""
+    assert requesters.gone("c") == "b"
+    assert requesters.gone("b") == ""
+    assert requesters.gone("never-seen") == ""
+    assert not requesters.pending
+
+
+def test_another_request_under_the_same_name_is_another_one():
+    requesters = heard(filed("a", 1, node="web-1"))
+    again = msgspec.structs.replace(
+        filed("a", 5, node="web-2"), metadata=msgspec.structs.replace(filed("a", 5).metadata, uid="uid-2")
+    )
+    requesters.observed(again)
+    assert requesters.newest("web-1") == ""
+    assert requesters.newest("web-2") == "a"
+
+
+@pytest.mark.parametrize(
+    ("status", "unissued"), [({}, {"a"}), ({"issued": True}, set()), ({"certificate": "x"}, set())]
+)
+def test_what_is_approved_counts_until_it_is_issued(status: dict[str, object], unissued: set[str]):
+    requesters = heard(filed("a"), approved(filed("a"), **status))
+    assert requesters.unissued == unissued
+    requesters.gone("a")
+    assert not requesters.unissued
+
+
+def test_a_timestamp_without_a_zone_ends_nothing():
+    naive = msgspec.structs.replace(
+        filed("naive"),
+        metadata=msgspec.structs.replace(
+            filed("naive").metadata, creation_timestamp=NOW.replace(tzinfo=None)
+        ),
+    )
+    none = msgspec.structs.replace(
+        filed("none"), metadata=msgspec.structs.replace(filed("none").metadata, creation_timestamp=None)
+    )
+    requesters = heard(filed("b", 1), naive, none)
+    assert requesters.newest("web-1") == "b"
+
+
+_STEPS = st.tuples(st.sampled_from(["file", "decide", "gone"]), st.integers(0, 4), st.integers(1, 2))
+
+
+@given(st.lists(_STEPS, max_size=30))
+def test_exactly_one_pending_request_of_a_node_is_decided_and_never_one_older_than_a_decided_one(
+    steps: list[tuple[str, int, int]],
+):
+    requesters, decided = Requesters(), dict[str, int]()
+    for what, age, node in steps:
+        name, of = f"r-{node}-{age}", f"web-{node}"
+        if what == "file":
+            requesters.observed(filed(name, age, node=of))
+        elif what == "decide":
+            requesters.observed(approved(filed(name, age, node=of)))
+            decided[of] = max(age, decided.get(of, -1))
+        else:
+            requesters.gone(name)
+        pending = {each.node for each in requesters.pending.values()}
+        newest = list(requesters.all_newest())
+        assert len({each.node for each in newest}) == len(newest)
+        assert all(int(each.place.name[-1]) >= decided.get(each.node, -1) for each in newest)
+        assert pending - {each.node for each in newest} <= decided.keys()
+        assert requesters.superseded() == len(requesters.pending) - len(newest)
+    for name in list(requesters.pending):
+        requesters.gone(name)
+    assert not requesters._of_node
