@@ -155,7 +155,7 @@ class Kubelets:
         """Watch the request until it is issued, denied or failed. Raises TimeoutError, or Refused if gone."""
         outcome = Outcome()
         try:
-            async with asyncio.timeout(seconds), contextlib.aclosing(self._watch(CSRS, name)) as states:
+            async with asyncio.timeout(seconds), contextlib.aclosing(self._states(CSRS, name)) as states:
                 async for state in states:
                     outcome = outcome_in(state)
                     if outcome.final:
@@ -206,16 +206,20 @@ class Kubelets:
             raise Refused(f"node {name} may not report its status", answer)
         return answer.body
 
-    async def _watch(self, path: str, name: str) -> AsyncGenerator[Any]:
+    async def _states(self, path: str, name: str) -> AsyncGenerator[Any]:
         """Every state of one object, from the present one on. Raises Refused when it is gone."""
-        query = {"watch": "1", "fieldSelector": f"metadata.name={name}"}
+        found = await self.request("GET", f"{path}/{name}")
+        if found.status != HTTPStatus.OK:
+            raise Refused(f"{path}/{name}", found)
+        yield found.body
+        version = found.body["metadata"]["resourceVersion"]
+        query = {"watch": "1", "fieldSelector": f"metadata.name={name}", "resourceVersion": version}
         url = self._server + path
         async with self._session.get(url, params=query, read_bufsize=_LINE_LIMIT) as answer:
             async for line in answer.content:
                 event = msgspec.json.decode(line)
                 if event["type"] in {"DELETED", "ERROR"}:
-                    raise Refused(
-                        f"{path}/{name} is not watched any more", Answer(answer.status, event["object"])
-                    )
+                    last = Answer(answer.status, event["object"])
+                    raise Refused(f"{path}/{name} is not watched any more", last)
                 yield event["object"]
         raise TimeoutError  # the server has ended the watch

@@ -1,5 +1,6 @@
 """What the signer of kubelets' serving certificates makes of approved requests, real and simulated."""
 
+import asyncio
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
@@ -7,7 +8,7 @@ import pytest
 from cryptography import x509
 from cryptography.x509.oid import NameOID
 
-from libs.testbed.kubelets import Kubelet, Kubelets
+from libs.testbed.kubelets import Kubelet, Kubelets, Refused
 from libs.testbed.signing_requests import CSRS, Outcome, request_pem
 
 ASKS = Kubelet(name="asks", ips=("10.7.0.2", "fd00:7::2"))
@@ -134,3 +135,11 @@ async def test_whoever_waits_for_an_outcome_that_never_comes_is_told_what_there_
     with pytest.raises(TimeoutError, match=f"request {name} after 0.3 s"):
         await signing.outcome_of(name, seconds=0.3)
     await signing.request("DELETE", f"{CSRS}/{name}")
+
+
+async def test_whoever_waits_for_a_request_that_is_deleted_hears_of_it(signing: Kubelets):
+    name = await signing.ask_for_certificate(ASKS)
+    waiting = asyncio.create_task(signing.outcome_of(name))
+    await signing.request("DELETE", f"{CSRS}/{name}")
+    with pytest.raises(Refused):
+        await waiting

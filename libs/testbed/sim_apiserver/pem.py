@@ -5,16 +5,27 @@ from __future__ import annotations
 import base64
 import binascii
 import re
+from ipaddress import IPv4Network, IPv6Network
 from typing import Final
 
 from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.x509.oid import NameOID, ObjectIdentifier
 
 _BEGIN: Final = re.compile(rb"(?:^|(?<=\n))-----BEGIN ([^\n]*)\n")
 _END: Final = b"\n-----END "
 _CURVES: Final = (ec.SECP224R1, ec.SECP256R1, ec.SECP384R1, ec.SECP521R1)
+_KEYS: Final = (rsa.RSAPublicKey, ec.EllipticCurvePublicKey, ed25519.Ed25519PublicKey)
+_EXTENSIONS: Final = ObjectIdentifier("1.2.840.113549.1.9.14")
+# Go does not look at it, and cryptography takes it for the standard one: not simulated.
+_EXTENSIONS_BY_MICROSOFT: Final = ObjectIdentifier("1.3.6.1.4.1.311.2.1.14")
+_UNREADABLE: Final = (
+    x509.DuplicateExtension,
+    x509.UnsupportedGeneralNameType,  # Go drops such names
+    x509.InvalidVersion,  # Go takes any version
+    UnsupportedAlgorithm,
+)
 _INSECURE: Final = {"md5", "sha1"}
 
 
@@ -25,19 +36,23 @@ def read_request(pem: bytes) -> x509.CertificateSigningRequest:
         raise ValueError("PEM block type must be CERTIFICATE REQUEST")
     try:
         csr = x509.load_der_x509_csr(block[1])
-        known = _is_known(csr)
-        names_of(csr)
-    except (x509.DuplicateExtension, x509.UnsupportedGeneralNameType, UnsupportedAlgorithm) as error:
+        problem = _problem(csr)
+    except _UNREADABLE as error:
         raise ValueError(f"x509: {error}") from error
-    if not known:
-        raise ValueError("x509: unsupported elliptic curve")
+    if problem:
+        raise ValueError(f"x509: {problem}")
     return csr
 
 
 def signature_is_valid(csr: x509.CertificateSigningRequest) -> bool:
     """Whether the key signed the request, by an algorithm that Go still trusts."""
-    digest = csr.signature_hash_algorithm
-    return csr.is_signature_valid and (digest is None or digest.name not in _INSECURE)
+    try:
+        digest = csr.signature_hash_algorithm
+    except UnsupportedAlgorithm:
+        return False
+    if not isinstance(csr.public_key(), _KEYS) or (digest is not None and digest.name in _INSECURE):
+        return False
+    return csr.is_signature_valid
 
 
 def common_name(csr: x509.CertificateSigningRequest) -> str:
@@ -58,9 +73,23 @@ def names_of(csr: x509.CertificateSigningRequest) -> list[x509.GeneralName]:
         return []
 
 
-def _is_known(csr: x509.CertificateSigningRequest) -> bool:
+def _problem(csr: x509.CertificateSigningRequest) -> str:
+    """What Go finds wrong that cryptography puts up with, "" if nothing. Raises ValueError."""
+    list(csr.subject)  # read when it is first looked at
+    attributes = [attribute.oid for attribute in csr.attributes]
+    if attributes.count(_EXTENSIONS) > 1:
+        return "certificate request contains duplicate requested extensions"
+    if _EXTENSIONS_BY_MICROSOFT in attributes:
+        return "not simulated: Microsoft's attribute for extensions"
+    for name in names_of(csr):
+        if isinstance(name, x509.IPAddress) and isinstance(name.value, IPv4Network | IPv6Network):
+            return "cannot parse IP address"
+        if isinstance(name, x509.DNSName) and not name.value.isascii():
+            return "SAN dNSName is malformed"
     key = csr.public_key()
-    return not isinstance(key, ec.EllipticCurvePublicKey) or isinstance(key.curve, _CURVES)
+    if isinstance(key, ec.EllipticCurvePublicKey) and not isinstance(key.curve, _CURVES):
+        return "unsupported elliptic curve"
+    return ""
 
 
 def _attributes(csr: x509.CertificateSigningRequest, oid: ObjectIdentifier) -> list[str]:

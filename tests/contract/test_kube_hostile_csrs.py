@@ -1,0 +1,134 @@
+"""What a real and a simulated control plane make of every hostile request if somebody approves it unread.
+
+What the API server refuses needs nobody's judgement; what the signer would sign, only csr stands before.
+"""
+
+import asyncio
+from itertools import chain
+
+import msgspec
+import pytest
+from cryptography import x509
+
+from libs.common.signing_request import KUBELET_SERVING
+from libs.testbed.kubelets import Kubelets, Refused
+from libs.testbed.signing_requests import CSRS, Outcome
+from libs.testbed.sim_apiserver.server import SimApiServer
+from services.csr.request import Asked, read_request
+from tests.contract.conftest import ApiServer
+from tests.csr_cases import CASES, Case
+
+# Go reads these and cryptography does not, or reads them otherwise: the simulated server refuses them.
+NOT_SIMULATED = frozenset(
+    {
+        "an X.400 address",
+        "attributes out of order",
+        "two values in the attribute",
+        "another version",
+        "Microsoft's attribute",
+        "Microsoft's attribute for its own, the standard one for others",
+    }
+)
+# By the message of the condition Failed.
+FAILED = {
+    "Email subjectAltNames are not allowed": ("an e-mail address",),
+    "URI subjectAltNames are not allowed": ("a URI",),
+    "DNS or IP subjectAltName is required": (
+        "only an e-mail address",
+        "nothing",
+        "an empty list",
+        "Microsoft's attribute",
+    ),
+    "subject organization is not system:nodes": (
+        "no organization",
+        "masters",
+        "nodes and masters",
+        "nodes and masters in one",
+    ),
+    "usages did not match [digital signature key encipherment server auth]": (
+        "no digital signature",
+        "for a client",
+        "for a server and a client",
+        "to sign certificates, by usage",
+        "for any use",
+    ),
+}
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """How far a request came: refused with these words, or approved by an admin, and then this."""
+
+    refused: str = ""
+    outcome: Outcome | None = None
+
+
+def names_in(outcome: Outcome) -> tuple[list[str], list[str]]:
+    """DNS names and addresses in the certificate, each in their order."""
+    certificate = x509.load_pem_x509_certificate(outcome.certificate)
+    found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    return found.get_values_for_type(x509.DNSName), list(map(str, found.get_values_for_type(x509.IPAddress)))
+
+
+async def verdict_on(case: Case, kubelets: Kubelets) -> Verdict:
+    try:
+        name = await kubelets.file_request(
+            case.pem(),
+            user=case.username,
+            groups=case.groups,
+            usages=case.usages,
+            expiration_seconds=case.expiration_seconds,
+            signer=case.signer,
+        )
+    except Refused as refused:
+        return Verdict(f"{refused.answer.status} {refused.answer.body['message']}")
+    try:
+        await kubelets.approve(name)
+        return Verdict(outcome=await kubelets.outcome_of(name, seconds=30.0))
+    finally:
+        await kubelets.request("DELETE", f"{CSRS}/{name}")
+
+
+@pytest.fixture(scope="module")
+async def verdicts(signing: Kubelets, signing_api_server: ApiServer) -> dict[str, Verdict]:
+    """All of them at once; of another signer nobody would sign anything here."""
+    left_out = NOT_SIMULATED if isinstance(signing_api_server, SimApiServer) else frozenset[str]()
+    asked = [case for case in CASES if case.signer == KUBELET_SERVING and case.name not in left_out]
+    found = await asyncio.gather(*(verdict_on(case, signing) for case in asked))
+    return {case.name: verdict for case, verdict in zip(asked, found, strict=True)}
+
+
+def test_the_api_server_refuses_by_itself_what_the_table_says(verdicts: dict[str, Verdict]):
+    # None stands for a requester whom the server would not have written into such a request.
+    wanted = {case.name for case in CASES if case.refused_by_api is not False} & verdicts.keys()
+    assert {name for name, verdict in verdicts.items() if verdict.refused} == wanted
+    assert all(verdicts[name].refused.startswith(("403 ", "422 ")) for name in wanted)
+
+
+def test_the_signer_fails_these_and_signs_all_others(verdicts: dict[str, Verdict]):
+    taken = {name: verdict.outcome for name, verdict in verdicts.items() if verdict.outcome}
+    failed = {name: of.conditions["Failed"]["message"] for name, of in taken.items() if not of.certificate}
+    assert failed == {name: why for why, names in FAILED.items() for name in names if name in verdicts}
+    assert len(taken) - len(failed) > 90
+
+
+def test_what_csr_approves_is_issued_for_what_csr_has_read(verdicts: dict[str, Verdict]):
+    for case in CASES:
+        if case.expected == "approve":
+            asked, outcome = read_request(case.pem()), verdicts[case.name].outcome
+            assert isinstance(asked, Asked), case.name
+            assert outcome, case.name
+            assert names_in(outcome) == (list(asked.dns_names), list(asked.ips)), case.name
+
+
+def test_names_of_others_would_be_signed_if_csr_did_not_refuse_them(verdicts: dict[str, Verdict]):
+    expected = {case.name: case.expected for case in CASES}
+    signed = {
+        name: list(chain(*names_in(verdict.outcome)))
+        for name, verdict in verdicts.items()
+        if verdict.outcome and verdict.outcome.certificate and expected[name] != "approve"
+    }
+    assert len(signed) > 70
+    everything = {one for names in signed.values() for one in names}
+    assert {"db-1", "10.0.0.9", "kubernetes", "*", "127.0.0.1", "169.254.7.7", "10.0.0.11"} <= everything
+    assert signed["another request before it"] == ["db-1", "10.0.0.9"]  # the first block of PEM counts
+    assert signed["db-2 inside IPv6"] == ["web-1", "10.0.0.5", "10.0.0.11"]
