@@ -1,0 +1,391 @@
+"""Which certificates a kubelet gets: a reason for every row, and what never happens whatever is said."""
+
+from typing import Any
+
+import pytest
+
+from libs.common.events import CsrEnriched
+from libs.common.machine import MachineFacts, MachineFault
+from libs.common.node import Node
+from services.csr.claims import Claims
+from services.csr.decide import Approve, Decision, Deny, Ignore, Judgement, Policy, Wait, decide
+from tests.builders import a_node, a_request, csr_enriched, enriched
+from tests.csr_cases import CASES, FACTS, NODES, POLICY, WHO, Case, words_of_metadata
+from tests.csr_der import CN, ORGANIZATION, Fields, dns, ip, pem_of
+from tests.unit.test_csr_claims import claims_of, facts_of, unreachable, writes
+
+ADDRESS = "10.0.0.5"
+HONEST = FACTS["db-1"]
+
+
+def the_cluster() -> Claims:
+    claims = claims_of(*NODES.values(), *words_of_metadata())
+    assert claims.node(WHO)
+    return claims
+
+
+def asks(name: str, *sans: bytes, **fields: Any) -> CsrEnriched:
+    """A request of that node, with an honest subject; other keywords are fields of CsrEnriched."""
+    subject = (((ORGANIZATION, "system:nodes"),), ((CN, f"system:node:{name}"),))
+    request = a_request(node=name, pem=pem_of(Fields(subject=subject, sans=sans).der()))
+    return csr_enriched(request, **({"node_uid": "uid-1"} | fields))
+
+
+def decided(event: CsrEnriched, claims: Claims, policy: Policy = POLICY) -> Decision:
+    return decide(event, claims, policy).decision
+
+
+def told(decision: Decision) -> str:
+    return decision.reason if isinstance(decision, Ignore) else decision.message
+
+
+def judged(case: Case, **fields: Any) -> Judgement:
+    known: dict[str, Any] = {
+        "facts": FACTS[WHO],
+        "node_uid": NODES[WHO].uid,
+        "answered_at": (ADDRESS,),
+    } | fields
+    return decide(csr_enriched(case.request(), **known), the_cluster(), POLICY)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_what_becomes_of_each_case(case: Case):
+    decision = judged(case).decision
+    assert (type(decision).__name__.lower(), case.reason in told(decision)) == (case.expected, True), decision
+    assert len(told(decision)) <= 1100
+    assert told(decision).isprintable()
+
+
+def test_the_table_is_large_and_every_row_says_what_it_is():
+    assert len(CASES) >= 60
+    assert len({case.name for case in CASES}) == len(CASES)
+    assert all(case.reason for case in CASES)
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.expected == "approve"], ids=lambda c: c.name)
+def test_nothing_good_is_approved_without_its_machines_word(case: Case):
+    fault = MachineFault(kind="timeout", step="connect", message="no answer")
+    for known in ({"facts": None}, {"facts": None, "fault": fault}, {"node_uid": "of an earlier one"}):
+        assert isinstance(judged(case, **known).decision, Wait)
+    assert isinstance(judged(case, facts=HONEST).decision, Wait)  # of another machine
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.expected == "deny"], ids=lambda c: c.name)
+def test_what_is_wrong_in_itself_is_denied_whatever_is_known(case: Case):
+    decision = judged(case, facts=None).decision
+    assert isinstance(decision, Deny | Wait)
+    if isinstance(judged(case, facts=FACTS["db-2"]).decision, Deny):
+        assert isinstance(decision, Deny)
+
+
+def test_an_approval_says_what_the_reference_says():
+    decision = decided(asks("a", dns("a"), facts=facts_of("a")), claims_of(a_node("a")))
+    assert decision == Approve(
+        reason="Approved by TalosCloudControllerManager",
+        message="This CSR was approved by Talos Cloud Controller Manager: "
+        "every name and address is attested by the machine through Talos",
+    )
+
+
+def test_a_denial_says_what_the_reference_says_and_names_what_was_asked_for():
+    decision = decided(asks("a", dns("vault.example"), facts=facts_of("a")), claims_of(a_node("a")))
+    assert decision == Deny(
+        reason="Denied by TalosCloudControllerManager",
+        message="This CSR was denied by Talos Cloud Controller Manager, Reason: "
+        "DNS name 'vault.example' is not attested by the machine of a",
+        check="names",
+    )
+
+
+A, B = a_node("a", ip="10.0.0.1"), a_node("b", ip="10.0.0.2")
+OF_A = facts_of("a", "10.0.0.1/24", "10.0.0.9/24", node_ip="10.0.0.1")
+OF_B = facts_of("b", "10.0.0.2/24", "10.0.0.9/24", node_ip="10.0.0.2")
+FAULT = MachineFault(kind="timeout", step="PlatformMetadata", message="no answer in 5 s")
+WAITS: tuple[tuple[str, Claims, CsrEnriched, str, str, set[str], tuple[str, ...]], ...] = (
+    ("no Node", claims_of(), asks("a", dns("a"), node_uid=""), "node", "there is no Node a yet", {"a"}, ()),
+    ("nothing known", claims_of(A), asks("a", dns("a")), "asking", "has not been asked yet", {"a"}, ()),
+    ("a fault", claims_of(A), asks("a", dns("a"), fault=FAULT), "unreachable", "no answer in 5 s", {"a"}, ()),
+    (
+        "an earlier Node",
+        claims_of(A),
+        asks("a", dns("a"), facts=OF_A, node_uid="x"),
+        "asking",
+        "earlier Node a",
+        {"a"},
+        (),
+    ),
+    (
+        "another machine, by its UUID",
+        claims_of(A),
+        asks("a", dns("a"), facts=OF_B),
+        "machine",
+        "bears node 'b', not a",
+        {"a"},
+        (),
+    ),
+    (
+        "an address that is not there yet",
+        claims_of(A),
+        asks("a", ip("10.0.0.8"), facts=OF_A),
+        "addresses",
+        "10.0.0.8 is not on the machine of a (yet)",
+        {"a"},
+        (),
+    ),
+    (
+        "an address that both attest",
+        claims_of(A, B, enriched(B, OF_B)),
+        asks("a", ip("10.0.0.9"), facts=OF_A),
+        "rivals",
+        "IP address 10.0.0.9 is claimed by Node b, too",
+        {"a", "b"},
+        ("b",),
+    ),
+    (
+        "where both answer",
+        claims_of(A, B, enriched(B, facts_of("b", "10.0.0.1/24", node_ip="10.0.0.1"))),
+        asks("a", ip("10.0.0.1"), facts=OF_A),
+        "rivals",
+        "which answers there",
+        {"a", "b"},
+        ("b",),
+    ),
+    (
+        "where another answers, and it does not",
+        claims_of(A, B, enriched(B, facts_of("b", "10.0.0.9/24", node_ip="10.0.0.9"))),
+        asks("a", ip("10.0.0.9"), facts=OF_A),
+        "rivals",
+        "which answers there",
+        {"a", "b"},
+        (),
+    ),
+    (
+        "where it answers, and another did that is silent",
+        claims_of(A, B, unreachable(B, facts_of("b", "10.0.0.1/24", node_ip="10.0.0.1"))),
+        asks("a", ip("10.0.0.1"), facts=OF_A),
+        "former",
+        "was Node b's, which does not answer any more",
+        {"a", "b"},
+        (),
+    ),
+    (
+        "an address that a silent machine attested",
+        claims_of(A, B, unreachable(B, OF_B)),
+        asks("a", ip("10.0.0.9"), facts=OF_A),
+        "rivals",
+        "Node b, too",
+        {"a", "b"},
+        ("b",),
+    ),
+    (
+        "an address that a Node writes whose machine was never asked",
+        claims_of(A, writes("b", "10.0.0.9")),
+        asks("a", ip("10.0.0.9"), facts=OF_A),
+        "rivals",
+        "never been asked",
+        {"a", "b"},
+        ("b",),
+    ),
+    (
+        "a name that both attest",
+        claims_of(A, B, enriched(B, facts_of("b", hostname="x.example"))),
+        asks("a", dns("x.example"), facts=facts_of("a", hostname="x.example")),
+        "rivals",
+        "DNS name 'x.example' is claimed by Node b, too",
+        {"a", "b"},
+        ("b",),
+    ),
+    (
+        "a name that begins with another's",
+        claims_of(A, B),
+        asks("a", dns("b.example"), facts=facts_of("a", hostname="b.example")),
+        "rivals",
+        "which has the name that it begins with",
+        {"a", "b"},
+        (),
+    ),
+    (
+        "a name while the cloud has not answered",
+        claims_of(A),
+        asks("a", dns("x.example"), facts=facts_of("a", platform="aws")),
+        "names",
+        "Talos has no providerID from platform aws yet",
+        {"a"},
+        (),
+    ),
+    (
+        "several things",
+        claims_of(A, B, enriched(B, OF_B)),
+        asks("a", ip("10.0.0.8"), ip("10.0.0.9"), facts=OF_A),
+        "addresses",
+        "10.0.0.9 is claimed by Node b, too",
+        {"a", "b"},
+        ("b",),
+    ),
+)
+
+
+@pytest.mark.parametrize("row", WAITS, ids=lambda row: row[0])
+def test_a_wait_says_what_for_and_on_whom(row: Any):
+    _, claims, event, reason, text, nodes, rivals = row
+    decision = decided(event, claims)
+    assert isinstance(decision, Wait)
+    assert (decision.reason, decision.nodes, decision.rivals) == (reason, frozenset(nodes), rivals)
+    assert text in decision.message
+
+
+GRANTED: tuple[tuple[str, Claims, CsrEnriched], ...] = (
+    (
+        "where it answers, though a silent machine attested it",
+        claims_of(A, B, unreachable(B, facts_of("b", "10.0.0.1/24", node_ip="10.0.0.2"))),
+        asks("a", ip("10.0.0.1"), facts=OF_A),
+    ),
+    (
+        "where it answers, though another attests it",
+        claims_of(A, B, enriched(B, facts_of("b", "10.0.0.1/24", node_ip="10.0.0.2"))),
+        asks("a", ip("10.0.0.1"), facts=OF_A),
+    ),
+    (
+        "where it was dialled and answered, though another attests it",
+        claims_of(A, B, enriched(B, OF_B)),
+        asks("a", ip("10.0.0.9"), facts=OF_A, answered_at=("10.0.0.1", "10.0.0.9")),
+    ),
+    (
+        "where it answers, though a Node writes it whose machine was never asked",
+        claims_of(A, writes("b", "10.0.0.1")),
+        asks("a", ip("10.0.0.1"), facts=OF_A),
+    ),
+    (
+        "what another only writes",
+        claims_of(A, (b := writes("b", "10.0.0.9")), enriched(b, facts_of("b", node_ip="10.0.0.2"))),
+        asks("a", ip("10.0.0.9"), facts=OF_A),
+    ),
+    (
+        "its own name, though another attests it",
+        claims_of(A, B, enriched(B, facts_of("b", hostname="a"))),
+        asks("a", dns("a"), facts=OF_A),
+    ),
+    (
+        "its full name, though another attests it",
+        claims_of(A, B, enriched(B, facts_of("b", hostname="a.example"))),
+        asks("a", dns("a.example"), facts=facts_of("a", hostname="a.example")),
+    ),
+    (
+        "a node name that is an address, by address",
+        claims_of(a_node("10.0.0.5", ip="10.0.0.5")),
+        asks("10.0.0.5", ip("10.0.0.5"), facts=facts_of("10.0.0.5", "10.0.0.5/24", node_ip="10.0.0.5")),
+    ),
+    (
+        "what was another's Node that is gone",
+        claims_of(A, enriched(B, facts_of("b", "10.0.0.1/24", node_ip="10.0.0.1"))),
+        asks("a", ip("10.0.0.1"), facts=OF_A),
+    ),
+)
+
+
+@pytest.mark.parametrize("row", GRANTED, ids=lambda row: row[0])
+def test_a_node_gets_what_it_is(row: Any):
+    _, claims, event = row
+    assert isinstance(decided(event, claims), Approve)
+
+
+def test_a_lying_machine_cannot_stop_another_where_that_one_answers():
+    liar, lies = (
+        a_node("liar", ip="10.0.0.66"),
+        facts_of("liar", "10.0.0.1/24", hostname="a", node_ip="10.0.0.66"),
+    )
+    claims = claims_of(A, liar, enriched(liar, lies))
+    assert isinstance(decided(asks("a", dns("a"), ip("10.0.0.1"), facts=OF_A), claims), Approve)
+    assert isinstance(decided(asks("liar", dns("a"), facts=lies), claims), Deny)
+    assert isinstance(decided(asks("liar", ip("10.0.0.1"), facts=lies), claims), Wait)
+
+
+NETWORKS = Policy(allowed_networks=("10.0.0.0/16", "fd00:7::/32"))
+ALONE: tuple[tuple[str, Node, tuple[bytes, ...], str, str], ...] = (
+    ("what it writes", writes("a", "10.0.0.1"), (dns("a"), ip("10.0.0.1")), "approve", "Node object only"),
+    ("its provided IP", a_node("a", ip="10.0.0.1"), (ip("10.0.0.1"),), "approve", "Node object only"),
+    ("outside", writes("a", "192.0.2.1"), (ip("192.0.2.1"),), "deny", "192.0.2.1 is not within"),
+    ("outside, by IPv6", writes("a", "fd01::1"), (ip("fd01::1"),), "deny", "is not within"),
+    ("not written yet", writes("a"), (ip("10.0.0.1"),), "wait", "not in the status of Node a (yet)"),
+    (
+        "written by another",
+        writes("a", "10.0.0.2"),
+        (ip("10.0.0.2"),),
+        "wait",
+        "in the status of Node b, too",
+    ),
+    ("the name of another", writes("a", "b"), (dns("b"),), "deny", "Node b's own name"),
+    ("the name of another below its own", writes("a", "a.b"), (dns("a.b"),), "deny", "Node a.b's own name"),
+    (
+        "any other name",
+        writes("a", "vault.example"),
+        (dns("vault.example"),),
+        "deny",
+        "neither a nor below it",
+    ),
+    ("its full name", writes("a", "a.example"), (dns("a.example"),), "approve", "Node object only"),
+    ("its full name, not written yet", writes("a"), (dns("a.example"),), "wait", "not in the status"),
+    ("loopback", writes("a", "127.0.0.1"), (ip("127.0.0.1"),), "deny", "not a unicast address"),
+)
+
+
+@pytest.mark.parametrize("row", ALONE, ids=lambda row: row[0])
+def test_without_talos_a_node_is_what_it_alone_writes_within_bounds(row: Any):
+    _, node, sans, expected, text = row
+    claims = claims_of(node, writes("b", "10.0.0.2", ip="10.0.0.2"), writes("a.b"))
+    decision = decided(asks("a", *sans, without_talos=True, node_uid=""), claims, NETWORKS)
+    assert type(decision).__name__.lower() == expected
+    assert text in told(decision)
+    if isinstance(decision, Approve):
+        assert decision.by_node_object_only
+
+
+def test_without_talos_and_without_networks_nothing_is_approved():
+    decision = decided(asks("a", dns("a"), without_talos=True), claims_of(A), Policy())
+    assert isinstance(decision, Wait)
+    assert (decision.reason, "--csr-allowed-networks" in decision.message) == ("no-talos", True)
+
+
+def test_networks_count_for_nothing_where_machines_are_asked():
+    policy = Policy(allowed_networks=("0.0.0.0/0",))
+    claims = claims_of(writes("a", "10.0.0.1"))
+    assert isinstance(decided(asks("a", dns("a"), ip("10.0.0.1"), facts=facts_of("a")), claims, policy), Wait)
+    assert isinstance(decided(asks("a", dns("a")), claims, policy), Wait)
+
+
+def test_every_check_is_told_with_its_result():
+    claims = claims_of(A, B, enriched(B, OF_B))
+    judgement = decide(asks("a", dns("a"), ip("10.0.0.1"), ip("10.0.0.9"), facts=OF_A), claims, POLICY)
+    assert [(check.name, check.passed) for check in judgement.checks] == [
+        *((name, True) for name in ("requester", "request", "key", "signature", "subject", "usages")),
+        *((name, True) for name in ("kinds", "any", "names", "addresses", "expiration")),
+        ("machine", True),
+        ("names", True),
+        ("addresses", True),
+        ("rivals", None),
+    ]
+    assert all(check.text for check in judgement.checks)
+
+
+def test_a_denial_names_the_first_fault_and_tells_the_others():
+    judgement = decide(asks("a", dns("*"), ip("127.0.0.1")), claims_of(A), POLICY)
+    assert isinstance(judgement.decision, Deny)
+    assert judgement.decision.check == "names"
+    assert [check.name for check in judgement.checks if check.passed is False] == ["names", "addresses"]
+
+
+def test_names_that_a_machine_attests_are_no_reason_for_names_that_nobody_may_have():
+    lies = facts_of("a", hostname="kubernetes.default", platform="metal", external_dns="*.example")
+    lies_more = MachineFacts(
+        platform=lies.platform, node_name="a", looked_at=lies.looked_at, node_ip="10.0.0.1"
+    )
+    for name in ("kubernetes.default", "*.example"):
+        assert isinstance(decided(asks("a", dns(name), facts=lies_more), claims_of(A)), Deny)
+
+
+def test_where_more_claim_it_than_words_have_room_the_message_is_cut():
+    others = [writes(f"b{number}", "10.0.0.9") for number in range(500)]
+    decision = decided(asks("a", ip("10.0.0.9"), facts=OF_A), claims_of(A, *others))
+    assert isinstance(decision, Wait)
+    assert len(decision.nodes) == 501
+    assert len(decision.message) < 1100
