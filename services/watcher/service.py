@@ -7,7 +7,7 @@ from typing import Final, NoReturn
 
 from libs.common.kube_api.api import NODES, SIGNING_REQUESTS, KubeApi
 from libs.common.kube_api.lock import LeaseLock
-from libs.common.kube_api.objects import Item, Resource, UnreadableObject
+from libs.common.kube_api.objects import Resource, UnreadableObject
 from libs.common.kube_api.reflector import Reflector
 from libs.common.node import Node
 from libs.common.process.service import Parts, Run
@@ -16,8 +16,10 @@ from libs.common.signing_request import SigningRequest
 from libs.common.subjects import ENRICHED_CSR, ENRICHED_NODE, FLOW
 from libs.common.wiring import WATCHER
 from services.watcher.held import HeldFlow
+from services.watcher.kinds import CSR, NODE, Kind, Seen
 from services.watcher.leader import ByLease, Candidacy, LeadershipLost, WithoutLease
 from services.watcher.settings import WatcherSettings
+from services.watcher.store import Store
 from services.watcher.term import Term
 from services.watcher.watch_objects import SourceMaker, Sources
 
@@ -116,24 +118,26 @@ class WatcherService:
     def _nodes(
         self, on_unreadable: Callable[[UnreadableObject], None], on_trouble: Callable[[Exception], None]
     ) -> Reflector[Node]:
-        return self._reflected(NODES, on_unreadable, on_trouble)
+        return self._reflected(NODES, NODE, on_unreadable, on_trouble)
 
     def _requests(
         self, on_unreadable: Callable[[UnreadableObject], None], on_trouble: Callable[[Exception], None]
     ) -> Reflector[SigningRequest]:
-        return self._reflected(SIGNING_REQUESTS, on_unreadable, on_trouble)
+        return self._reflected(SIGNING_REQUESTS, CSR, on_unreadable, on_trouble)
 
     def _reflected(
         self,
-        resource: Resource[Item],
+        resource: Resource[Seen],
+        kind: Kind[Seen],
         on_unreadable: Callable[[UnreadableObject], None],
         on_trouble: Callable[[Exception], None],
-    ) -> Reflector[Item]:
+    ) -> Reflector[Seen]:
         return Reflector(
             self._kubernetes(),
             resource,
             on_unreadable=on_unreadable,
             on_trouble=on_trouble,
+            collected=lambda: Store(kind),
             clock=self._parts.monotonic,
             jitter=self._parts.random.random,
         )

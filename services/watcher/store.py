@@ -1,6 +1,6 @@
 """The objects of one kind as the API server last told them, and as of when."""
 
-from collections.abc import Iterable, KeysView
+from collections.abc import Iterable, Iterator, KeysView
 from typing import Generic
 
 from libs.common.node import version_number
@@ -36,6 +36,14 @@ class Store(Generic[Seen]):
     def __len__(self) -> int:
         return len(self._objects)
 
+    def __iter__(self) -> Iterator[Seen]:
+        return iter(self._objects.values())
+
+    def extend(self, told: Iterable[Seen]) -> None:
+        """Some of a list; what has no place beside the rest is not even remembered until its end."""
+        for each in told:
+            self._keep(each)
+
     def names(self) -> KeysView[str]:
         """Of every object that can be read."""
         return self._objects.keys()
@@ -56,8 +64,7 @@ class Store(Generic[Seen]):
         """A list; returns the names that it changed, those that are no more included."""
         before = self._objects
         self._objects, self._newest = {}, Newest(PENDING_LIMIT)
-        for each in objects:
-            self._keep(each)
+        self.extend(objects)
         self._unreadable = set(unreadable)
         self._listed = True
         self._seen_version = version_number(resource_version)

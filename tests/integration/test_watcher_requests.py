@@ -1,22 +1,26 @@
 """Kubelets' requests, filed at an API server and said by the watcher: a simulated one and the real one."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from libs.common.events import CsrGone, CsrObserved
-from libs.common.kube_api.api import KubeApi
+from libs.common.kube_api.api import SIGNING_REQUESTS, KubeApi
 from libs.common.kube_api.config import load_kube_config
+from libs.common.kube_api.happenings import Happening, Listed
+from libs.common.kube_api.reflector import Reflector
 from libs.common.memory_bus.bus import MemoryBus, MemoryServer
+from libs.common.signing_request import SigningRequest
 from libs.common.wiring import WATCHER
 from libs.testbed.control_plane.cluster import ControlPlane
 from libs.testbed.kubelets import Kubelet, Kubelets
 from libs.testbed.service_rights import path_of, role_objects, user_of
 from libs.testbed.signing_requests import CSRS, request_pem
 from libs.testbed.sim_apiserver.server import SimApiServer
-from services.watcher.kinds import PENDING_LIMIT
+from services.watcher.kinds import CSR, PENDING_LIMIT
+from services.watcher.store import Store
 from tests.bus_actors import doing, eventually
 from tests.watcher_actors import Flow, a_watcher
 
@@ -106,6 +110,38 @@ async def test_a_kubelet_that_asks_again_and_again_has_no_more_than_its_share(ad
         await flow.hears(lambda f: last in f.existing_requests())
         await flow.hears(lambda f: len(f.existing_requests()) == PENDING_LIMIT + 1)
         assert flow.existing_requests() <= {*first, *then, last}
+
+
+async def test_of_a_long_list_only_what_is_worth_saying_is_remembered_until_its_end(
+    admin: Kubelets, kube: KubeApi
+):
+    noisy = Kubelet(name="noisy", ips=("10.7.0.3",))
+    filed = [await admin.ask_for_certificate(noisy) for _ in range(2 * PENDING_LIMIT)]
+    held: list[int] = []
+
+    class Counted(Store[SigningRequest]):
+        def extend(self, told: Iterable[SigningRequest]) -> None:
+            super().extend(told)
+            held.append(len(self))
+
+    heard: list[Happening[SigningRequest]] = []
+
+    async def hear(happening: Happening[SigningRequest]) -> None:
+        heard.append(happening)
+
+    reflector = Reflector(
+        kube,
+        SIGNING_REQUESTS,
+        on_unreadable=lambda unreadable: None,
+        collected=lambda: Counted(CSR),
+        page_size=10,
+    )
+    async with doing(reflector.run(hear)):
+        await eventually(lambda: bool(heard))
+    listed = heard[0]
+    assert isinstance(listed, Listed)
+    assert {request.name for request in listed.items} < set(filed)
+    assert held == [10, PENDING_LIMIT, PENDING_LIMIT, PENDING_LIMIT]
 
 
 async def test_an_old_cluster_role_costs_no_node_its_initialization_and_the_new_one_is_noticed(

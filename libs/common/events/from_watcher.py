@@ -55,7 +55,7 @@ class CsrObserved(
 class CsrGone(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="event", tag="CsrGone.v1"
 ):
-    """No such CertificateSigningRequest of that name and uid exists any more."""
+    """No such CertificateSigningRequest exists any more, or 16 newer ones of its requester wait."""
 
     incarnation: str
     order: ObservedOrder
@@ -77,7 +77,7 @@ class SnapshotComplete(
     incarnation: str
     epoch: int
     nodes: int
-    requests: int | None = None  # how many CSRs; None: the watcher was not told to watch any
+    requests: int | None = None  # how many CSRs; None: not watched, or not listed yet
 
 
 class Leading(

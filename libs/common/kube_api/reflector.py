@@ -3,8 +3,8 @@
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Callable
-from typing import Final, Generic, NoReturn
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from typing import Final, Generic, NoReturn, Protocol
 
 from libs.common.delivery import doubled
 from libs.common.kube_api.api import PAGE_SIZE, KubeApi
@@ -49,6 +49,15 @@ def pause_seconds(failures: int, jitter: float) -> float:
     return step * (0.5 + 0.5 * jitter)
 
 
+class Collected(Protocol[Item]):
+    """What a list comes to, page by page."""
+
+    def extend(self, items: Iterable[Item], /) -> None:
+        """One more page."""
+
+    def __iter__(self) -> Iterator[Item]: ...
+
+
 class Reflector(Generic[Item]):
     """Follows one kind of object. `run` ends only by cancellation or by an exception of its handler."""
 
@@ -59,6 +68,7 @@ class Reflector(Generic[Item]):
         *,
         on_unreadable: Callable[[UnreadableObject], None],
         on_trouble: Callable[[Exception], None] = lambda error: None,
+        collected: Callable[[], Collected[Item]] = list[Item],
         page_size: int = PAGE_SIZE,
         watch_seconds: tuple[int, int] = WATCH_SECONDS,
         silence_seconds: float = SILENCE_SECONDS,
@@ -67,6 +77,7 @@ class Reflector(Generic[Item]):
         jitter: Callable[[], float] = random.random,
     ) -> None:
         """`on_unreadable` hears of objects that are skipped, `on_trouble` of each failure that is retried.
+        What `collected` makes takes the pages of a list, and may drop of them what nobody wants to hear of.
 
         `clock` is monotonic; `jitter` uniform in [0, 1).
         """
@@ -74,6 +85,7 @@ class Reflector(Generic[Item]):
         self._resource = resource
         self._on_unreadable = on_unreadable
         self._on_trouble = on_trouble
+        self._collected = collected
         self._page_size = page_size
         self._watch_seconds = watch_seconds
         self._silence_seconds = silence_seconds
@@ -125,7 +137,7 @@ class Reflector(Generic[Item]):
             await asyncio.sleep(max(least, pause_seconds(failures, self._jitter())))
 
     async def _list(self, handle: Callable[[Happening[Item]], Awaitable[None]]) -> None:
-        items: list[Item] = []
+        items = self._collected()
         unreadable: list[str] = []
 
         def note(what: UnreadableObject) -> None:
