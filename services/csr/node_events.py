@@ -101,6 +101,9 @@ class NodeEvents:
             component=COMPONENT,
             particular=why,
         )
+        if len(self._waiting) == MOST_WAITING:
+            about = self._waiting[0].event.about.name
+            log.warning("too many Events wait: one goes unsaid", extra={"node": about})
         self._waiting.append(_Told(event, at))
         self._news.set()
 

@@ -24,6 +24,7 @@ from services.csr.watch_flow import WatchFlow
 AGAIN_SECONDS: Final = 30.0  # a safety net: what a request waits for is heard of when it happens
 _SETTLES_SECONDS: Final = 5.0  # the watcher has told by then what Kubernetes holds instead
 _BELIEVED_SECONDS: Final = 60.0  # what we have written; an etcd restored from a backup goes back
+_MOST_NODES: Final = 64  # that one wait is ended by: an address that everybody claims must not cost a square
 _TOO_MANY: Final = "TooManyRequests"
 _TOO_MANY_TEXT: Final = (
     f"more than {BURST} requests of this node were answered lately, one more is each minute; other nodes "
@@ -125,6 +126,9 @@ class OnCsrEnriched:
             reason = f"{newer} of the same node is newer: older ones are not answered"
             await self._decisions.publish(request, "superseded", reason)
             return
+        if seconds := self._budget.seconds_until(request.node_name, self._clock()):
+            wait = Wait(reason=_TOO_MANY, message=_TOO_MANY_TEXT, nodes=frozenset())
+            await self._wait(request, wait, max(seconds, AGAIN_SECONDS), due=self._clock() + seconds)
         judgement = decide(event, self._claims, self._policy)
         match judgement.decision:
             case Ignore(reason=reason):
@@ -138,9 +142,6 @@ class OnCsrEnriched:
     async def _write(self, message: Message, event: CsrEnriched, judgement: Judgement) -> None:
         request, decision = event.request, judgement.decision
         assert isinstance(decision, Approve | Deny)
-        if seconds := self._budget.seconds_until(request.node_name, self._clock()):
-            wait = Wait(reason=_TOO_MANY, message=_TOO_MANY_TEXT, nodes=frozenset())
-            await self._wait(request, wait, max(seconds, AGAIN_SECONDS), due=self._clock() + seconds)
         outcome, kind = ("approved", "Approved") if isinstance(decision, Approve) else ("denied", "Denied")
         condition = SigningRequestCondition(type=kind, reason=decision.reason, message=decision.message)
         try:
@@ -169,7 +170,7 @@ class OnCsrEnriched:
             requester=request.node_name,
             reason=wait.reason,
             message=wait.message,
-            nodes=wait.nodes,
+            nodes=_bounded(wait.nodes, request.node_name),
             rivals=wait.rivals,
             due=due,
         )
@@ -192,6 +193,12 @@ class OnCsrEnriched:
             raise TemporaryError("Kubernetes holds another request than this one, repeatedly", str(error))
         reason = "Kubernetes holds another request, or it is decided"
         raise NotYet(reason, str(error), retry_after_seconds=_SETTLES_SECONDS) from error
+
+
+def _bounded(nodes: frozenset[str], requester: str) -> frozenset[str]:
+    """A change of one of the rest is met with when it is looked at again anyway."""
+    others = sorted(nodes - {requester})[: _MOST_NODES - 1]
+    return frozenset(others) | (nodes & {requester})
 
 
 def _name_of(event: CsrEnriched | EnrichedCsrGone) -> str:

@@ -12,7 +12,8 @@ from libs.common.subjects import SNAPSHOT
 
 BEHIND_SECONDS: Final = 5.0  # the follower is behind its consumer by milliseconds, or it is not connected
 _NO_REQUESTS: Final = (
-    "the watcher watches no certificate requests: its --controllers leaves node-csr-approval out"
+    "the watcher watches no certificate requests: its --controllers leaves node-csr-approval out, or it may "
+    "not list and watch certificatesigningrequests"
 )
 
 
