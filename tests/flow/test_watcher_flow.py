@@ -12,13 +12,14 @@ from libs.common.bus import Bus
 from libs.common.events import NodeGone, NodeObserved
 from libs.common.nats_bus.bus import NatsBus
 from libs.common.node import NodeCondition
+from libs.common.signing_request import SigningRequestCondition
 from libs.common.subjects import LEADING, OBSERVED_NODE, SNAPSHOT, STREAM
 from libs.common.wiring import DURABLES
 from libs.testbed.nats_server import NatsServer
 from services.watcher.agenda import REST_SECONDS
-from tests.builders import a_node, leading
+from tests.builders import a_node, a_request, leading
 from tests.bus_actors import MAX_BYTES, doing, eventually
-from tests.watcher_actors import Flow, ScriptedNodes, a_watcher
+from tests.watcher_actors import Flow, ScriptedNodes, ScriptedRequests, a_watcher
 
 Connect = Callable[..., Awaitable[Bus]]
 
@@ -139,6 +140,26 @@ async def test_a_wiped_stream_is_made_again_with_everything_in_it(connect: Conne
         assert flow.existing() == set(script.objects)
         assert flow.snapshots()[-1].epoch == epoch
         assert {event.incarnation for event in flow.nodes()} == {flow.opened[-1].incarnation}
+        await eventually(lambda: watcher.problems() == (), "ready again")
+
+
+async def test_requests_come_into_a_stream_that_is_made_again_also_those_that_were_decided(
+    connect: Connect, nats_server: NatsServer
+):
+    approved = SigningRequestCondition(type="Approved")
+    script = ScriptedRequests(*(a_request(f"csr-{i}", uid=f"u{i}", node=f"n-{i}") for i in range(50)))
+    script.put(a_request("decided", uid="u-d", conditions=(approved,)))
+    flow = Flow()
+    watcher = a_watcher(await connect(), ScriptedNodes(*nodes(3)).source, requests=script.source)
+    async with doing(watcher.run()), flow.following(await connect("flow")):
+        await flow.hears(lambda f: f.snapshots())
+        assert flow.snapshots()[0].requests == 51
+        first = flow.opened[-1].incarnation
+        await nats_server.wipe()
+        script.delete("csr-7")
+        await flow.hears(lambda f: f.opened[-1].incarnation != first and f.snapshots(), "a new snapshot", 30)
+        assert flow.existing_requests() == set(script.objects)
+        assert flow.snapshots()[-1].requests == 50
         await eventually(lambda: watcher.problems() == (), "ready again")
 
 

@@ -10,8 +10,19 @@ from libs.common.flow_table import FlowTable
 from libs.common.publisher import MOST_SUBJECTS, OrderedPublisher
 from libs.common.subjects import OBSERVED_NODE
 from services.watcher.held import HeldFlow
-from services.watcher.kinds import NODE
-from tests.builders import NOW, a_message, a_node, a_snapshot, gone, observed, opened
+from services.watcher.kinds import CSR, NODE
+from tests.builders import (
+    NOW,
+    a_message,
+    a_node,
+    a_request,
+    a_snapshot,
+    csr_gone,
+    csr_observed,
+    gone,
+    observed,
+    opened,
+)
 from tests.turned_clock import TurnedClock
 
 YOUNG = NOW + timedelta(minutes=50)
@@ -41,6 +52,16 @@ def test_the_watcher_drops_it_too():
     held = HeldFlow(clock=TurnedClock())
     fed(held)
     assert [held.of(NODE, name) is not None for name in ("old", "young", "there")] == [False, True, True]
+    assert held.subjects == 3  # the snapshot is one
+
+
+def test_requests_that_went_are_dropped_like_nodes():
+    held = HeldFlow(clock=TurnedClock())
+    fed(held)
+    held.apply(a_message(csr_gone(a_request("old")), sequence=5))
+    held.apply(a_message(csr_observed(a_request("there")), sequence=6))
+    held.apply(msgspec.structs.replace(a_message(a_snapshot(), sequence=7), published_at=LATER))
+    assert (held.of(CSR, "old"), held.existing(CSR)) == (None, {"there"})
 
 
 def test_a_publisher_keeps_the_sequences_of_those_that_it_hears_of():
