@@ -100,8 +100,9 @@ async def verdicts(signing: Kubelets, signing_api_server: ApiServer) -> dict[str
 def test_the_api_server_refuses_by_itself_what_the_table_says(verdicts: dict[str, Verdict]):
     # None stands for a requester whom the server would not have written into such a request.
     wanted = {case.name for case in CASES if case.refused_by_api is not False} & verdicts.keys()
-    assert {name for name, verdict in verdicts.items() if verdict.refused} == wanted
-    assert all(verdicts[name].refused.startswith(("403 ", "422 ")) for name in wanted)
+    refused = {name: verdict.refused for name, verdict in verdicts.items() if verdict.refused}
+    assert refused.keys() == wanted, {name: refused.get(name) for name in refused.keys() ^ wanted}
+    assert all(why.startswith(("403 ", "422 ")) for why in refused.values())
 
 
 def test_the_signer_fails_these_and_signs_all_others(verdicts: dict[str, Verdict]):

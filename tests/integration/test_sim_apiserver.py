@@ -250,3 +250,11 @@ async def test_what_is_not_simulated_is_refused_aloud_and_is_no_fence(
 async def test_a_resource_that_is_not_simulated_is_not_found(joining: Kubelets, path: str):
     answer = await joining.request("GET", path)
     assert (answer.status, answer.body["reason"]) == (404, "NotFound")
+
+
+async def test_a_generated_name_that_is_taken_is_drawn_again(joining: Kubelets, server: SimApiServer):
+    kubelet = Kubelet(name="web-1")
+    first = await joining.ask_for_certificate(kubelet)
+    drawn = iter([first.removeprefix("csr-"), "free1", "uid"])
+    server.api._new_uid = lambda: next(drawn)
+    assert await joining.ask_for_certificate(kubelet) == "csr-free1"

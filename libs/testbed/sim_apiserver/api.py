@@ -112,7 +112,7 @@ class Api:
 
     def _create(self, identity: Identity, asked: Asked, kind: Kind, new: Any) -> Answer:
         meta = new.metadata
-        name = meta.name or (meta.generate_name and meta.generate_name + self._new_uid()[:5])
+        name = meta.name or (meta.generate_name and self._generated(asked, kind, meta.generate_name))
         if meta.resource_version:
             raise Refusal(500, "", "resourceVersion should not be set on objects to be created")
         if not name:
@@ -137,6 +137,15 @@ class Api:
         if key in self.store.table(kind.plural).objects:
             raise already_exists(kind.named(name))
         return _object(201, kind, self._put(kind, key, new))
+
+    def _generated(self, asked: Asked, kind: Kind, prefix: str) -> str:
+        """A name that is free, unless eight tries found none; then it is refused as one that exists."""
+        taken = self.store.table(kind.plural).objects
+        for _ in range(8):
+            name = prefix + self._new_uid()[:5]
+            if Key(asked.namespace, name) not in taken:
+                break
+        return name
 
     def _review(self, identity: Identity, kind: Kind, review: AccessReview) -> Answer:
         if causes := kind.invalid(review, None):
