@@ -40,7 +40,6 @@ class SigningRequests:
         self._publisher = publisher
         self._parts = parts
         self._pace = pace
-        self._dial_backs = dial_backs
         self._claims = Claims(node)
         self._requests: dict[str, RequestReconciler] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -90,6 +89,7 @@ class SigningRequests:
             if request is not None and event is not None:
                 request.overhear(event)
             self._table.forget(message.subject)
+        self.forget_unnamed()
         for request in self._requests.values():
             request.bus_is_back()
 
@@ -105,7 +105,9 @@ class SigningRequests:
             request.node_changed()
 
     def forget_unnamed(self) -> None:
-        """The present stream names every pending request: what it does not name has gone unseen."""
+        """Once the present stream names every pending request, what it does not name has gone unseen."""
+        if not self._table.complete:
+            return
         for name in [n for n in self._requests if self._table.last(f"{OBSERVED_CSR}.{n}") is None]:
             self._tasks[name].cancel()
             self._forget(name)
@@ -115,7 +117,6 @@ class SigningRequests:
         for task in self._tasks.values():
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
-        await self._dial_backs.close()
 
     def _observe(self, message: Message) -> None:
         event = message.event

@@ -37,7 +37,7 @@ def talos() -> ScriptedTalos:
 
 def aged(service, name="web-1", seconds=60.0):
     """As if the last look had begun so long ago."""
-    node = service._nodes[name]
+    node = service._nodes.reconcilers[name]
     node.known = msgspec.structs.replace(node.known, looked=node.known.looked - seconds)
 
 
@@ -125,9 +125,13 @@ async def test_stale_facts_cause_exactly_one_look_for_all_requests_of_the_node(f
 async def test_under_a_live_watch_facts_of_any_age_are_said_at_once(flow, talos):
     async with flow.metadata(talos, CALM) as (service, _):
         await flow.observe(a_node())
-        await eventually(lambda: "web-1" in service._nodes and service._nodes["web-1"].known.watched)
+        await eventually(
+            lambda: (
+                "web-1" in service._nodes.reconcilers and service._nodes.reconcilers["web-1"].known.watched
+            )
+        )
         aged(service)
-        node = service._nodes["web-1"]
+        node = service._nodes.reconcilers["web-1"]
         node.known = msgspec.structs.replace(node.known, changed_at=node.known.looked - 1.0)
         await flow.ask(a_request())
         await flow.once(with_facts)
@@ -222,7 +226,7 @@ async def test_no_request_is_kept_twice(flow, talos):
         known = service._requests._requests["csr-1"].known
         assert service._table.last(f"{OBSERVED_CSR}.csr-1").event is known.observed
         assert known.said.request is known.observed.request
-        assert known.said.facts is service._nodes["web-1"].known.facts
+        assert known.said.facts is service._nodes.reconcilers["web-1"].known.facts
         await eventually(lambda: not service._table.under(ENRICHED_CSR))
 
 
@@ -241,7 +245,7 @@ async def test_a_restart_says_nothing_that_the_stream_holds_and_all_that_has_cha
     async with flow.metadata(talos, seed=2) as (service, _):
         await flow.once(with_facts, "changed")
         await flow.once(with_facts, "new")
-        await eventually(lambda: service._nodes["web-1"].known.facts is not None)
+        await eventually(lambda: service._nodes.reconcilers["web-1"].known.facts is not None)
         assert (flow.times("same"), flow.times("changed"), flow.times("new")) == (0, 1, 1)
         assert not service._table.under(ENRICHED_CSR)
 
@@ -311,7 +315,7 @@ async def test_without_talos_every_request_is_said_at_once_and_nobody_is_asked(f
         assert (event.without_talos, event.facts, event.fault, event.answered_at) == (True, None, None, ())
         assert service.problems() == ()
         assert await flow.bus.last(f"{ENRICHED_NODE}.web-1") is None
-        assert service._nodes == {}
+        assert service._nodes.reconcilers == {}
 
 
 async def test_a_forged_word_of_no_facts_is_corrected(flow, talos):

@@ -32,7 +32,7 @@ def talos() -> ScriptedTalos:
 
 def heard(service: MetadataService, name: str) -> int:
     """The sequence of the observation that the service works on."""
-    return service._nodes[name].known.sequence
+    return service._nodes.reconcilers[name].known.sequence
 
 
 async def test_a_joining_node_is_enriched_with_what_its_machine_says(nats_server, stream, talos):
@@ -57,13 +57,13 @@ async def test_our_own_word_is_not_kept_twice_when_it_comes_back(nats_server, st
             await stream.once("web-1", NodeEnriched, lambda event, i=i: event.node.labels["round"] == str(i))
         await stream.observe(other)
         told = await stream.once("web-2", NodeEnriched)  # by then whatever was said before has come back
-        await eventually(lambda: service._nodes["web-2"].known.said == told)
+        await eventually(lambda: service._nodes.reconcilers["web-2"].known.said == told)
         await eventually(lambda: not service._table.under(ENRICHED_NODE))
         foreign = enriched(
             other, some_facts(region="x"), incarnation=stream.incarnation, observed_sequence=10_000
         )
         assert await OrderedPublisher(stream.bus).publish(foreign) is Outcome.PUBLISHED
-        await eventually(lambda: service._heard("web-2") == foreign)
+        await eventually(lambda: service._nodes._heard("web-2") == foreign)
 
 
 async def test_nodes_that_were_there_first_are_enriched_too(nats_server, stream, talos):
@@ -268,7 +268,7 @@ async def test_a_restart_says_nothing_that_the_stream_holds_already(nats_server,
     looks = len(talos.looks)
     async with metadata_running(nats_server.url, talos, seed=2) as service:
         await eventually(lambda: len(talos.looks) > looks, "every node is looked at, at start")
-        await eventually(lambda: service._nodes["web-1"].known.facts is not None)
+        await eventually(lambda: service._nodes.reconcilers["web-1"].known.facts is not None)
         talos.put(some_facts(node_name="web-2", node_ip="10.0.0.6"))
         await stream.observe(a_node("web-2", uid="uid-2", ip="10.0.0.6"))
         await stream.once("web-2", NodeEnriched)
@@ -307,7 +307,7 @@ async def test_nats_that_is_away_for_a_while_loses_nothing(nats_server, stream, 
         looks = len(talos.looks)
         talos.put(some_facts(zone="c"))
         await eventually(lambda: len(talos.looks) > looks)
-        node = service._nodes["web-1"]
+        node = service._nodes.reconcilers["web-1"]
         await eventually(lambda: node.known.unsaid > 0)
         # As after a long time without NATS: by itself it would try again in a minute.
         node.known = msgspec.structs.replace(node.known, say_after=time.monotonic() + 60.0)
@@ -331,7 +331,7 @@ async def test_a_node_that_is_gone_is_passed_on_and_forgotten(nats_server, strea
         sequence = await stream.gone(a_node())
         event = await stream.once("web-1", EnrichedNodeGone)
         assert (event.uid, event.observed_sequence) == ("uid-1", sequence)
-        await eventually(lambda: not service._nodes and talos.watching["10.0.0.5"] == 0)
+        await eventually(lambda: not service._nodes.reconcilers and talos.watching["10.0.0.5"] == 0)
 
 
 async def test_a_new_uid_inherits_nothing(nats_server, stream, talos):
@@ -475,7 +475,9 @@ async def test_an_outage_of_talos_ends_for_all_within_seconds(nats_server, strea
             await stream.observe(a_node(name, uid=name, ip=f"10.0.3.{i + 1}"))
         for name in names:
             await stream.once(name, NodeUnreachable)
-        for node in service._nodes.values():  # as after a long outage: the next look is a minute away
+        for (
+            node
+        ) in service._nodes.reconcilers.values():  # as after a long outage: the next look is a minute away
             node.known = msgspec.structs.replace(node.known, due=time.monotonic() + 60.0)
         for i in range(len(names)):
             talos.heal(f"10.0.3.{i + 1}")

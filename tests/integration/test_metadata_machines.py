@@ -36,7 +36,7 @@ def settings(talos: Machines) -> MetadataSettings:
 
 def looked_since_watched(service: MetadataService, name: str) -> bool:
     """Whether the watch is open, and the look that it asked for, if it did, is over."""
-    known = service._nodes[name].known
+    known = service._nodes.reconcilers[name].known
     return known.watched and known.looked > known.changed_at
 
 
@@ -76,7 +76,7 @@ async def test_what_rules_name_is_asked_of_real_machines_and_an_upgrade_is_notic
             extensions={"schematic": "376567"},
             processors=Processors(manufacturer="QEMU", model="pc-q35-9.0", sockets=1, cores=2, threads=2),
         )
-        await eventually(lambda: service._nodes["web-1"].known.watched)
+        await eventually(lambda: service._nodes.reconcilers["web-1"].known.watched)
         await talos.fault("web-1", unavailable=True)  # it reboots
         await stream.once("web-1", NodeUnreachable)
         await talos.change("web-1", talos_version="v1.14.0")
@@ -135,7 +135,7 @@ async def test_an_endpoint_that_is_away_makes_us_unready_and_its_return_heals_al
             event = await stream.once(name, NodeUnreachable)
             assert talos.endpoints[0] in event.fault.message
         await eventually(lambda: any(talos.endpoints[0] in problem for problem in service.problems()))
-        await eventually(lambda: all(node.known.failures for node in service._nodes.values()))
+        await eventually(lambda: all(node.known.failures for node in service._nodes.reconcilers.values()))
         await talos.restore(0)
         began = time.monotonic()
         for name in names:
