@@ -28,7 +28,11 @@ class Claims:
 
     def changed(self, name: str) -> None:
         """Something else is known of that Node, or nothing any more."""
-        self._changed.add(name)
+        if self._known(name) is not None:
+            self._changed.add(name)
+        else:
+            self._changed.discard(name)
+            self._bring_up_to_date(name)
 
     def others(self, address: str, name: str) -> bool:
         """Whether another Node than that one claims the address."""

@@ -13,11 +13,11 @@ from libs.common.node import NodeAddress
 from libs.common.signing_request import SigningRequestCondition
 from libs.common.subjects import ENRICHED_CSR, ENRICHED_NODE, OBSERVED_CSR
 from services.metadata.settings import MetadataSettings
-from tests.builders import a_node, a_request, csr_enriched, some_facts
+from tests.builders import a_node, a_request, csr_enriched, csr_observed, some_facts
 from tests.bus_actors import eventually
 from tests.csr_flow import UNWATCHED, CsrFlow, with_facts, with_fault
 from tests.kubelet_request import pem
-from tests.metadata_actors import CALM, ScriptedTalos
+from tests.metadata_actors import CALM, ScriptedTalos, metadata_running
 
 WRITTEN = NodeAddress(type="InternalIP", address="10.9.0.5")
 APPROVED = SigningRequestCondition(type="Approved")
@@ -303,6 +303,28 @@ async def test_what_does_not_change_is_said_again_before_the_stream_forgets(flow
         await flow.ask(a_request())
         await eventually(lambda: flow.times() >= 2)
     assert talos.looks == ["10.0.0.5"]
+
+
+async def test_over_nats_a_request_is_said_and_a_restart_repeats_nothing(nats_server, stream, talos):
+    async def said(sequence: int = 0) -> int:
+        message = await stream.bus.last(f"{ENRICHED_CSR}.csr-1")
+        return message.sequence if message and message.sequence > sequence else 0
+
+    async with metadata_running(nats_server.url, talos):
+        await stream.snapshot()
+        await stream.observe(a_node())
+        await stream.bus.publish(csr_observed(a_request(), incarnation=stream.incarnation))
+        await eventually(said)
+    first = await said()
+    async with metadata_running(nats_server.url, talos, seed=2) as service:
+        await eventually(lambda: len(talos.looks) > 1, "every node is looked at, at start")
+        await eventually(lambda: "csr-1" in service._requests._requests)
+        request = service._requests._requests["csr-1"]
+        await eventually(lambda: request.known.dialled_for is not None, "it was compared with the facts")
+        assert not await said(first)
+        talos.put(some_facts(zone="b"))
+        await stream.observe(a_node(ip="10.0.0.5,fd00::5"))  # elsewhere by now: it is looked at
+        await eventually(lambda: said(first))
 
 
 async def test_without_talos_every_request_is_said_at_once_and_nobody_is_asked(flow):

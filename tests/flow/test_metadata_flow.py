@@ -475,9 +475,8 @@ async def test_an_outage_of_talos_ends_for_all_within_seconds(nats_server, strea
             await stream.observe(a_node(name, uid=name, ip=f"10.0.3.{i + 1}"))
         for name in names:
             await stream.once(name, NodeUnreachable)
-        for (
-            node
-        ) in service._nodes.reconcilers.values():  # as after a long outage: the next look is a minute away
+        # as after a long outage: the next look is a minute away
+        for node in service._nodes.reconcilers.values():
             node.known = msgspec.structs.replace(node.known, due=time.monotonic() + 60.0)
         for i in range(len(names)):
             talos.heal(f"10.0.3.{i + 1}")

@@ -95,6 +95,14 @@ def test_a_claim_ends_with_its_node_and_with_what_changes_there():
     assert not claims._claimants
 
 
+def test_names_that_never_return_leave_nothing_behind():
+    claims, held = claims_of(known("web-2", "10.9.0.5"))
+    held.clear()
+    claims.changed("web-2")
+    assert not claims._changed
+    assert not claims._addresses
+
+
 def test_addresses_are_read_in_their_one_spelling():
     request = a_request(pem=pem("10.0.0.5", "::ffff:10.0.0.6", "fd00:0:0::5"))
     assert requested_addresses(request) == {"10.0.0.5", "10.0.0.6", "fd00::5"}
