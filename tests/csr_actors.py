@@ -37,6 +37,7 @@ from services.csr.service import CsrService
 from services.csr.settings import CsrSettings
 from tests.builders import NOW, a_request, csr_gone, csr_observed, gone, observed
 from tests.bus_actors import MAX_BYTES, doing, eventually
+from tests.csr_cases import NODES, words_of_metadata
 from tests.flow_actors import QUICK
 from tests.json_patch import PatchFailed
 from tests.json_patch import apply as apply_json
@@ -262,6 +263,13 @@ class CsrFlow:
                 enriched_at=NOW,
             )
         )
+
+    async def the_cluster_of_the_cases(self) -> None:
+        """The Nodes among which `csr_cases` are judged, and what their machines say."""
+        for node in NODES.values():
+            await self.node(node)
+        for event in words_of_metadata():
+            await self.say(msgspec.structs.replace(event, incarnation=self.incarnation))
 
     async def enrich(self, request: SigningRequest, *, observed: int = 1, **fields: Any) -> int:
         """What metadata says of a request; keywords are fields of CsrEnriched."""

@@ -10,15 +10,21 @@ import pytest
 from libs.common import metrics
 from libs.common.kube_api.errors import Unreachable
 from libs.common.machine import AddressStatus
-from libs.common.signing_request import SigningRequest, SigningRequestCondition, SigningRequestStatus
+from libs.common.signing_request import (
+    SigningRequest,
+    SigningRequestCondition,
+    SigningRequestStatus,
+    what_we_read_of_request,
+)
 from services.csr.budget import BURST
 from tests.builders import a_node, some_facts
 from tests.bus_actors import eventually
 from tests.csr_actors import REFUSED, CsrFlow, asks
+from tests.csr_cases import CASES, FACTS, NODES, POLICY, WHO
 from tests.turned_clock import TurnedClock
 
 SOON = 2.0  # a wait ends that soon after what it waits for
-FACTS = some_facts()
+HONEST = some_facts()
 TAKEN_OVER = AddressStatus(address="10.0.0.5/24", link="eth0", flags=128)
 
 
@@ -47,8 +53,8 @@ async def test_a_request_for_what_the_machine_attests_is_approved_with_one_write
     flow = any_flow
     approved = metrics.CSR_APPROVALS.value("approve")
     async with flow.csr_running():
-        await flow.machine(a_node(), FACTS)
-        await flow.asked(asks(), facts=FACTS, node_uid="uid-1")
+        await flow.machine(a_node(), HONEST)
+        await flow.asked(asks(), facts=HONEST, node_uid="uid-1")
         decided = await flow.until_decided("csr-1", "approved")
     assert flow.kube.patched == ["csr-1"]
     [condition] = flow.kube.request("csr-1").status.conditions
@@ -66,8 +72,8 @@ async def test_a_request_filed_before_its_node_is_approved_as_soon_as_that_is_th
         await flow.enrich(asks(), observed=place)
         await flow.until_decided("csr-1", "waiting")
         assert flow.kube.patched == []
-        await flow.machine(a_node(), FACTS)
-        await flow.enrich(asks(), observed=place, facts=FACTS, node_uid="uid-1")
+        await flow.machine(a_node(), HONEST)
+        await flow.enrich(asks(), observed=place, facts=HONEST, node_uid="uid-1")
         await flow.until_decided("csr-1", "approved", seconds=SOON)
     assert flow.kube.patched == ["csr-1"]
 
@@ -79,19 +85,19 @@ async def test_a_request_filed_before_its_addresses_is_approved_as_soon_as_they_
         place = await flow.file(asks())
         await flow.enrich(asks(), observed=place, facts=without, node_uid="uid-1")
         assert "10.0.0.5" in (await flow.until_decided("csr-1", "waiting")).reason
-        await flow.machine(a_node(), FACTS)
-        await flow.enrich(asks(), observed=place, facts=FACTS, node_uid="uid-1")
+        await flow.machine(a_node(), HONEST)
+        await flow.enrich(asks(), observed=place, facts=HONEST, node_uid="uid-1")
         await flow.until_decided("csr-1", "approved", seconds=SOON)
 
 
 async def test_a_request_filed_during_an_outage_of_talos_waits_for_its_end(flow: CsrFlow):
     async with flow.csr_running():
-        await flow.silent(a_node(), FACTS)
+        await flow.silent(a_node(), HONEST)
         place = await flow.file(asks())
         await flow.enrich(asks(), observed=place, fault=REFUSED, node_uid="uid-1")
         await flow.until_decided("csr-1", "waiting")
-        await flow.machine(a_node(), FACTS)
-        await flow.enrich(asks(), observed=place, facts=FACTS, node_uid="uid-1")
+        await flow.machine(a_node(), HONEST)
+        await flow.enrich(asks(), observed=place, facts=HONEST, node_uid="uid-1")
         await flow.until_decided("csr-1", "approved", seconds=SOON)
     assert flow.kube.patched == ["csr-1"]
 
@@ -103,8 +109,8 @@ async def test_what_waits_on_another_node_is_decided_when_that_changes_and_nobod
     before = a_node("old-1", uid="uid-old", ip="10.0.0.5")
     async with flow.csr_running():
         await flow.silent(before, some_facts(node_name="old-1"))  # that is where it answered when it last did
-        await flow.machine(a_node(), FACTS)
-        await flow.asked(asks(), facts=FACTS, node_uid="uid-1", answered_at=("10.0.0.5",))
+        await flow.machine(a_node(), HONEST)
+        await flow.asked(asks(), facts=HONEST, node_uid="uid-1", answered_at=("10.0.0.5",))
         assert "old-1" in (await flow.until_decided("csr-1", "waiting")).reason
         await flow.node_gone(before)
         await flow.until_decided("csr-1", "approved", seconds=SOON)
@@ -116,8 +122,8 @@ async def test_a_csr_that_was_away_decides_at_its_start_what_has_become_right_me
     before = a_node("old-1", uid="uid-old", ip="10.0.0.5")
     async with flow.csr_running():
         await flow.silent(before, some_facts(node_name="old-1"))
-        await flow.machine(a_node(), FACTS)
-        await flow.asked(asks(), facts=FACTS, node_uid="uid-1", answered_at=("10.0.0.5",))
+        await flow.machine(a_node(), HONEST)
+        await flow.asked(asks(), facts=HONEST, node_uid="uid-1", answered_at=("10.0.0.5",))
         await flow.until_decided("csr-1", "waiting")
     await flow.node_gone(before)
     async with flow.csr_running(seed=2):
@@ -132,13 +138,13 @@ async def test_a_csr_that_was_away_decides_at_its_start_what_has_become_right_me
 async def test_only_the_newest_of_a_nodes_requests_is_answered(flow: CsrFlow):
     old, new = asks("csr-old", age_seconds=60), asks("csr-new")
     async with flow.csr_running():
-        await flow.machine(a_node(), FACTS)
+        await flow.machine(a_node(), HONEST)
         first, second = await flow.file(old), await flow.file(new)
-        await flow.enrich(old, observed=first, facts=FACTS, node_uid="uid-1")
+        await flow.enrich(old, observed=first, facts=HONEST, node_uid="uid-1")
         assert "csr-new" in (await flow.until_decided("csr-old", "superseded")).reason
-        await flow.enrich(new, observed=second, facts=FACTS, node_uid="uid-1")
+        await flow.enrich(new, observed=second, facts=HONEST, node_uid="uid-1")
         await flow.until_decided("csr-new", "approved")
-        await flow.enrich(old, observed=first, facts=FACTS, node_uid="uid-1")
+        await flow.enrich(old, observed=first, facts=HONEST, node_uid="uid-1")
         await flow.delete(new)  # approved before: the older one is of no use to anybody
         other = asks("csr-other", node="web-2", ips=("10.0.0.6",))
         await flow.asked(other)
@@ -149,11 +155,11 @@ async def test_only_the_newest_of_a_nodes_requests_is_answered(flow: CsrFlow):
 async def test_an_older_request_is_answered_when_the_newer_one_goes_away_undecided(flow: CsrFlow):
     old, new = asks("csr-old", age_seconds=60), asks("csr-new", ips=("10.0.0.5", "10.0.0.99"))
     async with flow.csr_running():
-        await flow.machine(a_node(), FACTS)
+        await flow.machine(a_node(), HONEST)
         first, second = await flow.file(old), await flow.file(new)
-        await flow.enrich(old, observed=first, facts=FACTS, node_uid="uid-1")
+        await flow.enrich(old, observed=first, facts=HONEST, node_uid="uid-1")
         await flow.until_decided("csr-old", "superseded")
-        await flow.enrich(new, observed=second, facts=FACTS, node_uid="uid-1")
+        await flow.enrich(new, observed=second, facts=HONEST, node_uid="uid-1")
         await flow.until_decided("csr-new", "waiting")
         await flow.delete(new)
         await flow.until_decided("csr-old", "approved", seconds=SOON)
@@ -163,9 +169,9 @@ async def test_an_older_request_is_answered_when_the_newer_one_goes_away_undecid
 async def test_an_older_request_gets_nothing_when_somebody_else_answers_the_newer_one(flow: CsrFlow):
     old, new = asks("csr-old", age_seconds=60), asks("csr-new")
     async with flow.csr_running():
-        await flow.machine(a_node(), FACTS)
+        await flow.machine(a_node(), HONEST)
         await flow.observe(decided_by_somebody(new))
-        await flow.asked(old, facts=FACTS, node_uid="uid-1")
+        await flow.asked(old, facts=HONEST, node_uid="uid-1")
         assert "csr-new" in (await flow.until_decided("csr-old", "superseded")).reason
     assert flow.kube.patched == []
 
@@ -175,9 +181,9 @@ async def test_an_older_request_gets_nothing_when_somebody_else_answers_the_newe
 
 async def test_a_forged_message_of_a_request_that_is_not_there_leads_to_nothing(flow: CsrFlow):
     async with flow.csr_running():
-        await flow.machine(a_node(), FACTS)
-        await flow.enrich(asks("forged"), facts=FACTS, node_uid="uid-1")
-        await flow.asked(asks(), facts=FACTS, node_uid="uid-1")
+        await flow.machine(a_node(), HONEST)
+        await flow.enrich(asks("forged"), facts=HONEST, node_uid="uid-1")
+        await flow.asked(asks(), facts=HONEST, node_uid="uid-1")
         await flow.until_decided("csr-1", "approved")
     assert flow.kube.patched == ["csr-1"]
     assert await flow.decided("forged") is None
@@ -187,11 +193,11 @@ async def test_a_forged_message_cannot_get_approved_what_kubernetes_does_not_hol
     hostile = asks(ips=("10.0.0.5", "10.96.0.1"), dns=("web-1", "kubernetes.default"))
     honest = asks()
     async with flow.csr_running():
-        await flow.machine(a_node(), FACTS)
+        await flow.machine(a_node(), HONEST)
         place = await flow.file(hostile)
-        await flow.enrich(honest, observed=place, facts=FACTS, node_uid="uid-1")
+        await flow.enrich(honest, observed=place, facts=HONEST, node_uid="uid-1")
         await eventually(lambda: flow.kube.patched == ["csr-1"], "it was tried")
-        await flow.enrich(hostile, observed=place, facts=FACTS, node_uid="uid-1")
+        await flow.enrich(hostile, observed=place, facts=HONEST, node_uid="uid-1")
         await flow.until_decided("csr-1", "denied")
     assert flow.kube.verdict("csr-1") == "Denied"
 
@@ -200,11 +206,11 @@ async def test_a_denial_is_counted_and_told_on_the_node_once(flow: CsrFlow):
     hostile = asks(dns=("web-1", "kubernetes"))
     denied = metrics.CSR_APPROVALS.value("deny")
     async with flow.csr_running():
-        await flow.machine(a_node(), FACTS)
-        await flow.asked(hostile, facts=FACTS, node_uid="uid-1")
+        await flow.machine(a_node(), HONEST)
+        await flow.asked(hostile, facts=HONEST, node_uid="uid-1")
         await flow.until_decided("csr-1", "denied")
         again = asks("csr-2", dns=("web-1", "kubernetes"))
-        await flow.asked(again, facts=FACTS, node_uid="uid-1")
+        await flow.asked(again, facts=HONEST, node_uid="uid-1")
         await flow.until_decided("csr-2", "denied")
     assert flow.kube.told("web-1") == ["CSRDenied"]
     [condition] = flow.kube.request("csr-1").status.conditions
@@ -237,7 +243,7 @@ async def test_nodes_that_claim_the_same_both_wait_and_both_are_told(flow: CsrFl
 async def test_a_wait_is_told_once_when_it_has_lasted_long(flow: CsrFlow):
     clock = TurnedClock()
     async with flow.csr_running(clock=clock) as csr:
-        await flow.silent(a_node(), FACTS)
+        await flow.silent(a_node(), HONEST)
         await flow.asked(asks(), fault=REFUSED, node_uid="uid-1")
         await flow.until_decided("csr-1", "waiting")
         csr._watch_waiting.look_around()
@@ -258,12 +264,12 @@ async def test_a_noisy_node_slows_down_itself_and_nobody_else(flow: CsrFlow):
         node_name="web-2", node_ip="10.0.0.6", addresses=(AddressStatus(address="10.0.0.6/24", link="eth0"),)
     )
     async with flow.csr_running(clock=clock):
-        await flow.machine(a_node(), FACTS)
+        await flow.machine(a_node(), HONEST)
         await flow.machine(quiet, theirs)
         for number in range(BURST):
-            await flow.asked(asks(f"csr-{number:02}"), facts=FACTS, node_uid="uid-1")
+            await flow.asked(asks(f"csr-{number:02}"), facts=HONEST, node_uid="uid-1")
             await flow.until_decided(f"csr-{number:02}", "approved")
-        await flow.asked(asks("csr-more"), facts=FACTS, node_uid="uid-1")
+        await flow.asked(asks("csr-more"), facts=HONEST, node_uid="uid-1")
         assert "lately" in (await flow.until_decided("csr-more", "waiting")).reason
         await flow.asked(asks("csr-quiet", node="web-2", ips=("10.0.0.6",)), facts=theirs, node_uid="uid-2")
         await flow.until_decided("csr-quiet", "approved")
@@ -280,8 +286,8 @@ async def test_nothing_is_decided_before_the_table_is_complete_with_requests(tmp
         CsrFlow.on("memory", tmp_path, requests=None) as flow,
         flow.csr_running(ready=False) as csr,
     ):
-        await flow.machine(a_node(), FACTS)
-        await flow.asked(asks(), facts=FACTS, node_uid="uid-1")
+        await flow.machine(a_node(), HONEST)
+        await flow.asked(asks(), facts=HONEST, node_uid="uid-1")
         await eventually(lambda: "node-csr-approval" in "; ".join(csr.problems()), "it is told")
         assert flow.kube.patched == []
         assert await flow.decided("csr-1") is None
@@ -292,12 +298,12 @@ async def test_nothing_is_decided_before_the_table_is_complete_with_requests(tmp
 async def test_nothing_is_written_while_no_leader_is_heard(flow: CsrFlow):
     clock = TurnedClock()
     async with flow.csr_running(clock=clock) as csr:
-        await flow.machine(a_node(), FACTS)
+        await flow.machine(a_node(), HONEST)
         clock.turn(11)
         assert any("no leader" in problem for problem in csr.problems())
         retried = metrics.HANDLED.labels("csr", "CsrEnriched", "retried")
         before = retried._value.get()
-        await flow.asked(asks(), facts=FACTS, node_uid="uid-1")
+        await flow.asked(asks(), facts=HONEST, node_uid="uid-1")
         await eventually(lambda: retried._value.get() > before, "it was handed back")
         assert flow.kube.patched == []
         await flow.lead()
@@ -306,10 +312,10 @@ async def test_nothing_is_written_while_no_leader_is_heard(flow: CsrFlow):
 
 async def test_observe_only_tells_what_it_would_do_and_writes_nothing(flow: CsrFlow):
     async with flow.csr_running(observe_only=True):
-        await flow.machine(a_node(), FACTS)
-        await flow.asked(asks(), facts=FACTS, node_uid="uid-1")
+        await flow.machine(a_node(), HONEST)
+        await flow.asked(asks(), facts=HONEST, node_uid="uid-1")
         await flow.until_decided("csr-1", "would-approve")
-        await flow.asked(asks("csr-2", dns=("kubernetes",)), facts=FACTS, node_uid="uid-1")
+        await flow.asked(asks("csr-2", dns=("kubernetes",)), facts=HONEST, node_uid="uid-1")
         await flow.until_decided("csr-2", "would-deny")
     assert flow.kube.patched == []
     assert flow.kube.events == []
@@ -336,10 +342,10 @@ async def test_two_replicas_write_once(any_flow: CsrFlow):
 
 async def test_a_second_replica_that_writes_too_fails_at_the_fence_and_lets_it_be(flow: CsrFlow):
     async with flow.csr_running() as csr:
-        await flow.machine(a_node(), FACTS)
+        await flow.machine(a_node(), HONEST)
         place = await flow.file(asks())
         flow.kube.put(decided_by_somebody(flow.kube.request("csr-1")))  # the watcher has not told of it yet
-        await flow.enrich(asks(), observed=place, facts=FACTS, node_uid="uid-1")
+        await flow.enrich(asks(), observed=place, facts=HONEST, node_uid="uid-1")
         await eventually(lambda: flow.kube.patched == ["csr-1"], "it was tried")
         await flow.observe(flow.kube.request("csr-1"))
         await eventually(lambda: not csr._requesters.pending, "it is heard of")
@@ -355,9 +361,9 @@ async def test_one_request_that_kubernetes_does_not_take_keeps_nobody_else_waiti
         node_name="web-2", node_ip="10.0.0.6", addresses=(AddressStatus(address="10.0.0.6/24", link="eth0"),)
     )
     async with flow.csr_running():
-        await flow.machine(a_node(), FACTS)
+        await flow.machine(a_node(), HONEST)
         await flow.machine(other, theirs)
-        await flow.asked(asks(), facts=FACTS, node_uid="uid-1")
+        await flow.asked(asks(), facts=HONEST, node_uid="uid-1")
         await flow.asked(asks("csr-2", node="web-2", ips=("10.0.0.6",)), facts=theirs, node_uid="uid-2")
         await flow.until_decided("csr-2", "approved")
         flow.kube.failing.clear()
@@ -408,8 +414,38 @@ async def test_a_message_that_no_sense_can_be_made_of_ends_nothing_and_approves_
             patched.setattr(csr._claims, "observed", fails)
             await flow.node(a_node("odd-1", uid="uid-odd"))
             await eventually(lambda: "odd-1" in "; ".join(csr.problems()), "it is told")
-        await flow.machine(a_node(), FACTS)
-        await flow.asked(asks(), facts=FACTS, node_uid="uid-1")
+        await flow.machine(a_node(), HONEST)
+        await flow.asked(asks(), facts=HONEST, node_uid="uid-1")
         assert await flow.decided("csr-1") is None
         await flow.node_gone(a_node("odd-1", uid="uid-odd"))
         await flow.until_decided("csr-1", "approved")
+
+
+# ---- hostile and odd requests
+
+
+OUTCOMES = {"approve": "approved", "deny": "denied", "wait": "waiting", "ignore": "ignored"}
+
+
+async def test_every_hostile_or_odd_request_ends_as_the_table_says_and_none_ends_us(flow: CsrFlow):
+    clock = TurnedClock()
+    ended: dict[str, str] = {}
+    async with flow.csr_running(
+        clock=clock,
+        min_expiration_seconds=float(POLICY.min_expiration_seconds or 0),
+        max_expiration_seconds=float(POLICY.max_expiration_seconds or 0),
+    ) as csr:
+        await flow.the_cluster_of_the_cases()
+        for number, case in enumerate(CASES):
+            name = f"csr-{number}"
+            metadata = msgspec.structs.replace(case.request().metadata, name=name, uid=f"uid-{number}")
+            request = what_we_read_of_request(msgspec.structs.replace(case.request(), metadata=metadata))
+            await flow.asked(request, facts=FACTS[WHO], node_uid=NODES[WHO].uid, answered_at=("10.0.0.5",))
+            ended[case.name] = (await flow.until_decided(name, *OUTCOMES.values())).outcome
+            assert flow.kube.verdict(name) == {"approve": "Approved", "deny": "Denied"}.get(case.expected, "")
+            await flow.delete(request)
+            clock.turn(61)  # nobody's budget is what this is about
+            await flow.lead()
+        assert not csr.problems()
+    assert ended == {case.name: OUTCOMES[case.expected] for case in CASES}
+    assert len(flow.kube.patched) == sum(case.expected in ("approve", "deny") for case in CASES)
