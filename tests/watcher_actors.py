@@ -131,9 +131,14 @@ class _Telling(Generic[Seen]):
     async def run(self, handle: Callable[[Happening[Seen]], Awaitable[None]]) -> NoReturn:
         if self._script.refusal is not None:
             self._on_trouble(self._script.refusal)
-        for name in self._script.unreadable:
-            self._on_unreadable(UnreadableObject(resource="", name=name, reason="it has no metadata"))
-        await self._script._listen(handle)
+
+        async def tell(happening: Happening[Seen]) -> None:
+            if isinstance(happening, Listed):
+                for name in happening.unreadable:
+                    self._on_unreadable(UnreadableObject(resource="", name=name, reason="no metadata"))
+            await handle(happening)
+
+        await self._script._listen(tell)
 
 
 class Flow(Recorder):
