@@ -275,6 +275,10 @@ def _forbidden_names() -> tuple[Case, ...]:
         _case("deny", "Kubernetes in capitals", _asks(*OWN, dns("KUBERNETES.default")), api_server),
         _case("deny", "kubernetes with a dot", _asks(*OWN, dns("kubernetes.")), api_server),
         _case("deny", "a Service", _asks(*OWN, dns("webhook.kube-system.svc")), "is a Service's"),
+        _case(
+            "deny", "a Service by its full name", _asks(*OWN, dns("a.b.svc.cluster.local")), "is a Service's"
+        ),
+        _case("deny", "localhost", _asks(*OWN, dns("LocalHost")), "is every host's"),
         _case("deny", "a trailing dot", _asks(dns("web-1."), ip("10.0.0.5")), bad),
         _case("deny", "a leading dot", _asks(*OWN, dns(".web-1")), bad),
         _case("deny", "an empty label", _asks(*OWN, dns("web-1..example.com")), bad),
@@ -612,6 +616,12 @@ def _who_and_what_for() -> tuple[Case, ...]:
         ),
         _case("ignore", "a user that is no node", ask, "not ours", username="jane", api=None),
         _case("ignore", "a node without a name", ask, "not ours", username="system:node:", api=None),
+        _case(
+            "ignore", "a node in capitals", ask, "no possible Node", username="system:node:Web-1", api=None
+        ),
+        _case(
+            "ignore", "a node with a line break", ask, "no possible", username="system:node:a\nb", api=None
+        ),
         _case("deny", "as db-1", ask, "its common name is", username="system:node:db-1", api=None),
         _case(
             "ignore",

@@ -11,6 +11,7 @@ from services.csr.claims import Claim, Claims, Rank
 from services.csr.judgement import Check
 from services.csr.request import Asked, shown
 
+_FAULT_SHOWN: Final = 300  # characters of a fault's message, which quotes what a machine sent
 _IN_WORDS: Final = {
     Rank.WRITTEN: "has it in its status only",
     Rank.UNCHECKED: "has it in its status, and its machine has never been asked",
@@ -43,7 +44,9 @@ def _why_no_facts(enriched: CsrEnriched, node: Node | None) -> Check | None:
         return _waits("node", f"there is no Node {name} yet", name)
     if enriched.fault is not None:
         fault = enriched.fault
-        return _waits("unreachable", f"{fault.step} ({fault.kind}): {shown(fault.message)}", name)
+        return _waits(
+            "unreachable", f"{fault.step} ({fault.kind}): {shown(fault.message, _FAULT_SHOWN)}", name
+        )
     if facts is None:
         return _waits("asking", f"the machine of Node {name} has not been asked yet", name)
     if enriched.node_uid != node.uid:
@@ -65,7 +68,7 @@ def _check_of_name(dns: str, name: str, facts: MachineFacts, claims: Claims) -> 
     if lower not in attested_names(facts):
         more = metadata_incomplete(facts.platform)
         if more:
-            return _waits("names", f"{what} is not attested by the machine of {name}, and {more}", name)
+            return _waits("names", f"{what} is not attested by the machine of {name}: {shown(more)}", name)
         return Check(name="names", passed=False, text=f"{what} is not attested by the machine of {name}")
     rank = Rank.NAMESAKE if mine is not None and mine.rank is Rank.NAMESAKE else Rank.ATTESTED
     return _against(f"{what}", "names", name, rank, others)

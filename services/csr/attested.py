@@ -1,7 +1,12 @@
 """Which addresses and names a machine's facts attest."""
 
+from typing import Final
+
 from libs.common.machine import MachineFacts
 from libs.common.node_ips import parse_ip
+
+_ADDRESS_LIMIT: Final = 64  # characters; what is longer is none, and would be remembered by whoever parses it
+_NAME_LIMIT: Final = 253  # of a DNS name
 
 
 def attested_ips(facts: MachineFacts) -> frozenset[str]:
@@ -13,10 +18,17 @@ def attested_names(facts: MachineFacts) -> frozenset[str]:
     """Every full name of the machine, in lower case. A first label is a name only if it is told as one."""
     platform = facts.platform
     told = (facts.node_name, platform.hostname, platform.internal_dns, platform.external_dns)
-    return frozenset(name.lower() for name in told if name)
+    return frozenset(name.lower() for name in told if could_be_a_name(name))
+
+
+def could_be_a_name(text: str) -> bool:
+    """Whether it is worth keeping as somebody's claim to a name."""
+    return 0 < len(text) <= _NAME_LIMIT
 
 
 def bare(address: str) -> str:
     """An address in canonical form, without its prefix length; "" if it is none."""
+    if len(address) > _ADDRESS_LIMIT:
+        return ""
     ip = parse_ip(address.partition("/")[0])
     return "" if ip is None else str(ip)

@@ -14,6 +14,7 @@ _NEEDED: Final = frozenset({"digital signature", "server auth"})
 _ALLOWED: Final = _NEEDED | {"key encipherment"}
 _NAME_LIMIT: Final = 253  # of a DNS name
 _LABEL: Final = re.compile(r"[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?\Z", re.IGNORECASE)
+_NODE_NAME: Final = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?\Z")  # RFC 1123, as the API server has it
 _NUMBER: Final = re.compile(r"([0-9]+|0x[0-9a-f]*)\Z", re.IGNORECASE)
 _MANY: Final = 3  # values shown of a list
 
@@ -24,6 +25,8 @@ def why_not_ours(request: SigningRequest) -> str:
         return (
             f"signer {shown(request.spec.signer_name)} and user {shown(request.spec.username)} are not ours"
         )
+    if not _NODE_NAME.match(request.node_name) or len(request.node_name) > _NAME_LIMIT:
+        return f"user {shown(request.spec.username)} has the name of no possible Node"
     if NODES_GROUP not in request.spec.groups:
         return f"user {shown(request.spec.username)} is not in group {NODES_GROUP}"
     return ""
@@ -56,6 +59,8 @@ def why_no_name(dns: str, node_name: str) -> str:
         return f"DNS name {shown(dns)} is the API server's"
     if lower.endswith((".svc", ".svc.cluster.local")):
         return f"DNS name {shown(dns)} is a Service's"
+    if lower == "localhost" or lower.endswith(".localhost"):
+        return f"DNS name {shown(dns)} is every host's"
     labels = dns.split(".")
     if len(dns) > _NAME_LIMIT or not all(_LABEL.match(label) for label in labels):
         return f"DNS name {shown(dns)} is no host name"

@@ -9,8 +9,8 @@ import msgspec
 from libs.common.events import NodeEnriched, NodeUnreachable
 from libs.common.machine import MachineFacts
 from libs.common.node import Node
-from libs.common.node_ips import IP, BadNodeIP, node_ips, parse_ip
-from services.csr.attested import attested_ips, attested_names, bare
+from libs.common.node_ips import IP, BadNodeIP, node_ips
+from services.csr.attested import attested_ips, attested_names, bare, could_be_a_name
 
 
 class Rank(IntEnum):
@@ -165,10 +165,7 @@ def _written_ips(node: Node) -> Iterator[str]:
     provided = node_ips(node.provided_node_ip) if node.provided_node_ip else ()
     ips: Iterable[IP | None] = () if isinstance(provided, BadNodeIP) else provided
     yield from (str(ip) for ip in ips)
-    for address in node.status.addresses:
-        ip = parse_ip(address.address)
-        if ip is not None:
-            yield str(ip)
+    yield from (ip for address in node.status.addresses if (ip := bare(address.address)))
 
 
 def written_names(node: Node) -> frozenset[str]:
@@ -178,7 +175,7 @@ def written_names(node: Node) -> frozenset[str]:
 
 def _written_names(node: Node) -> Iterator[str]:
     for address in node.status.addresses:
-        if parse_ip(address.address) is None:
+        if could_be_a_name(address.address) and not bare(address.address):
             yield address.address.lower()
 
 

@@ -78,9 +78,9 @@ def _unreadable(error: BaseException) -> Unreadable:
     )
 
 
-def shown(text: str) -> str:
+def shown(text: str, limit: int = _SHOWN) -> str:
     """A text of somebody else's, bounded and printable."""
-    return ascii(text if len(text) <= _SHOWN else text[:_SHOWN] + "...")
+    return ascii(text if len(text) <= limit else text[:limit] + "...")
 
 
 def _read(der: bytes) -> Asked:

@@ -127,6 +127,13 @@ def test_an_annotation_that_no_kubelet_writes_claims_nothing():
     assert claims.of_address("10.0.0.1") == ()
 
 
+def test_what_is_too_long_to_be_a_name_or_an_address_claims_nothing():
+    node = writes("a", "x" * 10_000, "10.0.0.1/" + "0" * 100)
+    claims = claims_of(node, enriched(node, facts_of("a", "fd00::1%" + "x" * 100, hostname="y" * 10_000)))
+    assert claims.of_name("x" * 10_000) == claims.of_name("y" * 10_000) == ()
+    assert claims.of_address("10.0.0.1") == claims.of_address("fd00::1") == ()
+
+
 def test_nothing_is_left_of_nodes_that_are_gone():
     claims = Claims()
     for number in range(50):

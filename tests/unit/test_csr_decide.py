@@ -371,6 +371,7 @@ def test_a_denial_names_the_first_fault_and_tells_the_others():
     judgement = decide(asks("a", dns("*"), ip("127.0.0.1")), claims_of(A), POLICY)
     assert isinstance(judgement.decision, Deny)
     assert judgement.decision.check == "names"
+    assert judgement.checks[-1].name == "expiration"  # and nothing of its machine is looked at
     assert [check.name for check in judgement.checks if check.passed is False] == ["names", "addresses"]
 
 
@@ -381,6 +382,21 @@ def test_names_that_a_machine_attests_are_no_reason_for_names_that_nobody_may_ha
     )
     for name in ("kubernetes.default", "*.example"):
         assert isinstance(decided(asks("a", dns(name), facts=lies_more), claims_of(A)), Deny)
+
+
+def test_what_machines_and_faults_say_is_told_bounded_and_printable():
+    odd = "\x1b[31m\n" + "x" * 5000
+    fault = MachineFault(kind="invalid", step="Nodename", message=odd)
+    for event in (
+        asks("a", dns("a"), fault=fault),
+        asks("a", dns("x.example"), facts=facts_of("a", platform=odd)),
+        asks("a", dns("a"), facts=facts_of(odd)),
+        asks("a", dns("a"), facts=facts_of("b", node_ip=odd)),
+    ):
+        decision = decided(event, claims_of(A))
+        assert isinstance(decision, Wait)
+        assert decision.message.isprintable()
+        assert len(decision.message) < 600
 
 
 def test_where_more_claim_it_than_words_have_room_the_message_is_cut():
