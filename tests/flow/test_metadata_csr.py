@@ -7,6 +7,7 @@ import time
 import msgspec
 import pytest
 
+from libs.common.bus import BusError
 from libs.common.events import EnrichedCsrGone
 from libs.common.machine import AddressStatus
 from libs.common.node import NodeAddress
@@ -16,6 +17,7 @@ from services.metadata.settings import MetadataSettings
 from tests.builders import a_node, a_request, csr_enriched, csr_observed, some_facts
 from tests.bus_actors import eventually
 from tests.csr_flow import UNWATCHED, CsrFlow, with_facts, with_fault
+from tests.flow_actors import Flow
 from tests.kubelet_request import pem
 from tests.metadata_actors import CALM, ScriptedTalos, metadata_running
 
@@ -305,26 +307,61 @@ async def test_what_does_not_change_is_said_again_before_the_stream_forgets(flow
     assert talos.looks == ["10.0.0.5"]
 
 
-async def test_over_nats_a_request_is_said_and_a_restart_repeats_nothing(nats_server, stream, talos):
-    async def said(sequence: int = 0) -> int:
-        message = await stream.bus.last(f"{ENRICHED_CSR}.csr-1")
-        return message.sequence if message and message.sequence > sequence else 0
+async def sequence_of(stream: Flow) -> int:
+    """The place of what is said of the request, over a real NATS; 0 for nothing."""
+    message = await stream.bus.last(f"{ENRICHED_CSR}.csr-1")
+    return message.sequence if message else 0
 
+
+async def until_said(stream: Flow, after: int = 0) -> int:
+    async def is_said() -> bool:
+        return await sequence_of(stream) > after
+
+    await eventually(is_said)
+    return await sequence_of(stream)
+
+
+async def test_over_nats_a_restart_repeats_nothing_and_says_what_has_changed(nats_server, stream, talos):
     async with metadata_running(nats_server.url, talos):
         await stream.snapshot()
         await stream.observe(a_node())
         await stream.bus.publish(csr_observed(a_request(), incarnation=stream.incarnation))
-        await eventually(said)
-    first = await said()
+        first = await until_said(stream)
     async with metadata_running(nats_server.url, talos, seed=2) as service:
-        await eventually(lambda: len(talos.looks) > 1, "every node is looked at, at start")
         await eventually(lambda: "csr-1" in service._requests._requests)
         request = service._requests._requests["csr-1"]
         await eventually(lambda: request.known.dialled_for is not None, "it was compared with the facts")
-        assert not await said(first)
+        assert await sequence_of(stream) == first
         talos.put(some_facts(zone="b"))
         await stream.observe(a_node(ip="10.0.0.5,fd00::5"))  # elsewhere by now: it is looked at
-        await eventually(lambda: said(first))
+        await until_said(stream, first)
+
+
+async def test_a_new_stream_is_told_of_the_requests_that_it_names_and_no_others(nats_server, stream, talos):
+    async def provisioned_anew() -> bool:
+        try:
+            await stream.provision()
+        except BusError:
+            return False
+        return bool(stream.incarnation != old)
+
+    async with metadata_running(nats_server.url, talos) as service:
+        await stream.snapshot()
+        await stream.observe(a_node())
+        for request in (a_request("csr-2", uid="u2"), a_request()):
+            await stream.bus.publish(csr_observed(request, incarnation=stream.incarnation))
+        await until_said(stream)
+        await nats_server.wipe()
+        old = stream.incarnation
+        await eventually(provisioned_anew)
+        await stream.observe(a_node())
+        place = await stream.bus.publish(csr_observed(a_request(), incarnation=stream.incarnation))
+        await stream.snapshot()
+        await until_said(stream, place)
+        message = await stream.bus.last(f"{ENRICHED_CSR}.csr-1")
+        assert (message.event.incarnation, message.event.observed_sequence) == (stream.incarnation, place)
+        await eventually(lambda: set(service._requests._requests) == {"csr-1"})
+        assert await stream.bus.last(f"{ENRICHED_CSR}.csr-2") is None
 
 
 async def test_without_talos_every_request_is_said_at_once_and_nobody_is_asked(flow):
