@@ -21,6 +21,7 @@ from libs.common.events import (
     NodeUnreachable,
     SnapshotComplete,
 )
+from libs.common.kube_api.api import KubeApi
 from libs.common.kube_api.errors import FenceFailed, KubeError, NotFound
 from libs.common.kube_api.events import ObjectEvent, event_name
 from libs.common.machine import MachineFacts, MachineFault
@@ -137,17 +138,23 @@ class InMemoryRequests:
 class CsrFlow:
     """Speaks as watcher and metadata do, and reads what csr said."""
 
-    def __init__(self, connect: Callable[..., Awaitable[Bus]], bus: Bus) -> None:
+    def __init__(self, connect: Callable[..., Awaitable[Bus]], bus: Bus, kube: KubeApi | None) -> None:
         self._connect = connect
         self._bus = bus
         self.kube = InMemoryRequests()
+        self._real_kube = kube
         self.incarnation = ""
         self._version = 100
 
     @classmethod
     @asynccontextmanager
-    async def on(cls, kind: str, tmp_path: Path, *, requests: int | None = 0) -> AsyncIterator["CsrFlow"]:
-        """On a bus of that kind, led, with a snapshot that counts requests; None: none are watched."""
+    async def on(
+        cls, kind: str, tmp_path: Path, *, requests: int | None = 0, kube: KubeApi | None = None
+    ) -> AsyncIterator["CsrFlow"]:
+        """On a bus of that kind, led, with a snapshot that counts requests; None: none are watched.
+
+        csr writes to `kube`, without one to `self.kube`, and then its writes are observed at once.
+        """
         async with AsyncExitStack() as stack:
             connect: Callable[..., Awaitable[Bus]]
             if kind == "nats":
@@ -161,7 +168,7 @@ class CsrFlow:
 
             bus = await connect(service="watcher")
             stack.push_async_callback(bus.close)
-            flow = cls(connect, bus)
+            flow = cls(connect, bus, kube)
             durables = tuple({durable.name: durable for durable in (*DURABLES, *CSR.durables)}.values())
             flow.incarnation = await bus.provision(durables, max_bytes=MAX_BYTES)
             flow.kube.watched_by = flow.observe
@@ -179,7 +186,7 @@ class CsrFlow:
         try:
             parts = Parts(
                 bus=bus,
-                kube=self.kube,  # type: ignore[arg-type]  # what csr needs of it
+                kube=self._real_kube or self.kube,  # type: ignore[arg-type]  # what csr needs of it
                 monotonic=clock,
                 now=clock.now,
                 random=random.Random(seed),

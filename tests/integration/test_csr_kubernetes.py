@@ -1,0 +1,113 @@
+"""csr with its own rights at the real API server and signer: every hostile request, as it can be filed."""
+
+from collections import Counter
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from libs.common.kube_api.api import KubeApi
+from libs.common.kube_api.config import load_kube_config
+from libs.common.signing_request import KUBELET_SERVING, SigningRequest, what_we_read_of_request
+from libs.common.wiring import CSR
+from libs.testbed.control_plane.cluster import ControlPlane
+from libs.testbed.kubelets import Kubelets, Refused
+from libs.testbed.running_services import grant_rights
+from libs.testbed.service_rights import user_of
+from libs.testbed.signing_requests import CSRS
+from tests.bus_actors import eventually
+from tests.csr_actors import CsrFlow
+from tests.csr_cases import CASES, FACTS, NODES, POLICY, WHO, Case
+from tests.turned_clock import TurnedClock
+
+OUTCOMES = {"approve": "approved", "deny": "denied", "wait": "waiting", "ignore": "ignored"}
+
+
+@pytest.fixture
+async def kube(control_plane: ControlPlane, kubelets: Kubelets) -> AsyncIterator[KubeApi]:
+    """As csr's own user."""
+    await grant_rights(kubelets)
+    config = load_kube_config(control_plane.kubeconfig(user_of(CSR)), {})
+    api = KubeApi(config, user_agent="talos-ccm/test", instance="test")
+    yield api
+    await api.close()
+
+
+async def held(kubelets: Kubelets, name: str) -> SigningRequest:
+    answer = await kubelets.request("GET", f"{CSRS}/{name}")
+    return msgspec.convert(answer.body, SigningRequest)
+
+
+def can_be_filed(case: Case) -> bool:
+    """Other signers are another's, and a name that no header can bear is none that a server authenticates."""
+    return case.signer == KUBELET_SERVING and case.username.isascii() and case.username.isprintable()
+
+
+async def filed(kubelets: Kubelets, case: Case) -> SigningRequest | None:
+    """As Kubernetes holds it; None if the API server refuses it by itself."""
+    try:
+        name = await kubelets.file_request(
+            case.pem(),
+            user=case.username,
+            groups=case.groups,
+            usages=case.usages,
+            expiration_seconds=case.expiration_seconds,
+        )
+    except Refused:
+        return None
+    return await held(kubelets, name)
+
+
+async def test_no_hostile_request_is_signed_and_every_good_one_is_with_one_request_each(
+    tmp_path: Path, control_plane: ControlPlane, kubelets: Kubelets, kube: KubeApi
+):
+    clock, ended, wanted, names = TurnedClock(), dict[str, str](), dict[str, str](), dict[str, str]()
+    since = control_plane.audit_mark()
+    async with (
+        CsrFlow.on("memory", tmp_path, kube=kube) as flow,
+        flow.csr_running(
+            clock=clock,
+            min_expiration_seconds=float(POLICY.min_expiration_seconds or 0),
+            max_expiration_seconds=float(POLICY.max_expiration_seconds or 0),
+        ),
+    ):
+        await flow.the_cluster_of_the_cases()
+        for case in filter(can_be_filed, CASES):
+            request = await filed(kubelets, case)
+            assert (request is None) is bool(case.refused_by_api) or case.refused_by_api is None, case.name
+            if request is None:
+                continue
+            names[case.name] = request.name
+            seen = what_we_read_of_request(request)
+            place = await flow.observe(seen)
+            await flow.enrich(
+                seen, observed=place, facts=FACTS[WHO], node_uid=NODES[WHO].uid, answered_at=("10.0.0.5",)
+            )
+            ended[case.name] = (await flow.until_decided(request.name, *OUTCOMES.values())).outcome
+            wanted[case.name] = OUTCOMES[case.expected]
+            await flow.observe(what_we_read_of_request(await held(kubelets, request.name)))
+            clock.turn(61)  # nobody's budget is what this is about
+            await flow.lead()
+    assert ended == wanted
+    good = {name for name, outcome in ended.items() if outcome == "approved"}
+    await eventually(
+        lambda: _all_issued(kubelets, [names[case] for case in good]), "all good ones are issued"
+    )
+    for what, name in names.items():
+        request = await held(kubelets, name)
+        assert bool(request.status.certificate) is (what in good), what
+        conditions = [condition.type for condition in request.status.conditions]
+        assert conditions == {"approved": ["Approved"], "denied": ["Denied"]}.get(ended[what], []), what
+        await kubelets.request("DELETE", f"{CSRS}/{name}")
+    decided = sum(outcome in ("approved", "denied") for outcome in ended.values())
+    ours = [(r, n) for r, n in control_plane.audit_counts(since).items() if r.user == user_of(CSR)]
+    assert all(request.succeeded for request, _ in ours)
+    done = Counter({(r.verb, r.resource): n for r, n in ours if r.resource != "events"})
+    assert done == {("patch", "certificatesigningrequests/approval"): decided}
+    assert len(good) >= 5
+    assert decided > 90
+
+
+async def _all_issued(kubelets: Kubelets, names: list[str]) -> bool:
+    return all([(await held(kubelets, name)).status.certificate for name in names])
