@@ -1,5 +1,6 @@
 """Certificate requests of one signer, listed and watched, on a real and a simulated API server."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -9,7 +10,7 @@ import pytest
 from libs.common.kube_api.api import SIGNING_REQUESTS, KubeApi
 from libs.common.kube_api.happenings import Changed, Deleted, Happening, Listed
 from libs.common.kube_api.reflector import Reflector
-from libs.common.signing_request import KUBELET_SERVING, SigningRequest
+from libs.common.signing_request import KUBELET_SERVING, REQUEST_LIMIT, SigningRequest
 from libs.testbed.kubelets import Kubelets
 from libs.testbed.signing_requests import CSRS, SERVING_USAGES, request_pem, signing_request
 from tests.bus_actors import doing, eventually
@@ -154,3 +155,21 @@ async def test_bookmarks_carry_a_watch_of_one_signer_past_the_news_of_others(
         await eventually(lambda: ("Changed", "ours") in changes(told), "told", 10)
     await admin.request("DELETE", f"{CSRS}/ours")
     assert (sum(isinstance(one, Listed) for one in told), asked("list")) == (1, 2)  # two pages of one list
+
+
+async def test_of_many_large_requests_a_page_is_short_and_nothing_large_is_kept(
+    api: KubeApi, admin: Kubelets, api_server: ApiServer
+):
+    many = SIGNING_REQUESTS.page_size + 5
+    large = PEM + bytes(REQUEST_LIMIT)  # the server does not look at what stands behind it
+    names = await asyncio.gather(*(admin.file_request(large, user=USER) for _ in range(many)))
+    mark = api_server.audit_mark()
+    async with following(api) as told:
+        [listed] = (one for one in told if isinstance(one, Listed))
+    found = [one for one in listed.items if one.name in names]
+    assert (len(found), {one.spec.request for one in found}) == (many, {b""})
+    counted = api_server.audit_counts(mark)
+    assert (
+        sum(n for k, n in counted.items() if (k.verb, k.resource) == ("list", CSRS.rpartition("/")[2])) == 2
+    )
+    await asyncio.gather(*(admin.request("DELETE", f"{CSRS}/{name}") for name in names))

@@ -14,13 +14,10 @@ from libs.common.kube_api.events import ObjectEvent, event_body, event_namespace
 from libs.common.kube_api.identity import KubeConfig
 from libs.common.kube_api.json_patch_body import json_patch_body
 from libs.common.kube_api.lease import Lease, read_lease
-from libs.common.kube_api.objects import Item, Page, Resource, UnreadableObject, decoded, read_page
+from libs.common.kube_api.objects import PAGE_SIZE, Item, Page, Resource, UnreadableObject, decoded, read_page
 from libs.common.kube_api.transport import CONNECTIONS, DEADLINE_SECONDS, Observe, Request, Transport
 from libs.common.node import Node
-from libs.common.signing_request import KUBELET_SERVING, SigningRequest
-
-PAGE_SIZE: Final = 500  # decoding a page of that many Nodes holds up the event loop for some 30 ms
-
+from libs.common.signing_request import KUBELET_SERVING, SigningRequest, what_we_read_of_request
 
 NODES: Final[Resource[Node]] = Resource(plural="nodes", path="/api/v1/nodes", item=Node)
 SIGNING_REQUESTS: Final[Resource[SigningRequest]] = Resource(
@@ -28,6 +25,9 @@ SIGNING_REQUESTS: Final[Resource[SigningRequest]] = Resource(
     path="/apis/certificates.k8s.io/v1/certificatesigningrequests",
     item=SigningRequest,
     query={"fieldSelector": f"spec.signerName={KUBELET_SERVING}"},
+    # A node may file as many requests of 1.5 MB as etcd takes; so no more than some 100 MB come at once.
+    page_size=50,
+    kept=what_we_read_of_request,
 )
 
 
@@ -205,12 +205,15 @@ class KubeApi:
         self,
         resource: Resource[Item],
         *,
-        limit: int = PAGE_SIZE,
+        limit: int | None = None,
         continue_token: str = "",
         on_unreadable: Callable[[UnreadableObject], None],
     ) -> Page[Item]:
-        """One page of a quorum list (no resourceVersion). Raises Gone when the token is too old."""
-        query = {**resource.query, "limit": str(limit)}
+        """One page of a quorum list (no resourceVersion). Raises Gone when the token is too old.
+
+        `limit` is the resource's page size unless another is given.
+        """
+        query = {**resource.query, "limit": str(limit or resource.page_size)}
         if continue_token:
             query["continue"] = continue_token
         request = Request(verb="list", resource=resource.plural, path=resource.path, query=query)

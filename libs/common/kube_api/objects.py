@@ -1,12 +1,14 @@
 """Reading what the API server sends: lists, single objects, and what to do with one that nobody can read."""
 
 from collections.abc import Callable, Mapping
-from typing import Generic, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 import msgspec
 
 from libs.common.kube_api.errors import ServerError
 from libs.common.node import ObjectMeta
+
+PAGE_SIZE: Final = 500  # decoding a page of that many Nodes holds up the event loop for some 30 ms
 
 
 class KubeObject(Protocol):
@@ -24,12 +26,15 @@ class Resource(msgspec.Struct, Generic[Item], frozen=True, kw_only=True):
     """A kind of object: Kubernetes' plural, its collection's path, and what we read of one.
 
     `query` goes with every list and watch of it, such as a fieldSelector: what it leaves out is not there.
+    `kept` makes of each object, as soon as it is read, what is worth its memory.
     """
 
     plural: str
     path: str
     item: type[Item]
     query: Mapping[str, str] = {}
+    page_size: int = PAGE_SIZE
+    kept: Callable[[Item], Item] = lambda item: item
 
 
 class Page(msgspec.Struct, Generic[Item], frozen=True, kw_only=True):
@@ -94,7 +99,7 @@ def readable_object(
 ) -> Item | None:
     """The object, or None after telling that it cannot be read: one bad object must not blind us."""
     try:
-        return msgspec.json.decode(raw, type=resource.item)
+        return resource.kept(msgspec.json.decode(raw, type=resource.item))
     except (msgspec.DecodeError, RecursionError) as error:
         on_unreadable(UnreadableObject(resource=resource.plural, name=_name_of(raw), reason=str(error)))
         return None

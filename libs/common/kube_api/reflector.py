@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import Final, Generic, NoReturn, Protocol
 
 from libs.common.delivery import doubled
-from libs.common.kube_api.api import PAGE_SIZE, KubeApi
+from libs.common.kube_api.api import KubeApi
 from libs.common.kube_api.errors import (
     Forbidden,
     KubeError,
@@ -69,7 +69,7 @@ class Reflector(Generic[Item]):
         on_unreadable: Callable[[UnreadableObject], None],
         on_trouble: Callable[[Exception], None] = lambda error: None,
         collected: Callable[[], Collected[Item]] = list[Item],
-        page_size: int = PAGE_SIZE,
+        page_size: int | None = None,
         watch_seconds: tuple[int, int] = WATCH_SECONDS,
         silence_seconds: float = SILENCE_SECONDS,
         stale_seconds: float = STALE_SECONDS,
