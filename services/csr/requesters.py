@@ -37,10 +37,11 @@ class Requesters:
         self._of_node: dict[str, dict[str, Place]] = {}
         self._decided: dict[str, Place] = {}  # node -> its newest request that was decided, existing or not
 
-    def observed(self, request: SigningRequest) -> None:
-        """The request is so now."""
+    def observed(self, request: SigningRequest) -> str:
+        """The request is so now; the one that was the newest before and is superseded by that, "" if none."""
         if not request.node_name:
-            return
+            return ""
+        before = self.newest(request.node_name)
         known = self.pending.get(request.name)
         if known is not None and (known.uid, known.node) != (request.uid, request.node_name):
             self._forget(request.name)
@@ -49,6 +50,8 @@ class Requesters:
             self._keep(request, known)
         else:
             self._decide(request, known)
+        is_superseded = before in self.pending and before != self.newest(request.node_name)
+        return before if is_superseded else ""
 
     def gone(self, name: str) -> str:
         """The request is no more; the older one that is to be decided now, as nobody has decided this."""

@@ -147,9 +147,10 @@ class CsrService:
                 self._claims.enriched_gone(name)
                 self._changed(name)
             case CsrObserved(request=request):
-                self._requesters.observed(request)
+                superseded = self._requesters.observed(request)
                 if not request.pending:
                     self._settled(request.name)
+                self._watch_waiting.want([superseded] if superseded else ())
             case CsrGone(name=name):
                 self._request_gone(name)
 

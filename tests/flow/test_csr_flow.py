@@ -421,6 +421,30 @@ async def test_a_message_that_no_sense_can_be_made_of_ends_nothing_and_approves_
         await flow.until_decided("csr-1", "approved")
 
 
+async def test_gauges_tell_what_waits_for_how_long_and_what_the_signer_owes(flow: CsrFlow):
+    clock = TurnedClock()
+    async with flow.csr_running(clock=clock) as csr:
+        await flow.silent(a_node(), HONEST)
+        await flow.asked(asks("csr-old", age_seconds=90), fault=REFUSED, node_uid="uid-1")
+        await flow.asked(asks("csr-new", age_seconds=60), fault=REFUSED, node_uid="uid-1")
+        await flow.until_decided("csr-new", "waiting")
+        await flow.observe(decided_by_somebody(asks("csr-2", node="web-2")))
+        await eventually(lambda: bool(csr._requesters.unissued), "it is heard of")
+        await eventually(lambda: csr._waiting.by_name.keys() == {"csr-new"}, "the older one waits no more")
+        [waiting] = csr._waiting.by_name.values()
+        csr._watch_waiting.look_around()
+        assert metrics.CSR_WAITING.labels(waiting.reason)._value.get() == 1
+        assert metrics.CSR_SUPERSEDED._value.get() == 1
+        assert metrics.CSR_OLDEST_PENDING_AGE._value.get() == 60
+        assert metrics.CSR_APPROVED_NOT_ISSUED._value.get() == 1
+        await flow.delete(flow.kube.request("csr-new"))
+        await flow.delete(flow.kube.request("csr-old"))
+        await eventually(lambda: not csr._requesters.pending, "both are gone")
+        csr._watch_waiting.look_around()
+        assert metrics.CSR_WAITING.labels(waiting.reason)._value.get() == 0
+        assert metrics.CSR_OLDEST_PENDING_AGE._value.get() == 0
+
+
 # ---- hostile and odd requests
 
 

@@ -38,6 +38,16 @@ def test_the_newest_pending_request_of_a_node_is_the_one_that_counts():
     assert requesters.superseded() == 1
 
 
+def test_a_newer_request_names_the_one_that_it_supersedes():
+    requesters = Requesters()
+    assert requesters.observed(filed("a", 1)) == ""
+    assert requesters.observed(filed("a", 1)) == ""
+    assert requesters.observed(filed("b", 2)) == "a"
+    assert requesters.observed(filed("a", 1)) == ""
+    assert requesters.observed(approved(filed("c", 3))) == "b"
+    assert requesters.observed(approved(filed("c", 3))) == ""
+
+
 def test_within_one_second_the_version_at_which_it_was_first_seen_says_which_is_newer():
     first, second = filed("z-first", version=101), filed("a-second", version=102)
     requesters = heard(first, second)
