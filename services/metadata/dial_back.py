@@ -12,6 +12,7 @@ from services.metadata.talos_api.api import MachineUnavailable
 log = logging.getLogger(__name__)
 
 KEPT_SECONDS: Final = 60.0
+AT_ONCE: Final = 8  # Nodes that conspire can contest what they like: it must not take the places of looks
 _MOST_KEPT: Final = 10_000  # answers; beyond it whatever was asked first is asked again
 
 
@@ -25,6 +26,7 @@ class DialBacks:
         self._slots = slots
         self._deadline_seconds = deadline_seconds
         self._monotonic = monotonic
+        self._at_once = asyncio.Semaphore(AT_ONCE)
         self._asked: dict[str, tuple[float, asyncio.Task[str]]] = {}
 
     async def answering(self, name: str, addresses: tuple[str, ...]) -> frozenset[str]:
@@ -61,7 +63,7 @@ class DialBacks:
     async def _node_name_at(self, address: str) -> str:
         """What the machine there calls itself; "" where nobody answers."""
         try:
-            async with self._slots.one():
+            async with self._at_once, self._slots.one():
                 facts = await self._talos.look(address, deadline_seconds=self._deadline_seconds)
         except MachineUnavailable as unavailable:
             fields = {"address": address, "reason": unavailable.fault.message}

@@ -13,6 +13,8 @@ from libs.common.machine import AddressStatus
 from libs.common.node import NodeAddress
 from libs.common.signing_request import SigningRequestCondition
 from libs.common.subjects import ENRICHED_CSR, ENRICHED_NODE, OBSERVED_CSR
+from services.metadata.ask_machine import Slots
+from services.metadata.dial_back import AT_ONCE, DialBacks
 from services.metadata.settings import MetadataSettings
 from tests.builders import a_node, a_request, csr_enriched, csr_observed, some_facts
 from tests.bus_actors import eventually
@@ -440,6 +442,28 @@ async def test_a_dial_that_hangs_holds_up_neither_other_requests_nor_the_end(flo
         await eventually(lambda: "csr-0" not in service._requests._requests)
     assert talos.most_at_once["10.9.0.5"] == 1
     assert talos.looking["10.9.0.5"] == 0
+
+
+async def test_few_contested_addresses_are_dialled_at_once_and_each_once_a_minute(talos):
+    now = 1000.0
+    dial_backs = DialBacks(talos, Slots(64), deadline_seconds=5.0, monotonic=lambda: now)
+    addresses = tuple(f"10.9.1.{i}" for i in range(1, 2 * AT_ONCE + 1))
+    gate = asyncio.Event()
+    for address in addresses:
+        talos.put(some_facts(node_ip=address))
+        talos.held[address] = gate
+    answering = [asyncio.create_task(dial_backs.answering("web-1", addresses)) for _ in range(2)]
+    await eventually(lambda: talos.looking.total() == AT_ONCE)
+    gate.set()
+    assert await asyncio.gather(*answering) == [frozenset(addresses)] * 2
+    assert len(talos.looks) == len(addresses)
+    now += 59.0
+    assert await dial_backs.answering("web-2", addresses) == frozenset()
+    assert len(talos.looks) == len(addresses)
+    now += 2.0
+    talos.break_down(addresses[0])
+    assert await dial_backs.answering("web-1", addresses) == frozenset(addresses[1:])
+    await dial_backs.close()
 
 
 async def test_a_thousand_requests_after_a_thousand_joins_cost_no_look_and_one_word_each(flow, talos):
