@@ -132,6 +132,23 @@ async def test_a_csr_that_was_away_decides_at_its_start_what_has_become_right_me
     assert flow.kube.patched == ["csr-1"]
 
 
+async def test_without_talos_the_node_object_counts_within_the_allowed_networks_and_that_is_told(
+    flow: CsrFlow,
+):
+    alone = metrics.CSR_APPROVED_WITHOUT_TALOS._value.get()
+    far = a_node("web-2", uid="uid-2", ip="192.0.2.6")
+    async with flow.csr_running(allowed_networks=("10.0.0.0/8",)):
+        await flow.node(a_node())
+        await flow.node(far)
+        await flow.asked(asks(), without_talos=True)
+        assert "Node object only" in (await flow.until_decided("csr-1", "approved")).reason
+        await flow.asked(asks("csr-2", node="web-2", ips=("192.0.2.6",)), without_talos=True)
+        await flow.until_decided("csr-2", "waiting", "denied")
+    assert flow.kube.verdict("csr-1") == "Approved"
+    assert flow.kube.verdict("csr-2") != "Approved"
+    assert metrics.CSR_APPROVED_WITHOUT_TALOS._value.get() == alone + 1
+
+
 # ---- newest and older ones
 
 
