@@ -94,6 +94,11 @@ some_sans: st.SearchStrategy[Sans] = st.tuples(
     st.lists(st.sampled_from(EVERY_NAME), max_size=2).map(tuple),
     st.lists(st.sampled_from(EVERY_IP), max_size=2).map(tuple),
 )
+# Mostly its own: of what is another's, hardly anything is ever approved.
+likely_sans: st.SearchStrategy[Sans] = st.tuples(
+    st.lists(st.sampled_from(("a", "A.Example", "vault.example")), max_size=2).map(tuple),
+    st.lists(st.sampled_from((*ADDRESSES["a"], "10.0.0.99")), max_size=2).map(tuple),
+)
 cluster = st.tuples(hostile("a"), honest("b"), honest("c"))
 worse_cluster = st.tuples(hostile("a"), hostile("b"), honest("c"))
 
@@ -126,16 +131,14 @@ def test_what_is_its_own_and_where_it_answers_is_never_withheld(a: Told, c: Told
     assert isinstance(judgement.decision, Approve), judgement
 
 
-@given(worse_cluster, st.none() | lies("a"), some_sans)
+@given(worse_cluster, lies("a"), likely_sans | some_sans)
 def test_an_approval_means_that_the_machine_attests_every_name_and_address(
-    told: tuple[Told, ...], said: MachineFacts | None, sans: Sans
+    told: tuple[Told, ...], said: MachineFacts, sans: Sans
 ):
     names, ips = sans
     event = asks("a", names, ips, facts=said)
     if not isinstance(decide(event, claims_from(*told), Policy()).decision, Approve):
         return
-    assert said is not None
-    assert said.node_name == "a"
     assert names or ips
     platform = said.platform
     attested = {"a", platform.hostname, platform.internal_dns, platform.external_dns}
@@ -143,7 +146,7 @@ def test_an_approval_means_that_the_machine_attests_every_name_and_address(
     assert set(ips) <= {status.address for status in said.addresses}
 
 
-@given(worse_cluster, some_sans)
+@given(worse_cluster, likely_sans | some_sans)
 def test_without_talos_nothing_that_another_writes_is_approved(told: tuple[Told, ...], sans: Sans):
     names, ips = sans
     claims = claims_of(*(node for node, _ in told))
