@@ -50,8 +50,9 @@ class RequestSurroundings:
 class RequestReconciler:
     """Holds what is known of one request and takes one step after the other."""
 
-    def __init__(self, known: KnownRequest, surroundings: RequestSurroundings) -> None:
+    def __init__(self, name: str, known: KnownRequest, surroundings: RequestSurroundings) -> None:
         self.known = known
+        self._name = name
         self._with = surroundings
         self._news = News()
         self._saying: EnrichedCsr | None = None
@@ -82,7 +83,7 @@ class RequestReconciler:
 
     async def run(self) -> None:
         """Until the request is decided or gone and everybody was told."""
-        with log_fields(csr=self.known.name, node=self.known.node_name):
+        with log_fields(csr=self._name, node=self.known.node_name):
             try:
                 while await self._step():
                     pass
@@ -110,7 +111,7 @@ class RequestReconciler:
             case Wait(until=until):
                 await self._wait(until)
             case Done():
-                self._with.finished(self.known.name)
+                self._with.finished(self._name)
                 return False
         return True
 
@@ -194,7 +195,7 @@ class RequestReconciler:
             kind=kind,
             parent_headers=None if self.known.answered else headers,
             links=(headers,) if self.known.answered and headers else (),
-            attributes={"k8s.node.name": self.known.node_name, "k8s.csr.name": self.known.name},
+            attributes={"k8s.node.name": self.known.node_name, "k8s.csr.name": self._name},
         )
 
 

@@ -52,11 +52,6 @@ class KnownRequest(msgspec.Struct, frozen=True, kw_only=True):
         return uid_of(self.observed)
 
     @property
-    def name(self) -> str:
-        observed = self.observed
-        return observed.name if isinstance(observed, CsrGone) else observed.request.name
-
-    @property
     def pending(self) -> SigningRequest | None:
         """The request while nobody has decided it; None when it is decided, gone, or no business of ours."""
         request = self.observed.request if isinstance(self.observed, CsrObserved) else None

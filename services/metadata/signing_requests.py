@@ -149,7 +149,7 @@ class SigningRequests:
             heard_again_in=max(0.0, self._pace.repeat - max(0.0, age)),
             now=self._parts.monotonic(),
         )
-        request = self._requests[name] = RequestReconciler(known, self._surroundings)
+        request = self._requests[name] = RequestReconciler(name, known, self._surroundings)
         self._list(name, request)
         running = kept_running(request.run, self._parts.random, csr=name)
         self._tasks[name] = asyncio.create_task(running, name=f"request {name}")

@@ -285,6 +285,18 @@ async def test_a_bus_that_refuses_is_told_later(flow, talos):
         await flow.once(with_facts)
 
 
+async def test_two_replicas_that_see_the_same_say_it_once(flow, talos):
+    async with flow.metadata(talos) as (one, _), flow.metadata(talos, seed=2) as (other, _):
+        await flow.observe(a_node())
+        for i in range(20):
+            await flow.ask(a_request(f"csr-{i}", uid=f"csr-{i}"))
+        for i in range(20):
+            await flow.once(with_facts, f"csr-{i}")
+        requests = [*one._requests._requests.values(), *other._requests._requests.values()]
+        await eventually(lambda: all(request.known.said is not None for request in requests))
+        assert [flow.times(f"csr-{i}") for i in range(20)] == [1] * 20
+
+
 async def test_two_replicas_come_to_rest_with_the_facts_said(flow, talos):
     blind = ScriptedTalos()
     settings = msgspec.structs.replace(UNWATCHED, probe_seconds=60.0)
