@@ -5,6 +5,7 @@ import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from datetime import datetime
+from itertools import islice
 from typing import Final
 
 from libs.common import metrics
@@ -23,6 +24,7 @@ log = logging.getLogger(__name__)
 PASS_SECONDS: Final = 1.0
 TOGETHER_SECONDS: Final = 0.1  # what changes within it leads to one decision
 _AT_ONCE: Final = 8
+_TOLD_PER_PASS: Final = 20  # an outage must not become a storm of Events on the API server
 _AGAIN_AT_MOST_SECONDS: Final = 60.0
 
 
@@ -113,7 +115,7 @@ class WatchWaiting:
         self._measure()
         if self._flow.problems():
             return  # what is known may be half of it: conclude nothing
-        for waiting in tuple(self._waiting.untold(at)):
+        for waiting in islice(self._waiting.untold(at), _TOLD_PER_PASS):
             observed = self._event(f"{OBSERVED_CSR}.{waiting.name}")
             if isinstance(observed, CsrObserved) and observed.request.uid == waiting.uid:
                 self._events.waits(observed.request, waiting.reason, waiting.message, waiting.rivals)

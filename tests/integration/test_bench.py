@@ -248,7 +248,7 @@ async def test_joins_are_measured_and_their_cost_is_told(scenario: Scenario, mod
     if scenario == "burst":
         alone = figures["joins only: all joined s"]
         assert figures["untainted / joins only"] == pytest.approx(figures["all untainted s"] / alone)
-    processes = {"watcher", "metadata", "labeler"} if mode == "separate" else {"all-in-one"}
+    processes = {"watcher", "metadata", "labeler", "csr"} if mode == "separate" else {"all-in-one"}
     assert {name for name in processes if figures[f"ours: {name} peak RSS MB"] > 10} == processes
 
 

@@ -1,0 +1,109 @@
+"""What is told on Nodes of their requests: each thing once, and nothing where nobody would see it."""
+
+import asyncio
+from datetime import datetime, timedelta
+
+import pytest
+
+from libs.common.kube_api.errors import Unreachable
+from libs.common.kube_api.events import ObjectEvent, event_name
+from libs.common.node import Node
+from services.csr import node_events
+from services.csr.node_events import NodeEvents
+from tests.builders import NOW, a_node, a_request
+from tests.bus_actors import doing, eventually
+
+
+class Writer:
+    """Keeps what is written, under the names that it would have."""
+
+    def __init__(self) -> None:
+        self.events: list[ObjectEvent] = []
+        self.names: list[str] = []
+        self.failing = False
+        self.gate = asyncio.Event()
+        self.gate.set()
+
+    async def create_event(self, event: ObjectEvent, *, now: datetime) -> bool:
+        await self.gate.wait()
+        if self.failing:
+            raise Unreachable("no answer")
+        self.events.append(event)
+        self.names.append(event_name(event, now))
+        return True
+
+
+NODES = {name: a_node(name, uid=f"uid-of-{name}") for name in ("web-1", "web-2")}
+
+
+def events_on(
+    writer: Writer, nodes: dict[str, Node] = NODES, *, later: float = 0.0, **more: bool
+) -> NodeEvents:
+    options = {"observe_only": False} | more
+    return NodeEvents(writer, nodes.get, now=lambda: NOW + timedelta(seconds=later), **options)
+
+
+async def test_a_denial_is_told_again_only_for_another_reason_or_after_an_approval():
+    writer = Writer()
+    events = events_on(writer)
+    for why in ("names", "names", "addresses"):
+        events.denied(a_request(), why, f"because of {why}")
+    events.approved(a_request())
+    events.denied(a_request(), "addresses", "because of addresses")
+    await events.last_words()
+    assert [event.message for event in writer.events] == [
+        "csr-1: because of names",
+        "csr-1: because of addresses",
+        "csr-1: because of addresses",
+    ]
+    assert {(event.reason, event.type) for event in writer.events} == {("CSRDenied", "Warning")}
+
+
+async def test_a_wait_is_told_on_every_node_that_has_a_part_in_it_under_one_name_by_all_replicas():
+    first, second = Writer(), Writer()
+    for writer, later in ((first, 30.0), (second, 95.0)):
+        events = events_on(writer, later=later)
+        events.waits(a_request(), "addresses", "10.0.0.5 is claimed twice", ("web-1", "web-2"))
+        await events.last_words()
+    assert [event.about.name for event in first.events] == ["web-1", "web-2"]
+    assert first.names == second.names
+    assert len(set(first.names)) == 2
+
+
+async def test_nobody_is_told_where_there_is_no_node_and_nothing_in_observe_only_mode():
+    writer = Writer()
+    absent, observing = events_on(writer, {}), events_on(writer, observe_only=True)
+    for events in (absent, observing):
+        events.denied(a_request(), "names", "because")
+        await events.last_words()
+    assert writer.events == []
+
+
+async def test_an_event_that_cannot_be_written_ends_nothing():
+    writer = Writer()
+    events = events_on(writer)
+    async with doing(events.run()):
+        writer.failing = True
+        events.denied(a_request(), "names", "because")
+        events.denied(a_request(node="web-2"), "names", "because")
+        await eventually(lambda: not events._waiting, "both were tried")
+        writer.failing = False
+        events.denied(a_request(), "addresses", "because")
+        await eventually(lambda: len(writer.events) == 1, "the next one is written")
+
+
+async def test_what_is_left_at_the_end_is_told_if_that_takes_but_a_moment(monkeypatch: pytest.MonkeyPatch):
+    writer = Writer()
+    events = events_on(writer)
+    writer.gate.clear()
+    async with doing(events.run()):
+        events.denied(a_request(), "names", "because")
+        await asyncio.sleep(0)
+    writer.gate.set()
+    await events.last_words()
+    assert len(writer.events) == 1
+    writer.gate.clear()
+    monkeypatch.setattr(node_events, "LAST_WORDS_SECONDS", 0.05)
+    events.denied(a_request(), "addresses", "because")
+    await events.last_words()
+    assert len(writer.events) == 1
