@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import Final, NoReturn
 
+import msgspec
+
 from libs.common import telemetry
 from libs.common.bus import Message
 from libs.common.delivery import NotYet, PermanentError, TemporaryError
@@ -134,8 +136,10 @@ class OnCsrEnriched:
             case Ignore(reason=reason):
                 self._waiting.decided(request.name, request.node_name)
                 await self._decisions.publish(request, "ignored", reason)
-            case Wait() as wait:
+            case Wait() as wait if event.facts is not None or event.without_talos:
                 await self._wait(request, wait, AGAIN_SECONDS)
+            case Wait() as wait:  # no Node that changes ends it, but what metadata says of it next
+                await self._wait(request, msgspec.structs.replace(wait, nodes=frozenset()), AGAIN_SECONDS)
             case Approve() | Deny():
                 await self._write(message, event, judgement)
 

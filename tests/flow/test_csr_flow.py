@@ -1,6 +1,5 @@
 """csr between a bus and an API server in memory: what it approves, and what it must not."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -407,16 +406,34 @@ async def test_nothing_is_remembered_of_requests_that_are_gone(flow: CsrFlow):
 async def test_a_burst_of_word_about_nodes_looks_at_each_waiting_request_a_few_times_only(flow: CsrFlow):
     count = 200
     retried = metrics.HANDLED.labels("csr", "CsrEnriched", "retried")
+    nodes = [a_node(f"web-{n}", uid=f"uid-{n}") for n in range(count)]
     async with flow.csr_running():
+        for n, node in enumerate(nodes):
+            await flow.node(node)
+            facts = some_facts(node_name=node.name, node_ip="10.9.9.9", addresses=())
+            await flow.asked(asks(f"csr-{n}", node=node.name), facts=facts, node_uid=node.uid)
         for n in range(count):
-            await flow.asked(asks(f"csr-{n}", node=f"web-{n}"))
-        await flow.until_decided(f"csr-{count - 1}", "waiting")
+            await flow.until_decided(f"csr-{n}", "waiting")
         before = retried._value.get()
-        for n in range(count):
-            await flow.silent(a_node(f"web-{n}", uid=f"uid-{n}"))
+        for node in nodes:
+            await flow.silent(node)
         await eventually(lambda: retried._value.get() - before >= count, "each was looked at again")
-        await asyncio.sleep(0)
     assert retried._value.get() - before <= 4 * count
+
+
+async def test_what_has_no_word_of_its_machine_is_not_looked_at_for_word_of_nodes(flow: CsrFlow):
+    retried = metrics.HANDLED.labels("csr", "CsrEnriched", "retried")
+    async with flow.csr_running():
+        await flow.asked(asks())
+        await flow.until_decided("csr-1", "waiting")
+        before = retried._value.get()
+        for _ in range(5):
+            await flow.machine(a_node(), HONEST)
+        await flow.asked(asks("csr-2", node="web-2"))
+        await flow.until_decided("csr-2", "waiting")
+        assert retried._value.get() - before <= 1
+        await flow.enrich(asks(), facts=HONEST, node_uid="uid-1")
+        await flow.until_decided("csr-1", "approved", seconds=SOON)
 
 
 async def test_a_message_that_no_sense_can_be_made_of_ends_nothing_and_approves_nothing(
