@@ -5,6 +5,7 @@ from typing import Any
 
 from libs.common.bus import Message, Opened, Unreadable
 from libs.common.events import (
+    ClusterNetworksObserved,
     CsrEnriched,
     CsrGone,
     CsrObserved,
@@ -211,6 +212,24 @@ def enriched(
         recognized_by="nodename",
         observed_at=NOW,
         enriched_at=NOW,
+    )
+
+
+def cluster_networks(
+    *,
+    incarnation: str = INCARNATION,
+    pod_cidrs: tuple[str, ...] = ("10.244.0.0/16",),
+    service_cidrs: tuple[str, ...] = ("10.96.0.0/12",),
+    observed_at: datetime = NOW,
+    **masks: int,
+) -> ClusterNetworksObserved:
+    """Metadata's word of the cluster's networks; other keywords are its mask sizes."""
+    return ClusterNetworksObserved(
+        incarnation=incarnation,
+        pod_cidrs=pod_cidrs,
+        service_cidrs=service_cidrs,
+        observed_at=observed_at,
+        **masks,
     )
 
 

@@ -119,6 +119,7 @@ class MachineFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     looked_at: datetime  # when the look began
     node_ip: str  # which of the provided node IPs answered
     inventory: Inventory | None = None  # None = no rule needs any of it
+    gateways: tuple[str, ...] = ()  # of its routes, sorted; asked for only where pod CIDRs are allocated
 
 
 FaultKind = Literal[

@@ -1,8 +1,11 @@
 """Old never replaces new: who wins when two messages of one subject meet. See docs/design.md."""
 
+from datetime import UTC, datetime, timedelta
 from enum import Enum
+from typing import Final
 
 from libs.common.events import (
+    ClusterNetworksObserved,
     CsrEnriched,
     CsrGone,
     CsrObserved,
@@ -16,6 +19,8 @@ from libs.common.events import (
     NodeUnreachable,
     SnapshotComplete,
 )
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Standing(Enum):
@@ -53,6 +58,8 @@ def _place(event: Event) -> tuple[int, int]:
             return (event.order.epoch, event.order.resource_version)
         case NodeEnriched() | NodeUnreachable() | EnrichedNodeGone() | CsrEnriched() | EnrichedCsrGone():
             return (0, event.observed_sequence)
+        case ClusterNetworksObserved():
+            return (0, (event.observed_at - _EPOCH) // timedelta(microseconds=1))
         case SnapshotComplete() | Leading():
             return (event.epoch, 0)
         case _:

@@ -3,6 +3,7 @@
 from typing import Final
 
 from libs.common.events import (
+    ClusterNetworksObserved,
     CsrEnriched,
     CsrGone,
     CsrObserved,
@@ -30,6 +31,7 @@ OBSERVED_NODE: Final = f"{FLOW}.observed.node"
 ENRICHED_NODE: Final = f"{FLOW}.enriched.node"
 OBSERVED_CSR: Final = f"{FLOW}.observed.csr"
 ENRICHED_CSR: Final = f"{FLOW}.enriched.csr"
+NETWORKS: Final = f"{FLOW}.networks"
 SNAPSHOT: Final = f"{FLOW}.snapshot"
 LEADING: Final = f"{FLOW}.leading"
 DECIDED: Final = f"{ROOT}.decided"
@@ -55,6 +57,8 @@ _PREFIXES: Final[dict[type, str]] = {
 def subject_of(event: Event) -> str:
     """The one subject that an event is published to."""
     match event:
+        case ClusterNetworksObserved():
+            return NETWORKS
         case SnapshotComplete():
             return SNAPSHOT
         case Leading():

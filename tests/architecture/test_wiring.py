@@ -27,6 +27,7 @@ SUBJECT_OF_CLASS = {
     "NodeGone": f"{ROOT}.flow.observed.node.n",
     "CsrObserved": f"{ROOT}.flow.observed.csr.n",
     "CsrGone": f"{ROOT}.flow.observed.csr.n",
+    "ClusterNetworksObserved": f"{ROOT}.flow.networks",
     "SnapshotComplete": f"{ROOT}.flow.snapshot",
     "Leading": f"{ROOT}.flow.leading",
     "NodeEnriched": f"{ROOT}.flow.enriched.node.n",

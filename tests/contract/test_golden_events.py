@@ -68,6 +68,13 @@ SAMPLES: list[events.Event] = [
     csr_observed(REQUEST),
     csr_gone(REQUEST),
     csr_enriched(REQUEST, node_uid="uid-1", facts=FACTS, answered_at=("10.0.0.5",)),
+    events.ClusterNetworksObserved(
+        incarnation=INCARNATION,
+        pod_cidrs=("10.244.0.0/16", "fd00:10:244::/56"),
+        service_cidrs=("10.96.0.0/12", "fd00:10:96::/112"),
+        node_cidr_mask_size_ipv4=24,
+        observed_at=NOW,
+    ),
     events.EnrichedCsrGone(incarnation=INCARNATION, observed_sequence=9, name="csr-1", uid="csr-uid-1"),
     events.Decided(
         service="labeler",

@@ -1,12 +1,23 @@
 """Old never replaces new."""
 
 import itertools
+from datetime import timedelta
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from libs.common.ordering import Standing, standing
-from tests.builders import INCARNATION, a_node, enriched, gone, leading, observed, some_facts
+from tests.builders import (
+    INCARNATION,
+    NOW,
+    a_node,
+    cluster_networks,
+    enriched,
+    gone,
+    leading,
+    observed,
+    some_facts,
+)
 
 OTHER = "2020-01-01T00:00:00Z"
 
@@ -65,3 +76,10 @@ def test_enrichments_are_ordered_by_the_observation_that_they_enrich():
 
 def test_a_former_leader_loses_to_its_successor():
     assert standing(leading(epoch=1), leading(epoch=2), INCARNATION) is Standing.OLDER
+
+
+def test_of_two_answers_about_the_cluster_networks_the_one_that_was_asked_for_later_stands():
+    older, newer = (cluster_networks(observed_at=NOW + timedelta(microseconds=n)) for n in (0, 1))
+    assert standing(newer, older, INCARNATION) is Standing.NEWER
+    assert standing(older, newer, INCARNATION) is Standing.OLDER
+    assert standing(older, older, INCARNATION) is Standing.SAME

@@ -6,6 +6,7 @@ import msgspec
 
 from libs.common.events.decisions import DeadLetter, Decided
 from libs.common.events.from_metadata import (
+    ClusterNetworksObserved,
     CsrEnriched,
     EnrichedCsrGone,
     EnrichedNodeGone,
@@ -24,6 +25,7 @@ from libs.common.events.from_watcher import (
 
 __all__ = [
     "MAX_EVENT_BYTES",
+    "ClusterNetworksObserved",
     "CsrEnriched",
     "CsrGone",
     "CsrObserved",
@@ -57,6 +59,7 @@ Event = (
     | EnrichedNode
     | ObservedCsr
     | EnrichedCsr
+    | ClusterNetworksObserved
     | SnapshotComplete
     | Leading
     | Decided

@@ -1,6 +1,7 @@
-"""What metadata says: a Node, or a CSR, with what the machine says of itself, or why it does not."""
+"""What metadata says: a Node, or a CSR, with what its machine says or why it does not; the cluster's networks."""
 
 from datetime import datetime
+from typing import Annotated
 
 import msgspec
 
@@ -86,3 +87,25 @@ class EnrichedCsrGone(
     observed_sequence: int
     name: str
     uid: str
+
+
+class ClusterNetworksObserved(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    omit_defaults=True,
+    tag_field="event",
+    tag="ClusterNetworksObserved.v1",
+):
+    """The cluster's pod and service networks, as a control plane's machine config has them.
+
+    Said when they change and again each few minutes. A question that fails says nothing: what was said
+    last stands, and where nothing was ever said, nothing is known.
+    """
+
+    incarnation: str
+    pod_cidrs: tuple[str, ...] = ()  # one, or one per family; host bits may be set
+    service_cidrs: tuple[str, ...] = ()
+    node_cidr_mask_size_ipv4: int | None = None  # None = not in the machine config, or Talos before 1.14
+    node_cidr_mask_size_ipv6: int | None = None
+    observed_at: Annotated[datetime, msgspec.Meta(tz=True)]  # when it was asked for: its place in the order
