@@ -1,4 +1,4 @@
-"""What metadata says: a Node, or a CSR, with what its machine says or why it does not; the cluster's networks."""
+"""What metadata says: a Node, or a CSR, with what its machine says or why not; the cluster's networks."""
 
 from datetime import datetime
 from typing import Annotated
