@@ -4,6 +4,7 @@ import click
 
 from cli.config.command import config
 from cli.demo.command import demo
+from cli.explain.command import explain
 from cli.render.command import render
 
 
@@ -16,7 +17,7 @@ def main() -> None:
     """
 
 
-for command in (demo, render, config):
+for command in (demo, render, config, explain):
     main.add_command(command)
 
 if __name__ == "__main__":

@@ -17,18 +17,20 @@ class Line(NamedTuple):
 
     indent: int
     text: Text
+    label: Text = Text()  # stands before it; the rest of a broken text stays beside it
 
 
 def print_lines(lines: Iterable[Line], console: Console) -> None:
     """Broken between words on a terminal; in a pipe each line is one, for grep."""
     for line in lines:
-        text = _harmless(line.text)
+        text, hanging = _harmless(line.text), len(line.label) or _HANGING
+        lead = Text(" " * line.indent) + line.label
         if not console.is_terminal:
-            console.print(Text(" " * line.indent) + text, soft_wrap=True)
+            console.print(lead + text, soft_wrap=True)
             continue
-        parts = text.wrap(console, max(_NARROWEST, console.width - line.indent - _HANGING))
+        parts = text.wrap(console, max(_NARROWEST, console.width - line.indent - hanging))
         for number, part in enumerate(parts or [text]):
-            console.print(Text(" " * (line.indent + _HANGING * bool(number))) + part, soft_wrap=True)
+            console.print((Text(" " * (line.indent + hanging)) if number else lead) + part, soft_wrap=True)
 
 
 def print_json(document: dict[str, Any]) -> None:

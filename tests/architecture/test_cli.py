@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from tests.architecture.sources import Source, sources
 from tests.architecture.test_purity import SHELL
 
-# The one way to a machine is the service's own: `render` must hear what metadata would hear.
+# The one way to a machine is the service's own: the command must hear what metadata would hear.
 ASKING = r"services\.metadata\.(ask_machine|talos_api\.\w+)"
 
 
@@ -39,11 +39,33 @@ def test_what_the_command_shows_of_rules_is_the_labelers_own_code():
     assert {"services.labeler.plan.plan_node", "services.labeler.rules.apply_rules"} <= imported
 
 
-def test_only_what_gathers_nodes_asks_machines():
+def test_what_the_command_explains_of_requests_is_csrs_own_decision():
+    imported = {name for source in sources("cli/explain") for name in imported_services(source)}
+    assert {"services.csr.decide.decide", "services.csr.claims.Claims"} <= imported
+
+
+# How to reach machines, how one is asked, and the two that gather what machines say. All else is told.
+ASKERS = {"cli.credentials", "cli.asking", "cli.render.from_cluster", "cli.explain.from_cluster"}
+
+
+def test_only_what_gathers_asks_machines():
     asking = {
         source.module
         for source in sources("cli")
         for name in imported_services(source)
         if re.fullmatch(ASKING, name)
     }
-    assert asking == {"cli.render.from_cluster"}
+    assert asking == ASKERS
+
+
+def test_what_explains_is_told_what_was_gathered_and_asks_nobody():
+    gathering = {"cli.asking", "cli.credentials", "cli.explain.from_cluster"}
+    importers = {
+        source.module
+        for source in sources("cli")
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.ImportFrom) and node.module in gathering
+    }
+    assert importers == {
+        "cli.explain.command", "cli.explain.run", "cli.explain.from_cluster", "cli.render.from_cluster"
+    }  # fmt: skip

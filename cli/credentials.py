@@ -1,0 +1,51 @@
+"""The caller's own way to Kubernetes and to Talos machines, found where kubectl and talosctl look."""
+
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from libs.common.kube_api.api import KubeApi
+from libs.common.kube_api.config import KubeConfigError, load_kube_config
+from services.metadata.talos_api.api import TalosApi
+from services.metadata.talos_api.credentials import CredentialStore
+from services.metadata.talos_api.talosconfig import CredentialsError, file_candidates
+
+TALOSCONFIG_HINT: Final = "name one with --talosconfig or TALOSCONFIG (the role os:reader suffices)"
+
+
+class NoAccess(Exception):
+    """There is nobody to ask; says why, and what to do about it."""
+
+
+def kubernetes(kubeconfig: Path | None, context: str, *, user_agent: str) -> KubeApi:
+    """The API server of that kubeconfig, else of kubectl's own. Raises NoAccess."""
+    usual = _home() / ".kube" / "config"
+    if kubeconfig is None and not os.environ.get("KUBECONFIG") and usual.exists():
+        kubeconfig = usual  # as kubectl does; the services look in their pod instead
+    try:
+        config = load_kube_config(kubeconfig, os.environ, context=context)
+        return KubeApi(config, user_agent=user_agent, connections=1)
+    except KubeConfigError as error:
+        raise NoAccess(f"no Kubernetes API to ask: {error}") from error
+
+
+def talos(talosconfig: Path | None, endpoints: str) -> TalosApi:
+    """The machines behind that talosconfig, else talosctl's own. Raises NoAccess; dials nobody yet."""
+    paths = (talosconfig,) if talosconfig else file_candidates(os.environ, _home())
+    store = CredentialStore(paths, endpoints=endpoints or os.environ.get("TALOS_ENDPOINTS", ""))
+    try:
+        problem = store.current(_now()).problem(_now())
+    except CredentialsError as error:
+        raise NoAccess(f"no Talos API to ask: {error}; {TALOSCONFIG_HINT}") from error
+    if problem:
+        raise NoAccess(f"no Talos API to ask: {store.problem}; {TALOSCONFIG_HINT}")
+    return TalosApi(store, clock=_now)
+
+
+def _home() -> Path:
+    return Path(os.path.expanduser("~"))  # noqa: PTH111 - Path.home() raises where there is none
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)

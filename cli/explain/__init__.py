@@ -1,0 +1,1 @@
+"""`talos-ccm explain`: why something is decided as it is."""

@@ -1,0 +1,101 @@
+"""What to do about a request, by what has become of it and what it waits for. Pure."""
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from cli.explain.explanation import Explanation
+
+# By the check that decides. {node}: who asks; {others}: whom it waits for besides.
+_ENDS_A_WAIT: Final[Mapping[str, str]] = {
+    "node": "It is decided as soon as Node {node} has registered. If it never does, its kubelet's log says "
+    "why: talosctl logs kubelet.",
+    "unreachable": "Let metadata reach the Talos API (port 50000) of {node}, by a control plane or at its "
+    "own address; it is decided within seconds. (So it is seen from here; metadata may be better off.)",
+    "asking": "It is decided when the machine has been asked, which takes seconds.",
+    "machine": "The address that Node {node} names is another machine's: look at annotation "
+    "alpha.kubernetes.io/provided-node-ip of the Node, and at the hostname of the machine there.",
+    "names": "It is decided when the machine has that name. A name that it should not have: take it out of "
+    "the kubelet's configuration, it then asks anew.",
+    "addresses": "It is decided when the machine has that address. If it never will, the kubelet is told a "
+    "wrong one: machine.kubelet.nodeIP in the machine config, --node-ip.",
+    "former": "If {others} is gone for good, delete its Node; otherwise bring it back. Then it is decided.",
+    "rivals": "Find out whose it is: {node} or {others}. Take it from the other machine, or delete its Node "
+    "if that is gone. Then it is decided.",
+    "no-talos": "Without Talos, name the networks of your nodes: --csr-allowed-networks=10.0.0.0/8 of csr.",
+}
+_AFTER_A_DENIAL: Final[Mapping[str, str]] = {
+    "names": "If the machine should have that name, set it as its hostname in the machine config. If not, "
+    "find out what on {node} asks for it.",
+    "addresses": "No certificate of {node} may have that address. It is configured twice, or the kubelet is "
+    "told a wrong one, or somebody has taken over {node}.",
+    "expiration": "The kubelet asks for it, or --csr-min-expiration and --csr-max-expiration are too narrow.",
+}
+_NO_KUBELET: Final = "No kubelet asks for this: find out what runs on {node} with the kubelet's identity."
+_CLEANED: Final = "Kubernetes removes this one a day after it was filed."
+_NOT_SIGNED: Final = (
+    "It is approved and not signed yet. kube-controller-manager signs: is its controller csrsigning running, "
+    "with --cluster-signing-cert-file (or --cluster-signing-kubelet-serving-cert-file)?"
+)
+_ASKS_ANEW: Final = (
+    "A denial is final; the kubelet asks anew by itself, later each time. To make it ask now: talosctl "
+    "service kubelet restart."
+)
+_STAYS_PENDING: Final = (
+    "If it stays pending, csr does not run, or says why it waits: /readyz?verbose, and its log. A node of "
+    "which 20 requests were answered in a row gets one answer a minute."
+)
+
+
+def advice(explanation: Explanation) -> Iterator[str]:
+    """A sentence or two for each thing that can be done; nothing where all is well."""
+    match explanation:
+        case Explanation(verdict="ignore"):
+            yield "Nothing here concerns it: whoever is responsible for that signer and user decides."
+        case Explanation(state="superseded"):
+            yield f"Look at {explanation.superseded_by}: the kubelet waits for that one. {_CLEANED}"
+        case Explanation(state="approved"):
+            yield from () if explanation.filed.issued else (_NOT_SIGNED,)
+        case Explanation(state="failed"):
+            yield "The signer refuses it, which is final. The kubelet asks anew."
+        case Explanation(state="denied"):
+            yield from _after_a_denial(explanation)
+        case _:
+            yield from _of_pending(explanation)
+
+
+def _of_pending(explanation: Explanation) -> Iterator[str]:
+    match explanation.verdict:
+        case "deny":
+            yield from _after_a_denial(explanation)
+        case "unknown":
+            yield _of_unknown(explanation)
+        case "wait":
+            yield _filled(_ENDS_A_WAIT.get(explanation.check, _STAYS_PENDING), explanation)
+        case _:
+            yield _STAYS_PENDING
+
+
+def _after_a_denial(explanation: Explanation) -> Iterator[str]:
+    if explanation.verdict == "deny":
+        yield _filled(_AFTER_A_DENIAL.get(explanation.check, _NO_KUBELET), explanation)
+    yield _ASKS_ANEW
+
+
+def _of_unknown(explanation: Explanation) -> str:
+    if explanation.check == "former":
+        return "The Events of the Node say what csr waits for: kubectl describe node " + _node(explanation)
+    return (
+        "Give access to Talos with --talosconfig (role os:reader; metadata uses one like it), or judge as "
+        "where no machine is asked: --without-talos --csr-allowed-networks=NETWORK"
+    )
+
+
+def _filled(text: str, explanation: Explanation) -> str:
+    node = _node(explanation)
+    waits = [check for check in explanation.checks if check.name == explanation.check]
+    others = sorted({name for check in waits for name in check.nodes} - {node})
+    return text.format(node=node, others=" or ".join(others[:3]) or "another")
+
+
+def _node(explanation: Explanation) -> str:
+    return explanation.filed.request.node_name

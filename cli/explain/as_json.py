@@ -1,0 +1,39 @@
+"""An explanation for programs. Pure."""
+
+from typing import Any
+
+import msgspec
+
+from cli.explain.advice import advice
+from cli.explain.explanation import Explanation
+
+
+def explanation_json(explanation: Explanation) -> dict[str, Any]:
+    """The same as in words; names that Kubernetes has are written as there."""
+    filed, asked = explanation.filed, explanation.asked
+    return {
+        "name": filed.name,
+        "node": filed.request.node_name or None,
+        "username": filed.spec.username,
+        "signerName": filed.spec.signer_name,
+        "creationTimestamp": msgspec.to_builtins(filed.metadata.creation_timestamp),
+        "dnsNames": list(asked.dns_names) if asked else None,
+        "ipAddresses": list(asked.ips) if asked else None,
+        "otherNames": list(asked.other_sans) if asked else None,
+        "key": asked.key if asked else None,
+        "usages": list(filed.spec.usages),
+        "expirationSeconds": filed.spec.expiration_seconds,
+        "conditions": msgspec.to_builtins(filed.status.conditions),
+        "issued": filed.issued,
+        "state": explanation.state,
+        "supersededBy": explanation.superseded_by or None,
+        "machinesAsked": list(explanation.machines),
+        "machinesNotAsked": explanation.not_asked,
+        "checks": msgspec.to_builtins(explanation.checks),
+        "decision": {
+            "now": explanation.verdict,
+            "check": explanation.check or None,
+            "reason": explanation.reason,
+        },
+        "advice": list(advice(explanation)),
+    }

@@ -1,0 +1,111 @@
+"""`talos-ccm explain`: its words."""
+
+import ipaddress
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from libs.common.settings.flag_values import parse_duration, parse_list
+
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+def _seconds(_: click.Context, __: click.Parameter, text: str | None) -> int | None:
+    try:
+        return None if text is None else int(parse_duration(text))
+    except ValueError as error:
+        raise click.BadParameter(f"{text!r} is not {error}") from None
+
+
+@click.group(short_help="Explain why something is decided as it is.")
+def explain() -> None:
+    """Explain why something is decided as it is."""
+
+
+@explain.command(short_help="Explain what becomes of a kubelet's request for a serving certificate.")
+@click.argument("name")
+@click.option("--node", "of_node", is_flag=True, help="NAME is a node: explain its newest request.")
+@click.option("--kubeconfig", type=_FILE, help="As for kubectl. Default: KUBECONFIG, ~/.kube/config.")
+@click.option("--context", default="", metavar="NAME", help="Context of the kubeconfig. Default: its own.")
+@click.option("--talosconfig", type=_FILE, help="As for talosctl. Default: TALOSCONFIG, ~/.talos/config.")
+@click.option(
+    "--talos-endpoints",
+    default="",
+    metavar="HOST,...",
+    help="Control planes to ask by. Default: TALOS_ENDPOINTS, the talosconfig's.",
+)
+@click.option(
+    "--all-machines",
+    is_flag=True,
+    help="Ask every machine of the cluster whether it has the names and addresses, not only those of Nodes "
+    "that name them.",
+)
+@click.option(
+    "--without-talos", is_flag=True, help="Judge as where metadata runs --without-talos: ask no machine."
+)
+@click.option(
+    "--csr-allowed-networks",
+    "allowed_networks",
+    default="",
+    metavar="NETWORK,...",
+    help="As csr has it.",
+)
+@click.option("--csr-min-expiration", "least", callback=_seconds, metavar="DURATION", help="As csr has it.")
+@click.option("--csr-max-expiration", "most", callback=_seconds, metavar="DURATION", help="As csr has it.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="Words, or JSON.",
+)
+def csr(output: str, allowed_networks: str, least: int | None, most: int | None, **source: Any) -> None:
+    """Explain what becomes of the CertificateSigningRequest NAME, and why: who asks for what, each check of
+    csr with its result by what is so now, the decision, what Kubernetes holds, and what to do.
+
+    Nothing is written. The machine of the node that asks is looked at over the Talos API, and those of Nodes
+    that claim the same names or addresses; without a talosconfig, what they would say is told as not known.
+
+    \b
+    Exit status:
+      0  it is approved, or would be
+      1  it is not: denied, superseded, none of ours, or waiting for something
+      2  that cannot be told: nobody to ask, no such request, or the command
+         line is wrong
+
+    \b
+    Examples:
+      talos-ccm explain csr csr-x7k2p
+      talos-ccm explain csr web-1 --node -o json
+    """  # noqa: D301 - click reads the \b: the paragraph keeps its lines
+    networks = parse_list(allowed_networks)
+    _refuse_nonsense(networks)
+    try:
+        from cli.explain.from_cluster import CannotAsk, Source  # noqa: PLC0415 - `--help` need not load it
+        from cli.explain.run import explain_csr  # noqa: PLC0415
+        from cli.lines import complain  # noqa: PLC0415
+        from services.csr.judgement import Policy  # noqa: PLC0415
+
+        policy = Policy(allowed_networks=networks, min_expiration_seconds=least, max_expiration_seconds=most)
+        try:
+            status = explain_csr(Source(**source), policy, as_json=output == "json")
+        except CannotAsk as error:
+            complain(f"Error: {error}")
+            status = 2
+    except KeyboardInterrupt:
+        status = 128 + signal.SIGINT
+    sys.exit(status)
+
+
+def _refuse_nonsense(networks: tuple[str, ...]) -> None:
+    for text in networks:
+        try:
+            ipaddress.ip_network(text)
+        except ValueError:
+            raise click.UsageError(
+                f'--csr-allowed-networks: "{text}" is not a network such as 10.0.0.0/8 or fd00::/8'
+            ) from None

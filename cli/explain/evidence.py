@@ -1,0 +1,112 @@
+"""What is known of a request, of its node and of everybody who claims what it asks for. Pure."""
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+
+import msgspec
+
+from cli.explain.filed import Filed
+from libs.common.events import CsrEnriched, NodeEnriched, NodeUnreachable
+from libs.common.machine import MachineFacts, MachineFault
+from libs.common.node import Node
+from services.csr.attested import attested_ips
+from services.csr.claims import Claims
+from services.csr.request import Unreadable, read_request
+
+Look = MachineFacts | MachineFault
+
+
+class Evidence(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that was gathered; `looks` are by node name."""
+
+    filed: Filed
+    requests: tuple[Filed, ...] = ()  # of the same node, this one among them
+    nodes: tuple[Node, ...] = ()
+    looks: Mapping[str, Look] = {}
+    answered_at: tuple[str, ...] = ()  # contested addresses at which the node's own machine answered
+    without_talos: bool = False  # judged as where no machine is asked
+    no_talos: str = ""  # why no machine could be asked
+    at: datetime
+
+    @property
+    def node(self) -> Node | None:
+        """The Node whose identity asks."""
+        return next((node for node in self.nodes if node.name == self.filed.request.node_name), None)
+
+    @property
+    def claims(self) -> Claims:
+        """As csr holds them, of what was asked just now."""
+        claims = Claims()
+        for node in self.nodes:
+            claims.observed(node)
+            look = self.looks.get(node.name)
+            if look is not None:
+                claims.enriched(_said(node, look, self.at))
+        return claims
+
+    @property
+    def enriched(self) -> CsrEnriched:
+        """As metadata would say it."""
+        node = self.node
+        look = self.looks.get(node.name) if node else None
+        facts = look if isinstance(look, MachineFacts) else None
+        own = (facts.node_ip,) if facts and node and facts.node_name == node.name else ()
+        return CsrEnriched(
+            incarnation="",
+            observed_sequence=0,
+            request=self.filed.request,
+            node_uid=node.uid if node else "",
+            facts=facts,
+            answered_at=(*own, *self.answered_at) if own else (),
+            fault=look if isinstance(look, MachineFault) else None,
+            without_talos=self.without_talos,
+            observed_at=self.at,
+            enriched_at=self.at,
+        )
+
+
+def claimants(evidence: Evidence) -> frozenset[str]:
+    """Other Nodes that claim a name or an address that is asked for."""
+    asked = read_request(evidence.filed.request.spec.request)
+    if isinstance(asked, Unreadable):
+        return frozenset()
+    claims = evidence.claims
+    found = [claim.node for ip in asked.ips for claim in claims.of_address(ip)]
+    found += [claim.node for dns in asked.dns_names for claim in claims.of_name(dns)]
+    return frozenset(found) - {evidence.filed.request.node_name}
+
+
+def contested(evidence: Evidence) -> Iterator[str]:
+    """Addresses that are asked for, that the node's machine attests, and that another Node claims."""
+    asked, facts = read_request(evidence.filed.request.spec.request), evidence.enriched.facts
+    name = evidence.filed.request.node_name
+    if isinstance(asked, Unreadable) or facts is None or facts.node_name != name:
+        return
+    claims, attested = evidence.claims, attested_ips(facts)
+    for ip in asked.ips:
+        others = [claim for claim in claims.of_address(ip) if claim.node != name]
+        if others and ip in attested and ip != facts.node_ip:
+            yield ip
+
+
+def _said(node: Node, look: Look, at: datetime) -> NodeEnriched | NodeUnreachable:
+    if isinstance(look, MachineFault):
+        return NodeUnreachable(
+            incarnation="",
+            observed_sequence=0,
+            node=node,
+            fault=look,
+            attempt=1,
+            retry_at=at,
+            observed_at=at,
+            enriched_at=at,
+        )
+    return NodeEnriched(
+        incarnation="",
+        observed_sequence=0,
+        node=node,
+        facts=look,
+        recognized_by="nodename" if look.node_name == node.name else "system-uuid",
+        observed_at=at,
+        enriched_at=at,
+    )

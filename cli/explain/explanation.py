@@ -1,0 +1,140 @@
+"""What csr would decide by this evidence, check by check, and what of it is not known here. Pure."""
+
+from collections.abc import Iterator
+from typing import Literal
+
+import msgspec
+
+from cli.explain.evidence import Evidence, claimants
+from cli.explain.filed import Condition, Filed
+from libs.common.machine import MachineFault
+from services.csr.decide import Approve, Check, Decision, Deny, Ignore, Policy, Wait, decide
+from services.csr.request import Asked, read_request
+from services.csr.requesters import Requesters
+
+Result = Literal["passed", "failed", "waits", "unknown"]
+Verdict = Literal["approve", "deny", "wait", "unknown", "ignore"]
+State = Literal["pending", "superseded", "approved", "denied", "failed"]
+
+APPROVED, NOT_APPROVED, UNTOLD = 0, 1, 2
+
+
+class Told(msgspec.Struct, frozen=True, kw_only=True):
+    """One check and what came of it."""
+
+    name: str
+    result: Result
+    text: str
+    nodes: tuple[str, ...] = ()  # whose change can make it right
+    rivals: tuple[str, ...] = ()
+
+
+class Explanation(msgspec.Struct, frozen=True, kw_only=True):
+    """All of it."""
+
+    filed: Filed
+    asked: Asked | None  # None: it cannot be read
+    state: State  # what Kubernetes holds
+    condition: Condition | None = None  # the one that makes it so
+    superseded_by: str = ""
+    machines: tuple[str, ...] = ()  # Nodes whose machines were asked
+    not_asked: int = 0  # how many others there are, which might have the same without their Nodes naming it
+    checks: tuple[Told, ...] = ()
+    verdict: Verdict  # of the checks, as of now
+    check: str = ""  # the one that decided
+    reason: str
+
+    @property
+    def exit_status(self) -> int:
+        """0: approved, or would be; 1: not; 2: that cannot be told."""
+        if self.state != "pending":
+            return APPROVED if self.state == "approved" else NOT_APPROVED
+        return {"approve": APPROVED, "unknown": UNTOLD}.get(self.verdict, NOT_APPROVED)
+
+
+def explain(evidence: Evidence, policy: Policy) -> Explanation:
+    """Judge it as csr would, with the services' own code."""
+    request = evidence.filed.request
+    asked = read_request(request.spec.request)
+    judgement = decide(evidence.enriched, evidence.claims, policy)
+    decision = judgement.decision
+    checks = tuple(map(_told, judgement.checks))
+    unknown = tuple(_unknown(evidence, decision))
+    if unknown:
+        # That nobody was asked is what stands there otherwise.
+        checks = (*(check for check in checks if check.name != "asking"), *unknown)
+    verdict, check, reason = _verdict(decision)
+    if unknown:
+        verdict, check, reason = "unknown", unknown[0].name, "; ".join(one.text for one in unknown[-2:])
+    superseded_by = _superseded_by(evidence)
+    state, condition = _state(evidence.filed)
+    return Explanation(
+        filed=evidence.filed,
+        asked=asked if isinstance(asked, Asked) else None,
+        state="superseded" if superseded_by and state == "pending" else state,
+        condition=condition,
+        superseded_by=superseded_by,
+        machines=tuple(sorted(evidence.looks)),
+        not_asked=len(evidence.nodes) - len(evidence.looks) if evidence.looks else 0,
+        checks=checks,
+        verdict=verdict,
+        check=check,
+        reason=reason,
+    )
+
+
+def _told(check: Check) -> Told:
+    result: Result = "waits" if check.passed is None else "passed" if check.passed else "failed"
+    return Told(
+        name=check.name,
+        result=result,
+        text=check.text,
+        nodes=tuple(sorted(check.nodes)),
+        rivals=check.rivals,
+    )
+
+
+def _verdict(decision: Decision) -> tuple[Verdict, str, str]:
+    match decision:
+        case Approve(message=message):
+            return "approve", "", message
+        case Deny(check=check, message=message):
+            return "deny", check, message
+        case Wait(reason=check, message=message):
+            return "wait", check, message
+        case Ignore(reason=reason):
+            return "ignore", "", reason
+
+
+def _unknown(evidence: Evidence, decision: Decision) -> Iterator[Told]:
+    """What csr knows and we do not, where its decision may rest on it."""
+    if isinstance(decision, Wait) and decision.reason == "asking" and evidence.no_talos:
+        yield Told(name="machine", result="unknown", text=evidence.no_talos)
+        for name, what in (("names", "DNS names"), ("addresses", "IP addresses")):
+            yield Told(name=name, result="unknown", text=f"whether the machine has the {what} is not known")
+    if not isinstance(decision, Approve) or evidence.without_talos:
+        return
+    for name in sorted(claimants(evidence)):
+        look = evidence.looks.get(name)
+        if isinstance(look, MachineFault):
+            text = f"Node {name} claims something of this, too, and does not answer now ({look.message}): "
+            text += "where it answered before is known to the running csr only"
+            yield Told(name="former", result="unknown", text=text, nodes=(name,))
+
+
+def _superseded_by(evidence: Evidence) -> str:
+    """The newer request on account of which csr leaves this one alone, as csr finds it."""
+    requesters = Requesters()
+    for filed in evidence.requests:
+        requesters.observed(filed.request)
+    return requesters.superseded_by(evidence.filed.name)
+
+
+def _state(filed: Filed) -> tuple[State, Condition | None]:
+    kinds: tuple[tuple[str, State], ...] = (
+        ("Denied", "denied"), ("Failed", "failed"), ("Approved", "approved")
+    )  # fmt: skip
+    for kind, state in kinds:
+        if condition := filed.condition(kind):
+            return state, condition
+    return "approved" if filed.issued else "pending", None

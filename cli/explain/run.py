@@ -1,0 +1,22 @@
+"""Gathers, explains, shows. Writes to no cluster."""
+
+from datetime import UTC, datetime
+
+from rich.console import Console
+
+from cli.explain.as_json import explanation_json
+from cli.explain.explanation import explain
+from cli.explain.from_cluster import Source, gather
+from cli.explain.text import of_explanation
+from cli.lines import print_json, print_lines
+from services.csr.judgement import Policy
+
+
+def explain_csr(source: Source, policy: Policy, *, as_json: bool) -> int:
+    """Show it; the exit status. Raises CannotAsk."""
+    explanation = explain(gather(source), policy)
+    if as_json:
+        print_json(explanation_json(explanation))
+    else:
+        print_lines(of_explanation(explanation, datetime.now(UTC)), Console(highlight=False))
+    return explanation.exit_status
