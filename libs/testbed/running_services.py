@@ -59,10 +59,12 @@ class RunningServices:
         all_in_one: bool = False,
         bus: Literal["nats", "memory"] = "nats",
         flags: Sequence[str] = (),
+        own_flags: Mapping[str, Sequence[str]] | None = None,
         env: Mapping[str, str] | None = None,
     ) -> AsyncIterator[Self]:
         """Grant the rights, start the processes, end them orderly at the end. `ready` waits for them.
 
+        `flags` are for every process, `own_flags` for those of that name.
         On the memory bus, which only the all-in-one has, nobody is told of `nats_url`.
         """
         await grant_rights(kubelets)
@@ -75,6 +77,7 @@ class RunningServices:
             for name, user in users.items():
                 port = services.ports[name] = free_port()
                 own = [f"--secure-port={port}", *_credentials(name, user, api_server, talosconfig)]
+                own += (own_flags or {}).get(name, ())
                 services.children[name] = _process(name, [*own, *common], run_dir, env or {})
             yield services
         finally:

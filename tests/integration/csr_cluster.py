@@ -1,0 +1,122 @@
+"""The cluster of `csr_cases` on real parts: its Nodes, its machines, and requests filed by its users."""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+
+from cryptography import x509
+
+from libs.common.machine import MachineFacts
+from libs.common.node import Node
+from libs.testbed.kubelets import MERGE, Kubelet, Kubelets, Refused
+from libs.testbed.machines import Address, Machine, Machines, Platform
+from libs.testbed.running_services import RunningServices
+from libs.testbed.signing_requests import CSRS, Outcome, outcome_in
+from tests.bus_actors import eventually
+from tests.csr_cases import FACTS, NODES, UNREACHABLE, Case
+from tests.csr_twins import Twin
+
+
+def machine_of(facts: MachineFacts, reachable_at: tuple[str, ...]) -> Machine:
+    """A machine that says this of itself."""
+    told = facts.platform
+    return Machine(
+        id=facts.node_name,
+        name=facts.node_name,
+        reachable_at=reachable_at,
+        hostname=facts.node_name,
+        platform=Platform(
+            platform=told.platform,
+            hostname=told.hostname,
+            provider_id=told.provider_id,
+            internal_dns=told.internal_dns,
+            external_dns=told.external_dns,
+        ),
+        addresses=tuple(
+            Address(address=each.address, local=_local(each.address), link=each.link, flags=each.flags)
+            for each in facts.addresses
+        ),
+    )
+
+
+def _local(address: str) -> str:
+    return "" if ":" in address else address.partition("/")[0]  # as Talos has it
+
+
+def _ips(node: Node) -> tuple[str, ...]:
+    return tuple(node.provided_node_ip.split(","))
+
+
+@asynccontextmanager
+async def the_cluster_of_the_cases(
+    machines: Machines, kubelets: Kubelets, twins: tuple[Twin, ...]
+) -> AsyncIterator[None]:
+    """All Nodes of the cases and these twins have joined; the unreachable machines still answer."""
+    running = [machine_of(facts, _ips(NODES[name])) for name, facts in FACTS.items()]
+    running += [machine_of(twin.facts(), twin.ips) for twin in twins]
+    joining = [Kubelet(name=name, ips=_ips(node)) for name, node in NODES.items()]
+    joining += [Kubelet(name=twin.name, ips=twin.ips) for twin in twins]
+    await machines.put(*running)
+    try:
+        await kubelets.join_all(joining)
+        await _write_addresses(kubelets, NODES["writes-1"])
+        yield
+    finally:
+        for kubelet in joining:
+            await kubelets.delete(kubelet.name)
+        await machines.delete(*(machine.id for machine in running if machine.id not in UNREACHABLE))
+
+
+async def _write_addresses(kubelets: Kubelets, node: Node) -> None:
+    """Its kubelet writes what is not its own."""
+    written = [{"type": each.type, "address": each.address} for each in node.status.addresses]
+    path = f"/api/v1/nodes/{node.name}/status"
+    body = {"status": {"addresses": written}}
+    answer = await kubelets.request("PATCH", path, as_node=node.name, body=body, content_type=MERGE)
+    if answer.status != 200:
+        raise Refused(f"addresses of {node.name}", answer)
+
+
+async def file_case(kubelets: Kubelets, case: Case) -> str:
+    """The request's name, "" if the API server refuses it as the table says."""
+    try:
+        name = await kubelets.file_request(
+            case.pem(),
+            user=case.username,
+            groups=case.groups,
+            usages=case.usages,
+            expiration_seconds=case.expiration_seconds,
+            signer=case.signer,
+        )
+    except Refused:
+        assert case.refused_by_api is not False, case.name
+        return ""
+    assert not case.refused_by_api, case.name
+    return name
+
+
+async def state_of(kubelets: Kubelets, name: str) -> Outcome:
+    """What has become of it so far."""
+    return outcome_in((await kubelets.request("GET", f"{CSRS}/{name}")).body)
+
+
+def names_in(outcome: Outcome) -> tuple[list[str], list[str]]:
+    """DNS names and addresses in the certificate, each in their order."""
+    certificate = x509.load_pem_x509_certificate(outcome.certificate)
+    found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    return found.get_values_for_type(x509.DNSName), list(map(str, found.get_values_for_type(x509.IPAddress)))
+
+
+async def until_said(services: RunningServices, process: str, *words: str) -> None:
+    """The process has logged a line with all these words."""
+    log = services.children[process].log
+
+    def said() -> bool:
+        return any(all(word in line for word in words) for line in log.read_text().splitlines())
+
+    await eventually(said, f"{process} says {words}")
+
+
+async def all_still_ready(services: RunningServices, pids: Mapping[str, int]) -> None:
+    """The same processes as at the beginning run, and say that they are ready."""
+    assert {name: child.pid for name, child in services.children.items() if child.running} == pids
+    await services.ready(seconds=10)

@@ -1,0 +1,132 @@
+"""Every hostile request of the table at a real control plane with Talos machines, through our processes."""
+
+import asyncio
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from libs.testbed.control_plane.cluster import ControlPlane
+from libs.testbed.kubelets import Kubelet, Kubelets
+from libs.testbed.machines import Machines
+from libs.testbed.running_services import RunningServices
+from libs.testbed.signing_requests import CSRS, Outcome
+from services.csr.request import Asked, read_request
+from tests.csr_cases import AMONG_OTHERS, CASES, Case
+from tests.csr_twins import Twin
+from tests.integration.conftest import StartServices
+from tests.integration.csr_cluster import (
+    all_still_ready,
+    file_case,
+    names_in,
+    state_of,
+    the_cluster_of_the_cases,
+    until_said,
+)
+
+Form = dict[str, Any]
+ALONE = "--controllers=node-csr-approval"  # what writes-1 writes of itself would not stay otherwise
+BOUNDS = ("--csr-min-expiration=1h", "--csr-max-expiration=720h")  # as POLICY has them
+TWINS = tuple(Twin(number) for number in range(20, 44))  # none may have to answer for more than its budget
+FINAL = {"approve": "Approved", "deny": "Denied"}
+
+
+class Filed:
+    """What was filed, and what has become of it."""
+
+    def __init__(self, kubelets: Kubelets, services: RunningServices) -> None:
+        self.kubelets = kubelets
+        self.requests: dict[str, Case] = {}  # by the name of the request
+        self._services = services
+        self._csr = "csr" if "csr" in services.children else "all-in-one"
+
+    async def one_after_the_other(self, cases: list[Case]) -> None:
+        """Of one node: none is superseded before it is judged."""
+        for case in cases:
+            name = await file_case(self.kubelets, case)
+            if not name:
+                continue
+            self.requests[name] = case
+            if case.expected in FINAL:
+                await self.kubelets.outcome_of(name, seconds=30)
+            elif case.expected == "wait":
+                await until_said(self._services, self._csr, name, case.reason)
+
+    async def outcomes(self) -> dict[str, Outcome]:
+        """By the name of the request."""
+        states = await asyncio.gather(*(state_of(self.kubelets, name) for name in self.requests))
+        return dict(zip(self.requests, states, strict=True))
+
+
+async def honest(kubelets: Kubelets, name: str, ip: str) -> None:
+    """That node gets what is its own, whatever web-1's machine says of itself."""
+    request = await kubelets.ask_for_certificate(Kubelet(name=name, ips=(ip,)))
+    outcome = await kubelets.outcome_of(request, seconds=30)
+    assert outcome.certificate, (name, outcome)
+    assert names_in(outcome) == ([name], [ip])
+
+
+def as_expected(case: Case, outcome: Outcome) -> None:
+    """A certificate for exactly what a good one asks for; nothing for any other, and the reason with it."""
+    kind = FINAL.get(case.expected)
+    assert list(outcome.conditions) == ([kind] if kind else []), (case.name, outcome)
+    if kind == "Approved":
+        asked = read_request(case.pem())
+        assert isinstance(asked, Asked), case.name
+        assert names_in(outcome) == (list(asked.dns_names), list(asked.ips)), case.name
+    else:
+        assert not outcome.certificate, case.name
+    if kind:
+        assert case.reason in outcome.conditions[kind]["message"], (case.name, outcome)
+
+
+def approvals(control_plane: ControlPlane, since: int) -> tuple[int, set[tuple[str, str]]]:
+    """How many approvals and denials our processes wrote, and what else they did with requests."""
+    ours: Counter[tuple[str, str]] = Counter()
+    for request, count in control_plane.audit_counts(since).items():
+        if request.user.startswith("talos-ccm") and request.resource.startswith("certificatesigning"):
+            assert request.succeeded, request
+            ours[request.verb, request.resource] += count
+    return ours.pop(("patch", "certificatesigningrequests/approval"), 0), set(ours)
+
+
+@pytest.mark.parametrize(
+    "form",
+    [{"all_in_one": True, "bus": "memory", "flags": (ALONE, *BOUNDS)}, {"own_flags": {"csr": BOUNDS}}],
+    ids=["all-in-one-memory", "separate-processes"],
+)
+async def test_of_all_requests_only_the_good_ones_are_signed_and_each_costs_one_request(
+    start_services: StartServices,
+    control_plane: ControlPlane,
+    kubelets: Kubelets,
+    machines: Machines,
+    form: Form,
+):
+    services = await start_services(**form)
+    pids = {name: child.pid for name, child in services.children.items()}
+    since = control_plane.audit_mark()
+    filed = Filed(kubelets, services)
+    can_be_filed = [case for case in CASES if case.username.isprintable()]
+    of_twins = [case for case in can_be_filed if case.name not in AMONG_OTHERS]
+    async with the_cluster_of_the_cases(machines, kubelets, TWINS):
+        others = {"db-1": "10.0.0.9", "db-2": "10.0.0.11", "old-1": "10.0.0.7", "writes-1": "10.0.0.12"}
+        await asyncio.gather(*(honest(kubelets, name, ip) for name, ip in others.items()))
+        await machines.delete("old-1")
+        await asyncio.gather(
+            filed.one_after_the_other([case for case in can_be_filed if case.name in AMONG_OTHERS]),
+            *(
+                filed.one_after_the_other([twin.asks(case) for case in of_twins[n :: len(TWINS)]])
+                for n, twin in enumerate(TWINS)
+            ),
+        )
+        outcomes = await filed.outcomes()
+        for name, case in filed.requests.items():
+            as_expected(case, outcomes[name])
+        decided = sum(bool(outcome.conditions) for outcome in outcomes.values())
+        assert decided > 100
+        written, else_done = approvals(control_plane, since)
+        assert written == decided + len(others)
+        assert else_done <= {(verb, "certificatesigningrequests") for verb in ("list", "watch")}
+        await all_still_ready(services, pids)
+    for name in filed.requests:
+        await kubelets.request("DELETE", f"{CSRS}/{name}")
