@@ -1,20 +1,17 @@
 """status.addresses as the reference makes them: from the kubelet's own IPs and what the machine says."""
 
 from collections.abc import Iterable
-from functools import lru_cache
 from typing import Final
 
 from libs.common.machine import AddressStatus, MachineFacts
 from libs.common.node import NodeAddress
-from libs.common.node_ips import IP, first_of_each_family, is_global_unicast, is_private, parse_ip
+from libs.common.node_ips import IP, first_of_each_family, parse_ip
+from libs.common.public_addresses import EXTERNAL_LINK, bare, is_inside, is_permanent, public_ip
 
-_EXTERNAL_LINK: Final = "external"  # Talos' pseudo link: public addresses that the cloud's metadata name
-_FLAG_PERMANENT: Final = 128  # IFA_F_PERMANENT: not a temporary (privacy) address, not autoconfigured
 _NAME_LIMIT: Final = 253  # of a DNS name
 
 # Platforms whose public addresses are on the machine's own links, not in the cloud's metadata.
 _DISCOVERED: Final = frozenset({"nocloud", "metal", "openstack", "oracle"})
-_INSIDE_LINKS: Final = frozenset({"kubespan", "siderolink", "lo", "cilium_host"})
 
 
 def wanted_addresses(
@@ -40,20 +37,10 @@ def wanted_addresses(
     return _with_node_ips_first(found, [str(ip) for ip in ips])
 
 
-def misses_node_ips(ips: tuple[IP, ...], facts: MachineFacts) -> bool:
-    """Whether the machine's own links lack an address that its kubelet uses: then the list is a partial one.
-
-    A link that is down, or an address that is still being acquired, must not take addresses from a Node
-    that has them: each change makes the kubelet ask for another serving certificate.
-    """
-    listed = {parse_ip(_bare(status)) for status in facts.addresses if status.link != _EXTERNAL_LINK}
-    return any(ip not in listed for ip in ips)
-
-
 def _external_candidates(facts: MachineFacts, ips: tuple[IP, ...], *, discover: bool) -> tuple[IP, ...]:
     if facts.platform.platform in _DISCOVERED:
         return _discovered(facts.addresses, ips)
-    published = (parse_ip(_bare(status)) for status in facts.addresses if status.link == _EXTERNAL_LINK)
+    published = (parse_ip(bare(status)) for status in facts.addresses if status.link == EXTERNAL_LINK)
     named = tuple(ip for ip in published if ip is not None and ip not in ips)  # those are internal ones
     return (*named, *_discovered(facts.addresses, ips)) if discover else named
 
@@ -63,23 +50,16 @@ def _discovered(statuses: Iterable[AddressStatus], ips: tuple[IP, ...]) -> tuple
     ipv4: list[IP] = []
     ipv6: list[IP] = []
     for status in statuses:
-        ip = _public(_bare(status))
-        if ip is None or _is_inside(status.link) or ip in ips:
+        ip = public_ip(bare(status))
+        if ip is None or is_inside(status.link) or ip in ips:
             continue
         if ip.version == 4:
             ipv4.append(ip)
-        elif status.flags & _FLAG_PERMANENT:
+        elif is_permanent(status):
             ipv6.insert(0, ip)  # the reference prepends each, so the last one that Talos lists is chosen
         else:
             ipv6.append(ip)
     return (*ipv4, *ipv6)
-
-
-@lru_cache(maxsize=4096)  # asked for each address of a machine, at each look at its Node
-def _public(text: str) -> IP | None:
-    """The address in a text if others can reach it from everywhere."""
-    ip = parse_ip(text)
-    return ip if ip is not None and is_global_unicast(ip) and not is_private(ip) else None
 
 
 def _with_node_ips_first(found: list[NodeAddress], ips: list[str]) -> tuple[NodeAddress, ...]:
@@ -92,13 +72,5 @@ def _with_node_ips_first(found: list[NodeAddress], ips: list[str]) -> tuple[Node
     return tuple(enforced | dict.fromkeys(address for address in found if address.type not in types))
 
 
-def _is_inside(link: str) -> bool:
-    return link in _INSIDE_LINKS or link.startswith("dummy")
-
-
 def _could_be_a_name(hostname: str) -> bool:
     return len(hostname) <= _NAME_LIMIT and hostname.isprintable() and " " not in hostname
-
-
-def _bare(status: AddressStatus) -> str:
-    return status.address.partition("/")[0]

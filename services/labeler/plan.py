@@ -10,7 +10,8 @@ from libs.common.machine import MachineFacts, PlatformMetadata
 from libs.common.node import CONDITION_BLOCKED, Node, NodeAddress
 from libs.common.node_ips import IP, BadNodeIP, first_of_each_family, node_ips
 from libs.common.patch import NodeChanges
-from services.labeler.addresses import misses_node_ips, wanted_addresses
+from libs.common.public_addresses import misses_node_ips
+from services.labeler.addresses import wanted_addresses
 from services.labeler.blocked import (
     Blocked,
     by_bad_node_ip,

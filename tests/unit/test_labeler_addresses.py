@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from libs.common.machine import AddressStatus
 from libs.common.node_ips import BadNodeIP, is_global_unicast, is_private, node_ips, parse_ip
-from services.labeler.addresses import misses_node_ips, wanted_addresses
+from libs.common.public_addresses import misses_node_ips
+from services.labeler.addresses import wanted_addresses
 from tests.address_cases import CASES, AddressCase, texts
 from tests.builders import some_facts
 

@@ -1,0 +1,46 @@
+"""Which of a machine's addresses others reach from everywhere: the reference's filter of links and ranges.
+
+The labeler makes ExternalIPs of them; ipam takes a node's pod CIDR from the subnets that they are in.
+"""
+
+from functools import lru_cache
+from typing import Final
+
+from libs.common.machine import AddressStatus, MachineFacts
+from libs.common.node_ips import IP, is_global_unicast, is_private, parse_ip
+
+EXTERNAL_LINK: Final = "external"  # Talos' pseudo link: public addresses that the cloud's metadata name
+_FLAG_PERMANENT: Final = 128  # IFA_F_PERMANENT: not a temporary (privacy) address, not autoconfigured
+_INSIDE_LINKS: Final = frozenset({"kubespan", "siderolink", "lo", "cilium_host"})
+
+
+def bare(status: AddressStatus) -> str:
+    """Its address without the prefix length."""
+    return status.address.partition("/")[0]
+
+
+def is_inside(link: str) -> bool:
+    """Whether the addresses of a link are the cluster's own affair, whatever their range."""
+    return link in _INSIDE_LINKS or link.startswith("dummy")
+
+
+def is_permanent(status: AddressStatus) -> bool:
+    """Whether it is neither a temporary address nor one that the network may take back."""
+    return bool(status.flags & _FLAG_PERMANENT)
+
+
+def misses_node_ips(ips: tuple[IP, ...], facts: MachineFacts) -> bool:
+    """Whether the machine's own links lack an address that its kubelet uses: then the list is a partial one.
+
+    A link is down, or an address is still being acquired. It must not take addresses from a Node that has
+    them (each change makes the kubelet ask for another serving certificate), nor decide where its pods live.
+    """
+    listed = {parse_ip(bare(status)) for status in facts.addresses if status.link != EXTERNAL_LINK}
+    return any(ip not in listed for ip in ips)
+
+
+@lru_cache(maxsize=4096)  # asked for each address of a machine, at each look at its Node
+def public_ip(text: str) -> IP | None:
+    """The address in a text if others can reach it from everywhere."""
+    ip = parse_ip(text)
+    return ip if ip is not None and is_global_unicast(ip) and not is_private(ip) else None

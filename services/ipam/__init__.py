@@ -1,0 +1,1 @@
+"""Gives Nodes their pod CIDRs: from pools, claimed in Kubernetes first, never one twice."""

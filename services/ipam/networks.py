@@ -1,0 +1,119 @@
+"""Networks as numbers, read and written several times faster than `ipaddress` does: pools are large."""
+
+import re
+from ipaddress import ip_network
+from typing import Final, Literal
+
+import msgspec
+
+Family = Literal[4, 6]
+
+_BITS: Final[dict[Family, int]] = {4: 32, 6: 128}
+_HEXTETS: Final = tuple(range(112, -1, -16))  # how far each group of an IPv6 address is shifted
+# What Kubernetes and we write; everything else goes the long way through `ipaddress`, which judges it.
+_PLAIN_IPV4: Final = re.compile(
+    r"(0|[1-9][0-9]{0,2})\.(0|[1-9][0-9]{0,2})\.(0|[1-9][0-9]{0,2})\.(0|[1-9][0-9]{0,2})/([0-9]{1,2})"
+)
+_PLAIN_IPV6: Final = re.compile(r"((?:[0-9a-f]{1,4}:){1,7}):/([0-9]{1,3})")
+_MAPPED: Final = 0xFFFF  # ::ffff:0:0/96: IPv4 in IPv6's clothes
+_SHOWN: Final = 80  # characters of a refused text
+
+
+class Network(msgspec.Struct, frozen=True):
+    """An aligned range of addresses."""
+
+    family: Family
+    first: int
+    prefix: int
+
+    @property
+    def bits(self) -> int:
+        return _BITS[self.family]
+
+    @property
+    def end(self) -> int:
+        """One beyond its last address."""
+        return self.first + (1 << self.bits - self.prefix)
+
+    def __str__(self) -> str:
+        text = _ipv4_text(self.first) if self.family == 4 else _ipv6_text(self.first)
+        return f"{text}/{self.prefix}"
+
+
+def read_network(text: str) -> Network:
+    """The network that a text names, or holds an address of; an address alone is a network of one.
+
+    Nodes carry what anybody wrote: host bits are cleared, IPv4-mapped IPv6 is the IPv4 network that it
+    means. ValueError for anything else, in words.
+    """
+    read = _plain_ipv6(text) if ":" in text else _plain_ipv4(text)
+    return read or _judged(text)
+
+
+def why_no_blocks(network: Network, mask: int) -> str:
+    """Why a network holds no block of that mask, in words; "" if it holds at least one."""
+    if mask < network.prefix:
+        return f"a block of /{mask} is larger than all of {network}"
+    if mask > network.bits:
+        return f"/{mask} is no mask of IPv{network.family}, which has {network.bits} bits"
+    return ""
+
+
+def _plain_ipv4(text: str) -> Network | None:
+    plain = _PLAIN_IPV4.fullmatch(text)
+    if plain is None:
+        return None
+    a, b, c, d, prefix = map(int, plain.groups())
+    if a > 255 or b > 255 or c > 255 or d > 255 or prefix > 32:
+        return None
+    return _aligned(4, a << 24 | b << 16 | c << 8 | d, prefix)
+
+
+def _plain_ipv6(text: str) -> Network | None:
+    plain = _PLAIN_IPV6.fullmatch(text)
+    if plain is None or int(plain[2]) > 128:
+        return None
+    return _aligned(6, _from_groups(plain[1]), int(plain[2]))
+
+
+def _judged(text: str) -> Network:
+    try:
+        network = ip_network(text, strict=False)
+    except ValueError:
+        shown = ascii(text if len(text) <= _SHOWN else text[:_SHOWN] + "...")
+        raise ValueError(f"{shown} is not a network") from None
+    return _aligned(network.version, int(network.network_address), network.prefixlen)
+
+
+def _aligned(family: Family, address: int, prefix: int) -> Network:
+    if family == 6 and prefix >= 96 and address >> 32 == _MAPPED:
+        return _aligned(4, address & 0xFFFFFFFF, prefix - 96)
+    host_bits = _BITS[family] - prefix
+    return Network(family, address >> host_bits << host_bits, prefix)
+
+
+def _from_groups(text: str) -> int:
+    """The address whose text is these groups, each with its colon, and zeros from there on."""
+    groups = text[:-1].split(":")
+    number = 0
+    for group in groups:
+        number = number << 16 | int(group, 16)
+    return number << 16 * (8 - len(groups))
+
+
+def _ipv4_text(address: int) -> str:
+    return f"{address >> 24}.{address >> 16 & 255}.{address >> 8 & 255}.{address & 255}"
+
+
+def _ipv6_text(address: int) -> str:
+    """RFC 5952: lower case, and the first of the longest runs of two zero groups or more left out."""
+    groups = [address >> shift & 0xFFFF for shift in _HEXTETS]
+    start, length, run = 0, 1, 0
+    for index, group in enumerate(groups):
+        run = 0 if group else run + 1
+        if run > length:
+            start, length = index + 1 - run, run
+    texts = [f"{group:x}" for group in groups]
+    if length == 1:
+        return ":".join(texts)
+    return ":".join(texts[:start]) + "::" + ":".join(texts[start + length :])

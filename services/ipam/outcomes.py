@@ -1,0 +1,15 @@
+"""Why a Node gets no pod CIDR now."""
+
+import msgspec
+
+
+class Wait(msgspec.Struct, frozen=True):
+    """Something is not known, or not so, yet: nobody has to do anything."""
+
+    reason: str
+
+
+class Unserved(msgspec.Struct, frozen=True):
+    """As things are configured, it can get none: somebody has to change something."""
+
+    reason: str

@@ -1,0 +1,88 @@
+"""Networks are read and written as `ipaddress` does it, and as Kubernetes writes them."""
+
+from ipaddress import IPv4Address, IPv6Address, ip_network
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from services.ipam.networks import Network, read_network, why_no_blocks
+
+# Addresses with runs of zeros, which decide how an IPv6 address is written.
+GROUPS = st.lists(st.sampled_from([0, 0, 0, 1, 0xA, 0xFFFF, 0x20]), min_size=8, max_size=8)
+IPV6 = GROUPS.map(lambda groups: IPv6Address(int("".join(f"{group:04x}" for group in groups), 16)))
+IPV4 = st.integers(0, 2**32 - 1).map(IPv4Address)
+NETWORKS = st.one_of(
+    st.tuples(IPV4, st.integers(0, 32)), st.tuples(IPV6, st.integers(0, 128))
+).map(lambda pair: f"{pair[0]}/{pair[1]}")  # fmt: skip
+
+
+def is_mapped(text: str) -> bool:
+    network = ip_network(text, strict=False)
+    return network.version == 6 and network.prefixlen >= 96 and network[0].ipv4_mapped is not None
+
+
+@given(NETWORKS)
+@example("0:0:1::/48")
+@example("::/0")
+@example("1:0:0:2::/64")
+def test_a_network_is_what_ipaddress_says(text: str):
+    if is_mapped(text):
+        return
+    judge = ip_network(text, strict=False)
+    read = read_network(text)
+    assert (read.family, read.first, read.prefix) == (judge.version, int(judge[0]), judge.prefixlen)
+    assert read.end == int(judge[-1]) + 1
+    assert str(read) == str(judge)
+    assert read_network(str(read)) == read
+
+
+@pytest.mark.parametrize(
+    ("text", "same_as"),
+    [
+        ("10.0.1.77/24", "10.0.1.0/24"),  # host bits
+        ("10.0.1.77", "10.0.1.77/32"),
+        ("2001:db8::5", "2001:db8::5/128"),
+        ("2001:DB8::/32", "2001:db8::/32"),
+        ("2001:db8:0:0:0:0:0:0/32", "2001:db8::/32"),
+        ("10.0.1.0/255.255.255.0", "10.0.1.0/24"),
+        ("::ffff:10.0.1.0/120", "10.0.1.0/24"),
+        ("::ffff:a00:100/120", "10.0.1.0/24"),
+    ],
+)
+def test_what_anybody_wrote_is_the_network_that_it_means(text: str, same_as: str):
+    assert str(read_network(text)) == same_as
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "/", "web-1", "10.0.0.0/33", "10.0.0.256/24", "010.0.0.0/8", "10.0.0/8", "10.0.0.0/-1",
+     "2001:db8::/129", "2001:db8::1::/64", "1:2:3:4:5:6:7:8::/64", "g::/64", "10.0.0.0/2 4",
+     "x" * 5000, "１0.0.0.0/8"],
+)  # fmt: skip
+def test_what_is_no_network_is_refused_in_short_words(text: str):
+    with pytest.raises(ValueError, match="is not a network") as refused:
+        read_network(text)
+    assert len(str(refused.value)) < 120
+
+
+def test_seven_groups_and_a_double_colon_are_eight():
+    assert str(read_network("1:2:3:4:5:6:7::/112")) == "1:2:3:4:5:6:7:0/112"
+
+
+@pytest.mark.parametrize(
+    ("cidr", "mask", "words"),
+    [
+        ("10.0.0.0/24", 24, ""),
+        ("10.0.0.0/24", 32, ""),
+        ("10.0.0.0/25", 24, "a block of /24 is larger than all of 10.0.0.0/25"),
+        ("10.0.0.0/24", 33, "/33 is no mask of IPv4, which has 32 bits"),
+        ("2001:db8::/64", 129, "/129 is no mask of IPv6, which has 128 bits"),
+    ],
+)
+def test_a_mask_that_yields_no_block_is_told(cidr: str, mask: int, words: str):
+    assert why_no_blocks(read_network(cidr), mask) == words
+
+
+def test_networks_are_values():
+    assert read_network("10.0.0.0/8") == Network(4, 10 << 24, 8)
