@@ -94,6 +94,7 @@ async def approved_without_a_look(m: Measuring) -> Figures:
     return figures | {
         f"{_BASELINE}API requests per request": asked / count,
         f"{_BASELINE}CPU per request ms": 1000 * spent / count,
+        f"{_BASELINE}watch restarts of the observer": float(filed.restarts),
     }
 
 

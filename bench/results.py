@@ -44,19 +44,24 @@ def encode(results: Results) -> bytes:
         for (scenario, mode), figures in summaries(results.runs).items()
     }
     return msgspec.json.format(
-        msgspec.json.encode({**msgspec.to_builtins(_plain(results)), "medians": medians}), indent=2
+        msgspec.json.encode({**msgspec.to_builtins(_plain(results), enc_hook=str), "medians": medians}),
+        indent=2,
     )
 
 
 def decode(text: bytes) -> Results:
     """Read what `encode` wrote. Raises Unreadable, saying why."""
     try:
-        results = msgspec.json.decode(text, type=Results)
+        results = msgspec.json.decode(text, type=Results, dec_hook=_path)
     except msgspec.DecodeError as error:
         raise Unreadable(f"no results of this bench: {error}") from error
     if results.format != FORMAT:
         raise Unreadable(f"results of format {results.format}; this bench reads {FORMAT}")
     return results
+
+
+def _path(kind: type, value: Any) -> Any:
+    return kind(value)  # a Path, of which msgspec knows nothing
 
 
 def of_scenarios(results: Results, scenarios: Collection[Scenario]) -> Results:

@@ -49,6 +49,11 @@ def test_what_is_written_can_be_read_again_and_has_the_medians():
     assert msgspec.json.decode(text)["medians"] == {"burst separate": {"seconds": 2.0}}
 
 
+def test_results_tell_where_their_logs_and_profiles_were_kept():
+    wanted = Wanted(keep_logs=Path("logs"), profile=Path("profiles"))
+    assert decode(encode(results(a_burst(s=1.0), wanted=wanted))).wanted == wanted
+
+
 def test_a_file_of_another_kind_or_format_is_refused_with_the_reason():
     with pytest.raises(Unreadable, match="no results of this bench"):
         decode(b'{"a": 1}')

@@ -20,6 +20,7 @@ const patchType = "application/json-patch+json"
 type Approver struct {
 	api      *API
 	pending  chan string
+	seen     map[string]bool // what a list shows again after a watch that ended is approved once all the same
 	approved atomic.Int64
 	failed   atomic.Int64
 }
@@ -31,7 +32,7 @@ type Approved struct {
 }
 
 func newApprover(ctx context.Context, api *API, workers int) *Approver {
-	a := &Approver{api: api, pending: make(chan string, queued)}
+	a := &Approver{api: api, pending: make(chan string, queued), seen: map[string]bool{}}
 	for range workers {
 		go a.work(ctx)
 	}
@@ -63,9 +64,16 @@ func (a *Approver) hear(line []byte, _ float64) error {
 		return fmt.Errorf("unreadable or failed: %.200s", line)
 	}
 	if kind == "ADDED" && !bytes.Contains(line, approvedBytes) && !bytes.Contains(line, deniedBytes) {
-		a.pending <- name
+		a.take(name)
 	}
 	return nil
+}
+
+func (a *Approver) take(name string) {
+	if !a.seen[name] {
+		a.seen[name] = true
+		a.pending <- name
+	}
 }
 
 func (a *Approver) replace(text []byte, _ float64) error {
@@ -75,7 +83,7 @@ func (a *Approver) replace(text []byte, _ float64) error {
 	}
 	for i := range items {
 		if !items[i].has("Approved") && !items[i].has("Denied") {
-			a.pending <- items[i].Metadata.Name
+			a.take(items[i].Metadata.Name)
 		}
 	}
 	return nil

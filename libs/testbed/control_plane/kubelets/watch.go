@@ -5,7 +5,9 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"time"
@@ -62,10 +64,16 @@ func (w *Watch) Begin(ctx context.Context) error {
 	return err
 }
 
-// Follow watches for ever. What it missed between two watches it takes from a list, with the time of the list.
+// Follow watches for ever. A watch that the API server ends, as it does with many when it has much to tell at once,
+// goes on where it was; one that cannot begins with a list, and what it missed bears the time of that.
 func (w *Watch) Follow(ctx context.Context, version string) {
 	for {
-		err := w.follow(ctx, version)
+		before := version
+		err := w.follow(ctx, &version)
+		if errors.Is(err, io.EOF) && version != before {
+			fmt.Fprintf(os.Stderr, "kubelets: the watch of %s ended, going on at %s\n", w.path, version)
+			continue
+		}
 		fmt.Fprintf(os.Stderr, "kubelets: the watch of %s ended, listing again: %v\n", w.path, err)
 		w.told.restarted()
 		for {
@@ -78,8 +86,8 @@ func (w *Watch) Follow(ctx context.Context, version string) {
 	}
 }
 
-func (w *Watch) follow(ctx context.Context, version string) error {
-	url := w.api.server + w.path + "?watch=1&resourceVersion=" + version + "&" + w.query
+func (w *Watch) follow(ctx context.Context, version *string) error {
+	url := w.api.server + w.path + "?watch=1&resourceVersion=" + *version + "&" + w.query
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return err
@@ -111,6 +119,9 @@ func (w *Watch) follow(ctx context.Context, version string) error {
 		if err := w.told.hear(l.text, l.at); err != nil {
 			return err
 		}
+		if at := versionOf(l.text); at != "" {
+			*version = at
+		}
 	}
 	return ended
 }
@@ -138,4 +149,15 @@ func head(line []byte) (kind, name string, ok bool) {
 	rest = rest[start+len(nameMark):]
 	end = bytes.IndexByte(rest, '"')
 	return kind, string(rest[:max(end, 0)]), end > 0 && kind != "ERROR"
+}
+
+// versionOf is the resourceVersion of the object in an event, which stands before anything that somebody chose.
+func versionOf(line []byte) string {
+	const mark = `"resourceVersion":"`
+	start := bytes.Index(line, []byte(mark))
+	if start < 0 {
+		return ""
+	}
+	rest := line[start+len(mark):]
+	return string(rest[:max(bytes.IndexByte(rest, '"'), 0)])
 }
