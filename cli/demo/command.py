@@ -45,8 +45,8 @@ from cli.demo.wanted import MOST_NODES, Wanted
 @click.option(
     "--exit-when-ready",
     is_flag=True,
-    help="End as soon as every node is ready or patience is over, instead of at Ctrl-C. The status is 0 if "
-    "every node became ready and 1 if not, either way.",
+    help="End as soon as every node is ready and has its certificate, or patience is over, instead of at "
+    "Ctrl-C. The status is 0 if every one is and has, and 1 if not, either way.",
 )
 @click.option(
     "--patience",
@@ -55,7 +55,7 @@ from cli.demo.wanted import MOST_NODES, Wanted
     default=120,
     show_default=True,
     metavar="SECONDS",
-    help="How long the nodes may take to join and become ready.",
+    help="How long the nodes may take to join and become ready, and then to get their certificates.",
 )
 @click.option(
     "--keep-logs",

@@ -82,6 +82,11 @@ class Journeys:
         return Counter(journey.state for journey in self._journeys.values())
 
     @property
+    def ready(self) -> frozenset[str]:
+        """Names of the nodes that are ready."""
+        return frozenset(journey.name for journey in self._journeys.values() if journey.ready_at)
+
+    @property
     def all_ready(self) -> bool:
         """Whether nothing is left to wait for."""
         return all(journey.ready_at for journey in self._journeys.values())

@@ -69,7 +69,8 @@ async def running(run_dir: Path, wanted: Wanted, told: Told) -> AsyncIterator[Pa
             bus=wanted.bus,
             flags=(*LOG_FLAGS, *([f"--cloud-config={wanted.cloud_config}"] if wanted.cloud_config else [])),
         )
-        names = "services in one process" if wanted.in_one_process else "services: watcher, metadata, labeler, csr"
+        names = "services: watcher, metadata, labeler, csr"
+        names = "services in one process" if wanted.in_one_process else names
         yield Parts(api_server, nats, machines, kubelets, await starting.start(names, _ready(services)))
 
 

@@ -124,6 +124,17 @@ def troubles(journeys: Sequence[Journey]) -> RenderableType:
     return Group(table, Text(f"... and {hidden} more")) if hidden > 0 else table
 
 
+def without_certificate(nodes: Sequence[tuple[str, str]]) -> RenderableType:
+    """Which nodes asked for a certificate and have none, and why."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("NO CERTIFICATE", no_wrap=True)
+    table.add_column("WHY", overflow="fold")
+    for node, why in nodes[:_MOST_TROUBLES]:
+        table.add_row(node, why)
+    hidden = len(nodes) - _MOST_TROUBLES
+    return Group(table, Text(f"... and {hidden} more")) if hidden > 0 else table
+
+
 def step(console: Console, what: str, seconds: float) -> None:
     """One finished step of the preparation."""
     console.print(Text.assemble(("  ✓ ", "green"), f"{what:<52}", (f"{seconds:5.1f} s", "dim")))

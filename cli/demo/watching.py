@@ -2,19 +2,18 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO
 
 from cli.demo.journeys import Journeys
 from cli.demo.log_line import read_line
-from libs.common.kube_api.api import NODES, KubeApi
+from libs.common.kube_api.api import KubeApi
 from libs.common.kube_api.config import load_kube_config
 from libs.common.kube_api.happenings import Changed, Happening, Listed
-from libs.common.kube_api.objects import UnreadableObject
+from libs.common.kube_api.objects import Item, Resource, UnreadableObject
 from libs.common.kube_api.reflector import Reflector
-from libs.common.node import Node
 
 # What makes the services log every hop, in lines that `log_line` reads.
 LOG_FLAGS = ("--v=3", "--logging-format=json")
@@ -43,22 +42,24 @@ def following(paths: Iterable[Path], journeys: Journeys) -> Iterator[Logs]:
 
 
 @contextlib.asynccontextmanager
-async def seeing_nodes(kubeconfig: Path, journeys: Journeys) -> AsyncIterator[None]:
-    """Watch the Nodes as Kubernetes holds them: ready is what Kubernetes says."""
+async def seeing(
+    kubeconfig: Path, resource: Resource[Item], seen: Callable[[Item, datetime], None]
+) -> AsyncIterator[None]:
+    """Watch the objects as Kubernetes holds them: what is done is what Kubernetes says."""
     api = KubeApi(load_kube_config(kubeconfig, {}), user_agent="talos-ccm-demo")
 
-    async def see(happening: Happening[Node]) -> None:
+    async def see(happening: Happening[Item]) -> None:
         now = datetime.now(UTC)
         match happening:
-            case Listed(items=nodes):
-                for node in nodes:
-                    journeys.seen(node, now)
-            case Changed(item=node):
-                journeys.seen(node, now)
+            case Listed(items=items):
+                for item in items:
+                    seen(item, now)
+            case Changed(item=item):
+                seen(item, now)
 
     try:
         async with asyncio.TaskGroup() as group:
-            watch = group.create_task(Reflector(api, NODES, on_unreadable=_unreadable).run(see))
+            watch = group.create_task(Reflector(api, resource, on_unreadable=_unreadable).run(see))
             yield
             watch.cancel()
     finally:
@@ -66,4 +67,4 @@ async def seeing_nodes(kubeconfig: Path, journeys: Journeys) -> AsyncIterator[No
 
 
 def _unreadable(unreadable: UnreadableObject) -> None:
-    raise RuntimeError(f"the API server sent a Node that cannot be read: {unreadable}")
+    raise RuntimeError(f"the API server sent what cannot be read: {unreadable}")

@@ -96,6 +96,7 @@ def tells_all(said: str, nodes: int) -> None:
     assert f"{nodes}/{nodes} ready\n" in said
     for hop in ("observed  by the watcher", "answered  by its machine", "ready     taint removed"):
         assert re.search(rf"{hop}( +[\d,]+ ms){{4}}", said), f"{hop} has no times: {said}"
+    assert re.search(rf"{nodes} of {nodes} certificates issued \(p50 [\d,]+ ms, max [\d,]+ ms\)\n", said)
     assert "+ providerID aws:///" in said
     assert "- taint      node.cloudprovider.kubernetes.io/uninitialized:NoSchedule" in said
     assert "\x1b" not in said
@@ -119,6 +120,10 @@ def test_on_the_memory_bus_there_is_no_nats_and_what_it_says_to_look_at_exists(t
         assert not [command for command in demo.processes() if "nats" in command]
         (kubeconfig,) = re.findall(r"kubectl --kubeconfig=(\S+) get nodes", demo.said())
         assert "certificate-authority" in Path(kubeconfig).read_text()
+        (explain,) = re.findall(r"talos-ccm (explain csr .+)", demo.said())
+        explained = CliRunner().invoke(main, explain.split())
+        assert explained.exit_code == 0, explained.output
+        assert "certificate issued\n" in explained.output
         (logs,) = re.findall(r"tail -f (\S+)/\*", demo.said())
         assert [log.name for log in Path(logs).glob("*.log")] == ["all-in-one.log"]
         (metrics,) = re.findall(r"all-in-one +curl (\S+)", demo.said())

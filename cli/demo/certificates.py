@@ -1,0 +1,69 @@
+"""What becomes of the kubelets' requests for serving certificates. Pure: times come in with what happened."""
+
+from datetime import datetime
+
+import msgspec
+
+from cli.demo.journeys import percentile
+from libs.common.signing_request import SigningRequest
+
+
+class _Asked(msgspec.Struct):
+    at: datetime
+    issued_at: datetime | None = None
+    trouble: str = ""
+
+
+class Certificates:
+    """Of all nodes that ask, one request each."""
+
+    def __init__(self) -> None:
+        self._asked: dict[str, _Asked] = {}  # by node
+
+    def asks(self, node: str, at: datetime) -> None:
+        """Its kubelet files a request."""
+        self._asked[node] = _Asked(at)
+
+    def seen(self, request: SigningRequest, at: datetime) -> None:
+        """Kubernetes holds that request like this."""
+        asked = self._asked.get(request.node_name)
+        if asked is None:
+            return
+        if (request.status.issued or request.status.certificate) and asked.issued_at is None:
+            asked.issued_at = at
+        against = request.condition("Denied") or request.condition("Failed")
+        if against is not None:
+            asked.trouble = against.message
+
+    @property
+    def all_issued(self) -> bool:
+        """Whether every node that asked has its certificate."""
+        return all(asked.issued_at for asked in self._asked.values())
+
+    @property
+    def settled(self) -> bool:
+        """Whether nothing is left to wait for: each is issued, or never will be."""
+        return all(asked.issued_at or asked.trouble for asked in self._asked.values())
+
+    @property
+    def without(self) -> list[tuple[str, str]]:
+        """Nodes that asked and have none, and why."""
+        return [
+            (node, asked.trouble or "patience was over")
+            for node, asked in self._asked.items()
+            if not asked.issued_at
+        ]
+
+    @property
+    def told(self) -> str:
+        """In one line: how many, and how long that took from the asking."""
+        seconds = [
+            max(0.0, (asked.issued_at - asked.at).total_seconds())
+            for asked in self._asked.values()
+            if asked.issued_at
+        ]
+        how_many = f"{len(seconds)} of {len(self._asked)} certificates issued"
+        if not seconds:
+            return how_many
+        median, longest = (f"{percentile(seconds, p) * 1000:,.0f} ms" for p in (50, 100))
+        return f"{how_many} (p50 {median}, max {longest})"
