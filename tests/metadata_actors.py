@@ -16,7 +16,7 @@ from libs.common.process.service import Parts
 from services.metadata.ask_machine import Talos
 from services.metadata.service import MetadataService
 from services.metadata.settings import MetadataSettings
-from services.metadata.talos_api.api import Contents, InventoryAnswer, MachineUnavailable, Part
+from services.metadata.talos_api.api import ClusterNetworks, Contents, InventoryAnswer, MachineUnavailable, Part
 from tests.bus_actors import doing
 from tests.flow_actors import QUICK
 
@@ -28,6 +28,7 @@ PARTS: Mapping[Part, str] = {
     "ExtensionStatus": "extensions",
     "Processor": "processors",
     "MemoryModule": "memory_mib",
+    "RouteStatus": "gateways",
 }
 
 
@@ -45,6 +46,10 @@ class ScriptedTalos:
         self.inventories: dict[str, Inventory] = {}
         self.part_faults: dict[Part, MachineFault] = {}  # of every machine
         self.asked: list[tuple[str, frozenset[Part]]] = []  # for which parts of the inventory
+        self.networks: ClusterNetworks | MachineFault = MachineFault(
+            kind="refused", step="ControllerManagerConfig", message="nobody there"
+        )
+        self.questions = 0  # about the cluster's networks
         self.closed = False
         self.trouble = ""
         self._changes: dict[str, asyncio.Event] = {}
@@ -111,6 +116,12 @@ class ScriptedTalos:
                 yield None
         finally:
             self.watching[node_ip] -= 1
+
+    async def cluster_networks(self, *, deadline_seconds: float) -> ClusterNetworks:
+        self.questions += 1
+        if isinstance(self.networks, MachineFault):
+            raise MachineUnavailable(self.networks)
+        return self.networks
 
     def problem(self) -> str:
         return self.trouble

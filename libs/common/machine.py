@@ -96,7 +96,7 @@ class Processors(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Inventory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a machine is, beyond what every look asks for: each part only if a rule names it.
+    """What a machine is, beyond what every look asks for: each part only if a rule or ipam needs it.
 
     None = not asked for. Asked for and not there (a container has no SMBIOS) is an empty value.
     """
@@ -106,6 +106,9 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     extensions: dict[str, str] | None = None  # ExtensionStatuses: name -> version, "schematic" among them
     processors: Processors | None = None
     memory_mib: int | None = None  # MemoryModules.hardware.talos.dev, sum of sizes
+    # RouteStatuses.net.talos.dev, sorted, where pod CIDRs are allocated; without link-local ones, which no
+    # pod CIDR could hold.
+    gateways: tuple[str, ...] | None = None
 
 
 class MachineFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -118,8 +121,12 @@ class MachineFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     cluster_name: str = ""  # cluster Info, from the machine config
     looked_at: datetime  # when the look began
     node_ip: str  # which of the provided node IPs answered
-    inventory: Inventory | None = None  # None = no rule needs any of it
-    gateways: tuple[str, ...] = ()  # of its routes, sorted; asked for only where pod CIDRs are allocated
+    inventory: Inventory | None = None  # None = nobody needs any of it
+
+    @property
+    def gateways(self) -> tuple[str, ...]:
+        """Of its routes, where they were asked for and told; `inventory.gateways` says whether they were."""
+        return (self.inventory.gateways or ()) if self.inventory is not None else ()
 
 
 FaultKind = Literal[

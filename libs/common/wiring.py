@@ -13,6 +13,7 @@ from libs.common.subjects import (
     ENRICHED_NODE,
     FLOW,
     LEADING,
+    NETWORKS,
     OBSERVED_CSR,
     OBSERVED_NODE,
     SNAPSHOT,
@@ -75,7 +76,13 @@ METADATA = Wiring(
     service="metadata",
     hears="observed nodes and requests for certificates; the Talos API of their machines",
     follows=(f"{FLOW}.>",),
-    publishes=(f"{ENRICHED_NODE}.>", f"{ENRICHED_CSR}.>", f"{DECIDED}.metadata.>", f"{DEAD}.metadata.>"),
+    publishes=(
+        f"{ENRICHED_NODE}.>",
+        f"{ENRICHED_CSR}.>",
+        NETWORKS,
+        f"{DECIDED}.metadata.>",
+        f"{DEAD}.metadata.>",
+    ),
     secrets=("talosconfig",),
 )
 

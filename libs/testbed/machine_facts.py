@@ -83,6 +83,18 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
     namespace: str = "network"
 
 
+class Route(msgspec.Struct, frozen=True, kw_only=True):
+    """One RouteStatus of the kernel's unicast routes; without a destination a default one."""
+
+    gateway: str = ""
+    destination: str = ""  # with its prefix length
+    link: str = "eth0"
+    link_index: int = 2
+    table: str = "main"  # or "local"
+    priority: int = 1024
+    ipv6: bool = False
+
+
 class Machine(msgspec.Struct, frozen=True, kw_only=True):
     """One machine. An empty field is a resource that does not exist on it.
 
@@ -107,6 +119,7 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     extensions: tuple[Extension, ...] = ()
     processors: tuple[Processor, ...] = ()  # never there in container mode, like memory modules
     memory_modules: tuple[MemoryModule, ...] = ()
+    routes: tuple[Route, ...] = ()
 
 
 def a_machine(

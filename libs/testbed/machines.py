@@ -21,6 +21,7 @@ from libs.testbed.machine_facts import (
     MemoryModule,
     Platform,
     Processor,
+    Route,
     SystemInformation,
     a_machine,
 )
@@ -35,6 +36,7 @@ __all__ = [
     "MemoryModule",
     "Platform",
     "Processor",
+    "Route",
     "SystemInformation",
     "a_machine",
 ]

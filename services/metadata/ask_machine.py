@@ -15,7 +15,14 @@ from libs.common import metrics, telemetry
 from libs.common.machine import MachineFacts, MachineFault
 from libs.common.process.service import Parts
 from services.metadata.settings import MetadataSettings
-from services.metadata.talos_api.api import Contents, InventoryAnswer, MachineUnavailable, Part, TalosApi
+from services.metadata.talos_api.api import (
+    ClusterNetworks,
+    Contents,
+    InventoryAnswer,
+    MachineUnavailable,
+    Part,
+    TalosApi,
+)
 from services.metadata.talos_api.credentials import CredentialStore
 from services.metadata.talos_api.talosconfig import file_candidates
 
@@ -41,6 +48,9 @@ class Talos(Protocol):
 
         Raises MachineUnavailable.
         """
+
+    async def cluster_networks(self, *, deadline_seconds: float) -> ClusterNetworks:
+        """The pod and service networks, as a control plane has them. Raises MachineUnavailable."""
 
     def problem(self) -> str:
         """Why no machine can be asked, or soon not any more; "" if all is well."""

@@ -1,8 +1,8 @@
 """Which parts of a machine's inventory a look asks for, and what becomes of the answers.
 
-Only what rules name is asked for. It changes with a reboot at most, so it is kept while the machine stays
-within reach, and asked for again twice an hour. A part that is not told holds a Node up for a few looks,
-never for ever, and costs nobody the facts that there are.
+Only what rules name, or ipam needs, is asked for. It changes with a reboot at most (gateways: hardly ever),
+so it is kept while the machine stays within reach, and asked for again twice an hour. A part that is not
+told holds a Node up for a few looks, never for ever, and costs nobody the facts that there are.
 """
 
 from collections.abc import Set as AbstractSet
@@ -14,7 +14,8 @@ from libs.common.machine import FaultKind, Inventory, MachineFacts, MachineFault
 from services.metadata import schedule
 from services.metadata.known import LONG_AGO, Known
 from services.metadata.schedule import Pace
-from services.metadata.talos_api.inventory_reading import InventoryAnswer, Part
+from services.metadata.talos_api.inventory_reading import InventoryAnswer
+from services.metadata.talos_api.resources import Part
 
 PATIENCE_LOOKS: Final = 3  # how often a Node without facts waits for a part that fails
 _HOLDS: Final[dict[Part, str]] = {
@@ -23,6 +24,7 @@ _HOLDS: Final[dict[Part, str]] = {
     "ExtensionStatus": "extensions",
     "Processor": "processors",
     "MemoryModule": "memory_mib",
+    "RouteStatus": "gateways",
 }
 # What goes away by itself. Anything else (our role, bytes that no Talos sends) is asked again twice an hour.
 _PASSING: Final[frozenset[FaultKind]] = frozenset(

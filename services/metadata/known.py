@@ -14,7 +14,7 @@ from services.metadata import schedule
 from services.metadata.links import dial_order
 from services.metadata.resolve import Recognized, recognize
 from services.metadata.schedule import Failures, Pace
-from services.metadata.talos_api.inventory_reading import Part
+from services.metadata.talos_api.resources import Part
 
 NEVER: Final = math.inf
 LONG_AGO: Final = -math.inf

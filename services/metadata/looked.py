@@ -20,8 +20,8 @@ from services.metadata.inventory import (
 from services.metadata.known import NEVER, Known
 from services.metadata.resolve import recognize
 from services.metadata.schedule import Pace
-from services.metadata.talos_api.inventory_reading import Part
 from services.metadata.talos_api.machine_events import Contents
+from services.metadata.talos_api.resources import Part
 
 
 def looked_well(

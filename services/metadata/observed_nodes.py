@@ -33,7 +33,7 @@ from services.metadata.on_node_observed import NodeReconciler, Surroundings
 from services.metadata.outage import Outage
 from services.metadata.schedule import Pace
 from services.metadata.settings import MetadataSettings
-from services.metadata.talos_api.api import Contents
+from services.metadata.talos_api.api import Contents, Part
 from services.metadata.watch_machines import MachineWatches, Told
 
 log = logging.getLogger(__name__)
@@ -67,7 +67,7 @@ class ObservedNodes:
         self._pace = pace
         self._changed = changed
         self._prefer_ipv6 = settings.prefer_ipv6
-        self._needed = needed_resources(settings.cloud_config.rules)
+        self._needed = self._needed_by(settings.cloud_config)
         self._outage = Outage()
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._watches = MachineWatches(
@@ -243,7 +243,7 @@ class ObservedNodes:
             fields = {"reason": "; ".join(config.mistakes[:1]), "mistakes": len(config.mistakes)}
             log.warning("the --cloud-config file is bad: what it said before stands", extra=fields)
             return
-        needed, prefer_ipv6 = needed_resources(config.rules), bool(config.prefer_ipv6)
+        needed, prefer_ipv6 = self._needed_by(config), bool(config.prefer_ipv6)
         if (needed, prefer_ipv6) == (self._needed, self._prefer_ipv6):
             return
         self._needed, self._prefer_ipv6 = needed, prefer_ipv6
@@ -251,6 +251,10 @@ class ObservedNodes:
         log.info("the --cloud-config file needs machines to be asked for something else", extra=asked)
         for node in self.reconcilers.values():
             node.rules_changed(_ASKED_ANEW_WITHIN_SECONDS * self._parts.random.random())
+
+    def _needed_by(self, config: CloudConfig) -> frozenset[Part]:
+        for_ipam: frozenset[Part] = frozenset({"RouteStatus"} if self._settings.for_ipam else ())
+        return needed_resources(config.rules) | for_ipam
 
     # ---- what watches and probes tell
 

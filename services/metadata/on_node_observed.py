@@ -242,5 +242,6 @@ def _tell(before: Known, after: Known) -> None:
             fault = after.untold[part]
             fields = {"fault": fault.kind, "step": fault.step, "reason": fault.message}
             log.warning(
-                "the machine does not tell what a rule needs; such rules are not judged", extra=fields
+                "the machine does not tell what rules or ipam need; what needs it is not judged",
+                extra=fields,
             )

@@ -7,14 +7,16 @@ from libs.common.events import SnapshotComplete
 from libs.common.flow_table import FlowTable
 from libs.common.process.service import Parts, Run
 from libs.common.publisher import OrderedPublisher
-from libs.common.subjects import FLOW, is_about_a_csr, is_about_a_node
+from libs.common.subjects import FLOW, NETWORKS, is_about_a_csr, is_about_a_node
 from libs.common.wiring import METADATA
 from services.metadata.ask_machine import Slots, Talos, open_talos
 from services.metadata.dial_back import DialBacks
+from services.metadata.kept_running import kept_running
 from services.metadata.observed_nodes import ObservedNodes
 from services.metadata.schedule import Pace
 from services.metadata.settings import MetadataSettings
 from services.metadata.signing_requests import SigningRequests
+from services.metadata.watch_networks import ClusterNetworksWatch
 
 
 class MetadataService:
@@ -25,7 +27,9 @@ class MetadataService:
     def __init__(self, parts: Parts, settings: MetadataSettings, *, talos: Talos | None = None) -> None:
         self._bus = parts.bus
         self._without_talos = settings.without_talos
+        self._for_ipam = settings.for_ipam
         self._talos = talos or open_talos(parts, settings)
+        self._random = parts.random
         self._table = FlowTable(
             clock=parts.monotonic,
             keep=self._is_worth_keeping,
@@ -49,6 +53,14 @@ class MetadataService:
             slots=slots,
             pace=pace,
             changed=self._node_changed,
+        )
+        self._networks = ClusterNetworksWatch(
+            self._table,
+            self._publisher,
+            parts,
+            talos=self._talos,
+            pace=pace,
+            deadline_seconds=settings.look_deadline_seconds,
         )
         self._dial_backs = DialBacks(
             self._talos,
@@ -74,6 +86,8 @@ class MetadataService:
             async with asyncio.TaskGroup() as group:
                 if not self._without_talos:
                     group.create_task(self._nodes.run())
+                if self._for_ipam:
+                    group.create_task(kept_running(self._networks.run, self._random, task="networks"))
                 group.create_task(
                     follow(METADATA.service, f"{FLOW}.>", self._table, but_not=self._is_nothing_to_us)
                 )
@@ -95,6 +109,9 @@ class MetadataService:
         if is_about_a_csr(message.subject):
             self._requests.hear(message)
             return
+        if message.subject == NETWORKS:
+            self._publisher.learned(message.subject, message.sequence)
+            return
         self._nodes.hear(message)
         if isinstance(message.event, SnapshotComplete) and not self._table.replaying:
             self._requests.forget_unnamed()
@@ -106,6 +123,7 @@ class MetadataService:
     def _caught_up(self) -> None:
         self._nodes.caught_up()
         self._requests.caught_up()
+        self._networks.caught_up()
 
     def _stream_is_another(self) -> None:
         self._publisher.forget()

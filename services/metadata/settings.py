@@ -8,6 +8,7 @@ import msgspec
 from libs.common.cloud_config.rule import CloudConfig
 from libs.common.settings.flags import (
     CLOUD_CONFIG,
+    CONTROLLERS,
     NODE_STATUS_UPDATE_FREQUENCY,
     PREFER_IPV6,
     TALOS,
@@ -15,6 +16,7 @@ from libs.common.settings.flags import (
     TALOSCONFIG,
     Flag,
 )
+from libs.common.settings.reference_flags import allocates_pod_cidrs
 
 
 class MetadataSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,6 +33,8 @@ class MetadataSettings(msgspec.Struct, frozen=True, kw_only=True):
             TALOS,
         ),
     ] = False
+    controllers: Annotated[tuple[str, ...], CONTROLLERS] = ("*",)
+    allocate_node_cidrs: bool = False
     prefer_ipv6: Annotated[bool, PREFER_IPV6] = False
     cloud_config_file: Annotated[Path | None, CLOUD_CONFIG] = None  # followed: what it says may change
     cloud_config: CloudConfig = CloudConfig()  # what it said at the start
@@ -106,3 +110,9 @@ class MetadataSettings(msgspec.Struct, frozen=True, kw_only=True):
             at_least=0.1,
         ),
     ] = 2.0
+
+    @property
+    def for_ipam(self) -> bool:
+        """Whether the cluster's networks and the gateways of machines are asked for: somebody allocates."""
+        allocates = allocates_pod_cidrs(self.controllers, allocate_node_cidrs=self.allocate_node_cidrs)
+        return allocates and not self.without_talos

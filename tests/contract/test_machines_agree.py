@@ -9,7 +9,16 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 
-from libs.testbed.machines import Address, Extension, Machine, Machines, MemoryModule, Processor, a_machine
+from libs.testbed.machines import (
+    Address,
+    Extension,
+    Machine,
+    Machines,
+    MemoryModule,
+    Processor,
+    Route,
+    a_machine,
+)
 from libs.testbed.platforms import PLATFORMS
 from libs.testbed.sim_machines import client as sim_machines
 from libs.testbed.sim_machines.resources import resources_of
@@ -51,6 +60,13 @@ def a_talkative(platform: str) -> Machine:
         extensions=(Extension(name="schematic", version="376567"), Extension(name="odd", version="")),
         processors=(Processor(), Processor(socket="CPU 1", product_name="", boot_speed=0, core_count=0)),
         memory_modules=(MemoryModule(), MemoryModule(locator="DIMM 1", size=0, manufacturer="")),
+        routes=(
+            Route(gateway="10.30.0.254"),
+            Route(destination="10.30.0.0/24", priority=0),
+            Route(gateway="fe80::1%eth0", ipv6=True),
+            Route(gateway="fd00:30::ff", destination="2001:db8:1::/48", ipv6=True),
+            Route(destination="10.30.0.1/32", table="local", priority=0),
+        ),
     )
     odd = (
         Address(address="198.51.100.9/32", namespace="cluster"),

@@ -31,6 +31,7 @@ from libs.testbed.machines import (
     MemoryModule,
     Platform,
     Processor,
+    Route,
     a_machine,
 )
 from libs.testbed.sim_machines import client as sim_machines
@@ -61,6 +62,7 @@ ADDRESSES = ("network", "AddressStatuses.net.talos.dev")
 SYSTEM = ("hardware", "SystemInformations.hardware.talos.dev", "systeminformation")
 EXTENSIONS = ("runtime", "ExtensionStatuses.runtime.talos.dev")
 PROCESSORS = ("hardware", "Processors.hardware.talos.dev")
+ROUTES = ("network", "RouteStatuses.net.talos.dev")
 MEMORY_MODULES = ("hardware", "MemoryModules.hardware.talos.dev")
 NODENAME = ("k8s", "Nodenames.kubernetes.talos.dev", "nodename")
 CONTROLLER_MANAGER = (
@@ -178,6 +180,27 @@ class TestWhatAMachineSays:
         assert counts == [[[2], [1], [4]], [[2], [2], [2]]]
         modules = [decode(spec(each)) for each in await cosi.list(NODE, *MEMORY_MODULES)]
         assert [module.get(1, [0]) for module in modules] == [[4096], [0]]
+
+    async def test_routes_have_the_ids_and_the_bytes_of_the_published_proto(
+        self, talos: Machines, machine: Machine, cosi: Cosi
+    ):
+        routes = (
+            Route(gateway="10.20.0.254"),
+            Route(gateway="fe80::1%eth0", ipv6=True),
+            Route(destination="10.20.0.1/32", table="local", priority=0),
+        )
+        await talos.change(machine.id, routes=routes)
+        listed = {resource_id(each): decode(spec(each)) for each in await cosi.list(NODE, *ROUTES)}
+        assert sorted(listed) == [
+            "eth0/inet6/fe80::1%eth0//1024",
+            "inet4/10.20.0.254//1024",
+            "local/inet4//10.20.0.1/32/0",
+        ]
+        gateways = {name: decode(fields[4][0])[1] for name, fields in listed.items() if 4 in fields}
+        assert gateways == {
+            "inet4/10.20.0.254//1024": [bytes((10, 20, 0, 254))],
+            "eth0/inet6/fe80::1%eth0//1024": [bytes.fromhex("fe80" + 13 * "00" + "01") + b"eth0"],
+        }
 
     async def test_only_a_control_plane_has_the_cluster_cidrs(self, machine: Machine, cosi: Cosi):
         config = decode(spec(await cosi.get("10.20.255.1", *CONTROLLER_MANAGER)))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from libs.common.machine import Inventory, Processors
 from services.metadata.inventory import told
 from services.metadata.talos_api.checked import Unreadable
-from services.metadata.talos_api.inventory_reading import Part, read_part
+from services.metadata.talos_api.inventory_reading import read_part
 from services.metadata.talos_api.machine_events import WatchErrored, count_changes
 from services.metadata.talos_api.machine_reading import (
     read_addresses,
@@ -21,6 +21,7 @@ from services.metadata.talos_api.machine_reading import (
     read_platform,
     read_system,
 )
+from services.metadata.talos_api.resources import Part
 
 FOLDER = Path(__file__).parent / "talos_samples"
 
@@ -70,8 +71,9 @@ def read(reads: str, message: bytes) -> Any:
             return read_cluster_name(message)
         case "cluster_networks":
             return every_field(read_cluster_networks(message))
-        case "Version" | "MachineType" | "ExtensionStatus" | "Processor" | "MemoryModule":
+        case "Version" | "MachineType" | "ExtensionStatus" | "Processor" | "MemoryModule" | "RouteStatus":
             value = told(read_part(reads, [message]), reads)
+            value = list(value) if isinstance(value, tuple) else value
             return every_field(value) if isinstance(value, msgspec.Struct) else value
         case "watch":
             try:
@@ -164,6 +166,7 @@ def test_a_machine_without_any_is_told_from_one_that_was_not_asked():
     assert read_part("ExtensionStatus", []) == Inventory(extensions={})
     assert read_part("Processor", []) == Inventory(processors=Processors())
     assert read_part("MemoryModule", []) == Inventory(memory_mib=0)
+    assert read_part("RouteStatus", []) == Inventory(gateways=())
 
 
 @pytest.mark.parametrize("part", ["Processor", "ExtensionStatus", "MemoryModule"])
@@ -173,6 +176,19 @@ def test_an_inventory_is_bounded_and_names_nothing_twice(part: Part):
         read_part(part, [message, message])
     with pytest.raises(Unreadable, match="513 answers"):
         read_part(part, [message] * 513)
+
+
+def test_gateways_are_sorted_and_told_once_however_many_routes_lead_to_them():
+    default, network = PARTS["RouteStatus", "a default route"], PARTS["RouteStatus", "a route to a network"]
+    second = default.replace(b"/1024", b"/2048")  # the priority in its id
+    of_link = PARTS["RouteStatus", "a default route of a link"]
+    assert second != default
+    told_twice = read_part("RouteStatus", [network, second, of_link, default]).gateways
+    assert told_twice == ("10.0.0.1", "2001:db8::ff")
+    with pytest.raises(Unreadable, match="same id"):
+        read_part("RouteStatus", [default, default])
+    with pytest.raises(Unreadable, match="more than 8192 routes"):
+        read_part("RouteStatus", [default] * 8193)
 
 
 def test_the_same_resource_twice_is_refused():

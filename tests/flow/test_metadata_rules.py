@@ -132,7 +132,7 @@ async def test_a_part_that_our_role_may_not_read_holds_no_node_up(
         await eventually(lambda: talos.watching["10.0.0.5"] == 1)
         talos.put(some_facts(zone="b"))
         await stream.once("web-1", NodeEnriched, lambda event: event.facts.platform.zone == "b")
-    said = [record for record in caplog.records if "does not tell what a rule needs" in record.message]
+    said = [record for record in caplog.records if "does not tell what rules or ipam need" in record.message]
     assert len(said) == 1
 
 

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from libs.common.machine import Inventory, Processors
-from libs.testbed.machines import Extension, Machines, MemoryModule, Processor, a_machine
+from libs.testbed.machines import Extension, Machines, MemoryModule, Processor, Route, a_machine
 from services.metadata.talos_api.api import InventoryAnswer, Part, TalosApi
 from services.metadata.talos_api.credentials import CredentialStore
 from services.metadata.talos_api.resources import INVENTORY
 
 NODE = "10.73.1.1"
-ALL = tuple(INVENTORY)
+ALL = tuple(part for part in INVENTORY if part != "RouteStatus")  # what rules may name
 
 
 @pytest.fixture
@@ -53,6 +53,22 @@ async def test_everything_that_rules_may_name(talos: TalosApi):
             memory_mib=12288,
         )
     )
+
+
+async def test_gateways_are_those_of_all_routes_but_the_local_ones(machines: Machines, talos: TalosApi):
+    answer = await asked(talos, "RouteStatus")
+    assert answer.inventory == Inventory(gateways=()), "asked, and it has none"
+    routes = (
+        Route(gateway="10.73.1.254"),
+        Route(gateway="10.73.1.254", destination="10.0.0.0/8"),
+        Route(gateway="fd00:73::fe", ipv6=True, link="lan0"),
+        Route(gateway="fe80::1%eth0", ipv6=True),
+        Route(destination="10.73.1.0/24"),
+        Route(destination="10.96.0.1/32", gateway="10.9.9.9", table="local", link="kube-ipvs0"),
+    )
+    await machines.change("inventory-1", routes=routes)
+    answer = await asked(talos, "RouteStatus")
+    assert answer == InventoryAnswer(inventory=Inventory(gateways=("10.73.1.254", "fd00:73::fe")))
 
 
 async def test_only_what_is_needed_is_asked_for(machines: Machines, talos: TalosApi):

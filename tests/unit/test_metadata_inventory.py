@@ -9,7 +9,8 @@ from services.metadata import looked
 from services.metadata.inventory import PATIENCE_LOOKS, Asked, parts_to_ask
 from services.metadata.known import Known
 from services.metadata.schedule import Pace
-from services.metadata.talos_api.inventory_reading import InventoryAnswer, Part
+from services.metadata.talos_api.inventory_reading import InventoryAnswer
+from services.metadata.talos_api.resources import Part
 from tests.builders import a_message, a_node, observed, some_facts
 
 PACE = Pace()

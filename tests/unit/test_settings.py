@@ -21,7 +21,7 @@ from libs.common.settings.flags import (
 from libs.common.settings.help_text import help_text
 from libs.common.settings.of_process import ProcessSettings
 from libs.common.settings.reading import Reading, SettingsError, options_of, read_settings
-from libs.common.settings.reference_flags import ACCEPTED, CSR_APPROVAL, runs_controller
+from libs.common.settings.reference_flags import ACCEPTED, CSR_APPROVAL, allocates_pod_cidrs, runs_controller
 
 
 class GardenerSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -353,6 +353,20 @@ def test_controllers_say_what_runs(items: tuple[str, ...], nodes: bool, requests
     assert runs_controller(items, "cloud-node") is nodes
     assert runs_controller(items, "node-csr-approval") is requests
     assert runs_controller(items, CSR_APPROVAL) is requests
+
+
+@pytest.mark.parametrize(
+    ("items", "flag", "on"),
+    [
+        (("*",), False, False),
+        (("*", "node-ipam-controller"), False, True),
+        (("cloud-node", "nodeipam"), False, True),
+        (("nodeipam", "-node-ipam-controller"), False, False),
+        (("cloud-node",), True, True),
+    ],
+)
+def test_pod_cidrs_are_allocated_only_by_name_or_by_flag(items: tuple[str, ...], flag: bool, on: bool):
+    assert allocates_pod_cidrs(items, allocate_node_cidrs=flag) is on
 
 
 def test_a_misspelt_controller_is_a_mistake():

@@ -116,20 +116,23 @@ ACCEPTED: Final[dict[str, Accepted]] = {flag.name: flag for flag in _TABLE}
 
 CLOUD_NODE: Final = "cloud-node"
 CSR_APPROVAL: Final = "certificatesigningrequest-approving-controller"
+NODE_IPAM: Final = "node-ipam-controller"
+NODE_LIFECYCLE: Final = "cloud-node-lifecycle-controller"
 _ALIASES: Final = {
     "cloud-node-controller": CLOUD_NODE,
     "node-csr-approval": CSR_APPROVAL,
-    "nodeipam": "node-ipam-controller",
-    "cloud-node-lifecycle": "cloud-node-lifecycle-controller",
+    "nodeipam": NODE_IPAM,
+    "cloud-node-lifecycle": NODE_LIFECYCLE,
     "service": "service-lb-controller",
     "route": "node-route-controller",
 }
 _NOT_YET: Final = {
-    "node-ipam-controller": "pod CIDRs are not allocated",
-    "cloud-node-lifecycle-controller": "Nodes of machines that are gone are not deleted",
+    NODE_IPAM: "pod CIDRs are not allocated",
+    NODE_LIFECYCLE: "Nodes of machines that are gone are not deleted",
 }
 _NEVER: Final = ("service-lb-controller", "node-route-controller")
 _HERE: Final = (CLOUD_NODE, CSR_APPROVAL)
+_ONLY_BY_NAME: Final = (NODE_IPAM, NODE_LIFECYCLE, *_NEVER)  # `*` does not mean these
 CONTROLLERS: Final = tuple(sorted({*_HERE, *_ALIASES, *_NOT_YET, *_NEVER}))
 
 
@@ -142,8 +145,13 @@ class Chosen(msgspec.Struct, frozen=True):
 
 def runs_controller(items: tuple[str, ...], name: str) -> bool:
     """Whether a --controllers list has that controller run; `name` may be an alias."""
-    wanted = _wanted(items)
-    return wanted.get(_ALIASES.get(name, name), wanted.get("*", False))
+    wanted, proper = _wanted(items), _ALIASES.get(name, name)
+    return wanted.get(proper, proper not in _ONLY_BY_NAME and wanted.get("*", False))
+
+
+def allocates_pod_cidrs(items: tuple[str, ...], *, allocate_node_cidrs: bool) -> bool:
+    """Whether pod CIDRs are allocated: --allocate-node-cidrs, or a --controllers list that names that one."""
+    return allocate_node_cidrs or runs_controller(items, NODE_IPAM)
 
 
 def choose_controllers(items: tuple[str, ...]) -> Chosen:

@@ -35,6 +35,7 @@ _READABLE = (
     "NodeAddresses.net.talos.dev",
     "HostnameStatuses.net.talos.dev",
     "LinkStatuses.net.talos.dev",
+    "RouteStatuses.net.talos.dev",
     "Nodenames.kubernetes.talos.dev",
     "NodeIPs.kubernetes.talos.dev",
     "NodeStatuses.kubernetes.talos.dev",

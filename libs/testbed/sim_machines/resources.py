@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 import msgspec
 
 from libs.testbed.machine_facts import Address, Machine, Platform, SystemInformation
+from libs.testbed.sim_machines.routes import OWNER, routes_of
 from libs.testbed.sim_machines.wire import Field, encode
 
 _SCOPES = {"global": 0, "site": 200, "link": 253, "host": 254, "nowhere": 255}
@@ -32,6 +33,7 @@ def resources_of(machine: Machine) -> list[Resource]:
         *_platform(machine),
         *_inventory(machine),
         *_addresses(machine),
+        *_routes(machine),
         *_cluster(machine),
     ]
 
@@ -158,6 +160,11 @@ def _interface(text: str) -> ipaddress.IPv4Interface | ipaddress.IPv6Interface:
     if not length.isdecimal() or "%" in ip:  # Python would take a netmask, no length, and a zone
         raise ValueError(f"{text!r} is no address with a prefix length")
     return ipaddress.ip_interface(text)
+
+
+def _routes(machine: Machine) -> Iterator[Resource]:
+    for name, spec in routes_of(machine):
+        yield _resource("network", "RouteStatuses.net", name, OWNER, spec)
 
 
 def _cluster(machine: Machine) -> Iterator[Resource]:

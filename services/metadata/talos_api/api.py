@@ -12,7 +12,7 @@ from services.metadata.talos_api.calls import Observe, TalosCalls, TraceHeaders
 from services.metadata.talos_api.checked import Unreadable
 from services.metadata.talos_api.cluster import ClusterName
 from services.metadata.talos_api.credentials import CredentialStore
-from services.metadata.talos_api.inventory_reading import InventoryAnswer, Part, joined, read_part
+from services.metadata.talos_api.inventory_reading import InventoryAnswer, joined, read_part
 from services.metadata.talos_api.machine_events import Contents
 from services.metadata.talos_api.machine_reading import (
     ClusterNetworks,
@@ -31,6 +31,7 @@ from services.metadata.talos_api.resources import (
     NODENAME,
     PLATFORM_METADATA,
     SYSTEM_INFORMATION,
+    Part,
 )
 from services.metadata.talos_api.session import MachineUnavailable, TalosSession
 from services.metadata.talos_api.watch import MachineWatch

@@ -5,18 +5,17 @@ from typing import Final
 
 import msgspec
 
-from libs.common.cloud_config.fields import Resource as _Resource
 from libs.common.machine import Inventory, MachineFault, Processors
 from services.metadata.talos_api.checked import Unreadable, checked_id, number, resource_in, smbios, text
 from services.metadata.talos_api.proto.strict import Malformed, fields
-from services.metadata.talos_api.resources import INVENTORY, Asked
+from services.metadata.talos_api.resources import INVENTORY, Asked, Part
+from services.metadata.talos_api.route_reading import gateways_in
 
 MOST_RESOURCES: Final = 512  # of one type
 MOST_EXTENSION_CHARACTERS: Final = 32 * 1024  # names and versions together: facts must fit into a message
 _LARGEST: Final = 2**32 - 1
 _MACHINE_TYPES: Final = {1: "controlplane", 2: "controlplane", 3: "worker"}  # 1 is init, the first of them
 
-Part = _Resource
 Spec = dict[int, int | bytes]  # field number -> its last value
 
 
@@ -38,6 +37,8 @@ def read_part(part: Part, answers: Sequence[bytes]) -> Inventory:
 
     Raises Unreadable.
     """
+    if part == "RouteStatus":
+        return Inventory(gateways=gateways_in(answers))
     specs = _specs(INVENTORY[part], answers)
     match part:
         case "Version":

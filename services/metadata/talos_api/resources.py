@@ -1,7 +1,7 @@
 """What we ask a Talos machine for: each resource with the bytes of its Get, List and Watch requests."""
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
@@ -20,9 +20,13 @@ GET: Final = "/cosi.resource.State/Get"
 LIST: Final = "/cosi.resource.State/List"
 WATCH: Final = "/cosi.resource.State/Watch"
 
+Part = Resource | Literal["RouteStatus"]  # of an inventory: what rules may name, and what ipam needs
+
 # kube-proxy in IPVS mode puts every service address on this link: thousands, and none is the machine's.
 # RE2 has no negative look-ahead, hence the ladder. Old servers that ignore it answer with all addresses.
 NOT_KUBE_IPVS: Final = "^([^k]|k[^u]|ku[^b]|kub[^e]|kube[^-]|kube-[^i]|kube-i[^p])"
+# Every address of the machine is a route in the table `local`, those of services on kube-ipvs0 among them.
+NOT_LOCAL_ROUTES: Final = "^([^l]|l[^o]|lo[^c]|loc[^a]|loca[^l]|local[^/])"
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,8 +110,8 @@ CONTROLLER_MANAGER: Final = Asked(
     type="ControllerManagerConfigs.kubernetes.talos.dev",
     id="kube-controller-manager",
 )
-# The inventory, by the names that `libs.common.cloud_config.fields` has for it.
-INVENTORY: Final[Mapping[Resource, Asked]] = {
+# The inventory; what rules may name by the names that `libs.common.cloud_config.fields` has for it.
+INVENTORY: Final[Mapping[Part, Asked]] = {
     "Version": Asked(
         step="Version",
         request="version",
@@ -136,6 +140,13 @@ INVENTORY: Final[Mapping[Resource, Asked]] = {
         request="memorymodules",
         namespace="hardware",
         type="MemoryModules.hardware.talos.dev",
+    ),
+    "RouteStatus": Asked(
+        step="RouteStatus",
+        request="routes",
+        namespace="network",
+        type="RouteStatuses.net.talos.dev",
+        id_regexp=NOT_LOCAL_ROUTES,
     ),
 }
 WATCHED: Final = (PLATFORM_METADATA, ADDRESSES, NODENAME)

@@ -30,6 +30,7 @@ var definitions = []meta.ResourceDefinitionProvider{
 	&runtime.PlatformMetadata{}, &runtime.Version{}, &runtime.MachineStatus{}, &runtime.ExtensionStatus{},
 	&hardware.SystemInformation{}, &hardware.Processor{}, &hardware.MemoryModule{},
 	&network.AddressStatus{}, &network.NodeAddress{}, &network.HostnameStatus{}, &network.LinkStatus{},
+	&network.RouteStatus{},
 	&k8s.Nodename{}, &k8s.NodeIP{}, &k8s.NodeStatus{}, &k8s.ControllerManagerConfig{}, &k8s.KubeletSpec{}, &k8s.KubeletConfig{},
 	&cluster.Info{}, &cluster.Identity{}, &cluster.Member{}, &cluster.Affiliate{},
 	&config.MachineType{}, &config.MachineConfig{},

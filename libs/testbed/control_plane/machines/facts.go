@@ -34,6 +34,7 @@ type Facts struct {
 	Extensions        []Extension        `json:"extensions"`
 	Processors        []Processor        `json:"processors"`
 	MemoryModules     []MemoryModule     `json:"memory_modules"`
+	Routes            []Route            `json:"routes"`
 }
 
 // Platform is the spec of PlatformMetadata.
@@ -97,6 +98,13 @@ func (f *Facts) Resources() ([]owned, error) {
 	resources = append(resources, f.inventory()...)
 	for _, address := range f.Addresses {
 		status, err := address.status()
+		if err != nil {
+			return nil, fmt.Errorf("machine %q: %w", f.ID, err)
+		}
+		resources = append(resources, status)
+	}
+	for _, route := range f.Routes {
+		status, err := route.status()
 		if err != nil {
 			return nil, fmt.Errorf("machine %q: %w", f.ID, err)
 		}

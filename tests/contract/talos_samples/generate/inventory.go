@@ -23,7 +23,7 @@ func inventory() []Sample {
 			Name: talosmachine.Type(kind).String(), Reads: "MachineType", Message: get(wire(machineType)), Want: want,
 		})
 	}
-	return append(samples, lists()...)
+	return append(append(samples, lists()...), routes()...)
 }
 
 func lists() []Sample {

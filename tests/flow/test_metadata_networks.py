@@ -1,0 +1,147 @@
+"""Metadata tells the cluster's networks and gateways: where pod CIDRs are allocated, and only there."""
+
+import msgspec
+import pytest
+
+from libs.common.bus import BusError
+from libs.common.events import ClusterNetworksObserved, NodeEnriched
+from libs.common.machine import Inventory, MachineFault
+from libs.common.subjects import NETWORKS
+from services.metadata.talos_api.api import ClusterNetworks
+from tests.builders import NOW, a_node, cluster_networks, some_facts
+from tests.bus_actors import eventually
+from tests.flow_actors import Flow
+from tests.metadata_actors import CALM, ScriptedTalos, metadata_running
+
+ALLOCATING = msgspec.structs.replace(CALM, controllers=("*", "node-ipam-controller"), repeat_seconds=1.0)
+NETWORK = ClusterNetworks(pod_cidrs=("10.244.0.0/16",), service_cidrs=("10.96.0.0/12",))
+OTHER = ClusterNetworks(pod_cidrs=("10.8.0.0/16",), service_cidrs=("10.96.0.0/12",))
+NOBODY = MachineFault(kind="refused", step="ControllerManagerConfig", message="nobody there")
+
+
+@pytest.fixture
+def talos() -> ScriptedTalos:
+    machines = ScriptedTalos()
+    machines.put(some_facts())
+    machines.inventories["10.0.0.5"] = Inventory(gateways=("10.0.0.1",))
+    machines.networks = NETWORK
+    return machines
+
+
+async def said(stream: Flow) -> ClusterNetworksObserved | None:
+    message = await stream.bus.last(NETWORKS)
+    event = message.event if message else None
+    assert event is None or isinstance(event, ClusterNetworksObserved)
+    return event
+
+
+async def told(stream: Flow, networks: ClusterNetworks) -> ClusterNetworksObserved:
+    """What the stream says, as soon as it is that."""
+    found: list[ClusterNetworksObserved] = []
+
+    async def is_said() -> bool:
+        event = await said(stream)
+        if event is None or (event.pod_cidrs, event.service_cidrs) != (
+            networks.pod_cidrs,
+            networks.service_cidrs,
+        ):
+            return False
+        found.append(event)
+        return True
+
+    await eventually(is_said)
+    return found[-1]
+
+
+async def test_where_nothing_is_allocated_no_control_plane_and_no_machine_is_asked_for_networks(
+    nats_server, stream, talos
+):
+    async with metadata_running(nats_server.url, talos):
+        await stream.observe(a_node())
+        event = await stream.once("web-1", NodeEnriched)
+    assert (event.facts.inventory, event.facts.gateways) == (None, ())
+    assert (talos.questions, talos.asked) == (0, [])
+    assert await said(stream) is None
+
+
+async def test_where_pod_cidrs_are_allocated_networks_and_gateways_are_told(nats_server, stream, talos):
+    async with metadata_running(nats_server.url, talos, ALLOCATING):
+        await stream.observe(a_node())
+        event = await stream.once("web-1", NodeEnriched)
+        networks = await told(stream, NETWORK)
+    assert event.facts.gateways == ("10.0.0.1",)
+    assert networks.incarnation == stream.incarnation
+
+
+async def test_a_machine_that_does_not_tell_its_routes_is_told_from_one_without_gateways(
+    nats_server, stream, talos
+):
+    talos.part_faults["RouteStatus"] = MachineFault(kind="permission", step="RouteStatus", message="no")
+    async with metadata_running(nats_server.url, talos, ALLOCATING):
+        await stream.observe(a_node())
+        event = await stream.once("web-1", NodeEnriched)
+    assert event.facts.inventory == Inventory(gateways=None)
+    assert event.facts.gateways == ()
+
+
+async def test_networks_are_told_again_and_a_change_replaces_them(nats_server, stream, talos):
+    async with metadata_running(nats_server.url, talos, ALLOCATING):
+        first = await told(stream, NETWORK)
+
+        async def is_repeated() -> bool:
+            event = await said(stream)
+            return event is not None and event.observed_at > first.observed_at
+
+        await eventually(is_repeated)
+        talos.networks = OTHER
+        changed = await told(stream, OTHER)
+        assert changed.observed_at > first.observed_at
+
+
+async def test_a_failure_takes_nothing_back_and_before_the_first_answer_nothing_is_said(
+    nats_server, stream, talos
+):
+    talos.networks = NOBODY
+    async with metadata_running(nats_server.url, talos, ALLOCATING):
+        await eventually(lambda: talos.questions >= 2)
+        assert await said(stream) is None
+        talos.networks = NETWORK
+        first = await told(stream, NETWORK)
+        talos.networks = NOBODY
+        asked = talos.questions
+        await eventually(lambda: talos.questions >= asked + 2)
+        stands = await told(stream, NETWORK)
+        assert stands.observed_at >= first.observed_at
+
+
+async def test_a_stream_that_lost_everything_is_told_what_is_known_though_talos_is_down(
+    nats_server, stream, talos
+):
+    async with metadata_running(nats_server.url, talos, ALLOCATING):
+        first = await told(stream, NETWORK)
+        talos.networks = NOBODY
+        asked = talos.questions
+        await eventually(lambda: talos.questions >= asked + 1)
+        await nats_server.wipe()
+
+        async def is_provisioned_anew() -> bool:
+            try:
+                await stream.provision()
+            except BusError:
+                return False
+            return bool(stream.incarnation != first.incarnation)
+
+        await eventually(is_provisioned_anew)
+        again = await told(stream, NETWORK)
+    assert again.incarnation == stream.incarnation != first.incarnation
+
+
+async def test_an_answer_of_a_clock_behind_replaces_what_a_predecessor_with_a_clock_ahead_said(
+    nats_server, stream, talos
+):
+    ahead = NOW.replace(year=NOW.year + 50)
+    old = cluster_networks(incarnation=stream.incarnation, pod_cidrs=("10.9.0.0/16",), observed_at=ahead)
+    await stream.bus.publish(old)
+    async with metadata_running(nats_server.url, talos, ALLOCATING):
+        event = await told(stream, NETWORK)
+    assert event.observed_at > ahead
