@@ -16,7 +16,13 @@ from libs.common.process.service import Parts
 from services.metadata.ask_machine import Talos
 from services.metadata.service import MetadataService
 from services.metadata.settings import MetadataSettings
-from services.metadata.talos_api.api import ClusterNetworks, Contents, InventoryAnswer, MachineUnavailable, Part
+from services.metadata.talos_api.api import (
+    ClusterNetworks,
+    Contents,
+    InventoryAnswer,
+    MachineUnavailable,
+    Part,
+)
 from tests.bus_actors import doing
 from tests.flow_actors import QUICK
 
