@@ -4,7 +4,8 @@ import asyncio
 import contextlib
 import os
 import sys
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from typing import Final, Literal, NoReturn, Protocol, Self
@@ -45,6 +46,7 @@ class RunningServices:
     def __init__(self) -> None:
         self.children: dict[str, Child] = {}
         self.ports: dict[str, int] = {}
+        self._started_as: dict[str, Callable[[], Child]] = {}
 
     @classmethod
     @contextlib.asynccontextmanager
@@ -78,7 +80,8 @@ class RunningServices:
                 port = services.ports[name] = free_port()
                 own = [f"--secure-port={port}", *_credentials(name, user, api_server, talosconfig)]
                 own += (own_flags or {}).get(name, ())
-                services.children[name] = _process(name, [*own, *common], run_dir, env or {})
+                services._started_as[name] = partial(_process, name, [*own, *common], run_dir, env or {})
+                services.restart(name)
             yield services
         finally:
             await asyncio.gather(*(child.stop(_STOP_SECONDS) for child in services.children.values()))
@@ -92,6 +95,10 @@ class RunningServices:
                     return (await _get(session, port, "/readyz"))[0] == HTTPStatus.OK
 
                 await until(says_ready, child, what="ready", seconds=seconds)
+
+    def restart(self, name: str) -> None:
+        """Start a process that has ended again, as it was; it logs to the same file."""
+        self.children[name] = self._started_as[name]()
 
     async def first_death(self) -> NoReturn:
         """Wait until any of the processes ends, which none does by itself. Raises ChildDied."""

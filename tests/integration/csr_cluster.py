@@ -116,7 +116,12 @@ async def until_said(services: RunningServices, process: str, *words: str) -> No
     await eventually(said, f"{process} says {words}")
 
 
+def pids_of(services: RunningServices) -> dict[str, int]:
+    """Of the processes that run, by name."""
+    return {name: child.pid for name, child in services.children.items() if child.running}
+
+
 async def all_still_ready(services: RunningServices, pids: Mapping[str, int]) -> None:
     """The same processes as at the beginning run, and say that they are ready."""
-    assert {name: child.pid for name, child in services.children.items() if child.running} == pids
+    assert pids_of(services) == pids
     await services.ready(seconds=10)

@@ -19,6 +19,7 @@ from tests.integration.csr_cluster import (
     all_still_ready,
     file_case,
     names_in,
+    pids_of,
     state_of,
     the_cluster_of_the_cases,
     until_said,
@@ -103,7 +104,7 @@ async def test_of_all_requests_only_the_good_ones_are_signed_and_each_costs_one_
     form: Form,
 ):
     services = await start_services(**form)
-    pids = {name: child.pid for name, child in services.children.items()}
+    pids = pids_of(services)
     since = control_plane.audit_mark()
     filed = Filed(kubelets, services)
     can_be_filed = [case for case in CASES if case.username.isprintable()]

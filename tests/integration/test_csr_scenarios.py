@@ -1,0 +1,187 @@
+"""Requests that come too early, during an outage, while our processes end, and too many: on real parts."""
+
+import asyncio
+import itertools
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import pytest
+
+from libs.testbed.control_plane.cluster import ControlPlane
+from libs.testbed.kubelets import Kubelet, Kubelets
+from libs.testbed.machines import Address, Machine, Machines, a_machine
+from libs.testbed.running_services import RunningServices
+from libs.testbed.signing_requests import CSRS, Outcome, outcome_in
+from tests.bus_actors import eventually
+from tests.integration.conftest import StartServices
+from tests.integration.csr_cluster import all_still_ready, names_in, pids_of, state_of, until_said
+
+ALL_IN_ONE = "all-in-one"
+ALONE = "--controllers=node-csr-approval"
+WITHIN_SECONDS = 2.0  # a wait is over that soon after what it waited for is there
+MANY = 200
+_numbers = itertools.count(1)
+
+
+def some_machines(count: int) -> list[Machine]:
+    return [
+        a_machine(f"early-{n}", f"10.222.{n // 250}.{n % 250 + 1}") for n in itertools.islice(_numbers, count)
+    ]
+
+
+@pytest.fixture
+async def in_one(start_services: StartServices) -> RunningServices:
+    """Our processes as one, with messages in memory, and certificates as their only work."""
+    return await start_services(all_in_one=True, bus="memory", flags=[ALONE])
+
+
+@pytest.fixture
+async def clean_up(kubelets: Kubelets, machines: Machines) -> AsyncIterator[Callable[[Machine], None]]:
+    """Machines, their Nodes and their requests are gone at the end."""
+    ended: list[Machine] = []
+    yield ended.append
+    for machine in ended:
+        await kubelets.delete(machine.name)
+    await machines.delete(*(machine.id for machine in ended))
+    for request in await all_requests(kubelets):
+        await kubelets.request("DELETE", f"{CSRS}/{request}")
+
+
+@pytest.fixture
+def put(machines: Machines, clean_up: Callable[[Machine], None]) -> Callable[..., Awaitable[list[Kubelet]]]:
+    """Machines run; their kubelets have not joined."""
+
+    async def putting(*some: Machine) -> list[Kubelet]:
+        await machines.put(*some)
+        for machine in some:
+            clean_up(machine)
+        return [Kubelet.on(machine) for machine in some]
+
+    return putting
+
+
+async def all_requests(kubelets: Kubelets) -> dict[str, Outcome]:
+    """What has become of each request that exists, by its name."""
+    items = (await kubelets.request("GET", CSRS)).body["items"]
+    return {item["metadata"]["name"]: outcome_in(item) for item in items}
+
+
+async def issued(kubelets: Kubelets, kubelet: Kubelet, name: str) -> None:
+    """The request ends in a certificate for what the kubelet is."""
+    outcome = await kubelets.outcome_of(name, seconds=30)
+    assert outcome.certificate, outcome
+    assert names_in(outcome) == ([kubelet.name], list(kubelet.ips))
+
+
+def approvals(control_plane: ControlPlane, since: int) -> int:
+    """How many approvals and denials our processes have asked for."""
+    return sum(
+        count
+        for request, count in control_plane.audit_counts(since).items()
+        if request.user.startswith("talos-ccm") and request.resource == "certificatesigningrequests/approval"
+    )
+
+
+async def test_a_request_before_its_node_and_its_address_is_issued_2_s_after_they_are_there(
+    in_one: RunningServices, kubelets: Kubelets, machines: Machines, put
+):
+    (machine,) = some_machines(1)
+    (kubelet,) = await put(machine)
+    later = kubelet.ips[0].replace("10.222.", "10.223.")
+    name = await kubelets.ask_for_certificate(kubelet, ips=[*kubelet.ips, later])
+    await until_said(in_one, ALL_IN_ONE, name, "there is no Node")
+    await kubelets.join(kubelet)
+    await until_said(in_one, ALL_IN_ONE, name, f"{later} is not on the machine")
+    await until_watched(machines, kubelet)
+    assert not (await state_of(kubelets, name)).conditions
+    second = Address(address=f"{later}/24", local=later)
+    await machines.change(machine.id, addresses=(*machine.addresses, second))
+    began = time.monotonic()
+    outcome = await kubelets.outcome_of(name, seconds=30)
+    assert time.monotonic() - began < WITHIN_SECONDS
+    assert names_in(outcome) == ([kubelet.name], [*kubelet.ips, later])
+
+
+async def until_watched(machines: Machines, kubelet: Kubelet) -> None:
+    """Its changes are known at once from here on: metadata opens watches a second after the joining."""
+
+    async def watched() -> bool:
+        return any(call.node in kubelet.ips and call.method == "Watch" for call in await machines.calls())
+
+    await eventually(watched, f"the machine of {kubelet.name} is watched")
+
+
+async def test_requests_during_an_outage_of_talos_are_issued_2_s_after_their_machines_are_heard(
+    in_one: RunningServices, kubelets: Kubelets, machines: Machines, put
+):
+    known, *asking = await put(*some_machines(6))
+    await kubelets.join(known)
+    await issued(kubelets, known, await kubelets.ask_for_certificate(known))
+    await machines.cut(0)
+    try:
+        await kubelets.join_all(asking)
+        names = [await kubelets.ask_for_certificate(kubelet) for kubelet in asking]
+        for name in names:
+            await until_said(in_one, ALL_IN_ONE, name, "outcome=waiting", "unreachable")
+        assert not any([(await state_of(kubelets, name)).conditions for name in names])
+    finally:
+        await machines.restore(0)
+
+    async def seconds_after_it_is_heard(kubelet: Kubelet, name: str) -> float:
+        heard = await first_said(in_one, kubelet.name)
+        await issued(kubelets, kubelet, name)
+        return time.monotonic() - heard
+
+    pairs = zip(asking, names, strict=True)
+    assert max(await asyncio.gather(*(seconds_after_it_is_heard(*pair) for pair in pairs))) < WITHIN_SECONDS
+
+
+async def first_said(services: RunningServices, node: str) -> float:
+    """When metadata had heard that machine for the first time, on our own clock."""
+    await until_said(services, ALL_IN_ONE, "the machine says what it is", f"node={node} ")
+    return time.monotonic()
+
+
+async def test_requests_are_issued_once_each_while_csr_and_metadata_are_killed_in_between(
+    start_services: StartServices, control_plane: ControlPlane, kubelets: Kubelets, put
+):
+    services = await start_services()
+    since = control_plane.audit_mark()
+    names: dict[str, Kubelet] = {}
+    for killed in (("csr",), ("metadata",), ("csr", "metadata")):
+        early, late = await put(*some_machines(2))
+        await kubelets.join(late)
+        early_one = await kubelets.ask_for_certificate(early)
+        await until_said(services, "csr", early_one, "there is no Node")
+        for name in killed:
+            await services.children[name].kill()
+        late_one = await kubelets.ask_for_certificate(late)
+        await kubelets.join(early)
+        for name in killed:
+            services.restart(name)
+        names |= {early_one: early, late_one: late}
+        await asyncio.gather(*(issued(kubelets, names[name], name) for name in (early_one, late_one)))
+    await services.ready()
+    assert approvals(control_plane, since) == len(names)
+
+
+async def test_of_200_nodes_that_ask_twice_before_they_exist_the_newest_is_issued_and_no_older_one_written(
+    in_one: RunningServices, control_plane: ControlPlane, kubelets: Kubelets, put
+):
+    pids = pids_of(in_one)
+    asking = await put(*some_machines(MANY))
+    since = control_plane.audit_mark()
+    older = await asyncio.gather(*(kubelets.ask_for_certificate(kubelet) for kubelet in asking))
+    newer = await asyncio.gather(*(kubelets.ask_for_certificate(kubelet) for kubelet in asking))
+    await kubelets.join_all(asking)
+
+    async def all_issued() -> bool:
+        found = await all_requests(kubelets)
+        return all(found[name].certificate for name in newer)
+
+    await eventually(all_issued, "the newest requests are issued", 30)
+    found = await all_requests(kubelets)
+    assert [names_in(found[name]) for name in newer] == [([one.name], list(one.ips)) for one in asking]
+    assert not any(found[name].conditions for name in older)
+    assert approvals(control_plane, since) == MANY
+    await all_still_ready(in_one, pids)
