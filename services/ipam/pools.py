@@ -92,13 +92,6 @@ def cluster_cidrs_mistake(cidrs: Sequence[str]) -> str:
     return ""
 
 
-def without_room(pools: Sequence[Pool]) -> str:
-    """What to say of a node for which all of these pools, of one family, are full."""
-    places = ", ".join(f"{pool.cidr} (pool {pool.name})" for pool in pools)
-    masks = "/".join(str(mask) for mask in dict.fromkeys(pool.mask for pool in pools))
-    return f"there is no free block of /{masks} left in {places}"
-
-
 def _chosen(
     facts: MachineFacts | None, networks: PodNetworks, specs: Sequence[PoolSpec]
 ) -> dict[Family, tuple[Pool, ...]] | Wait | Unserved:
