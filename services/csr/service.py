@@ -4,6 +4,7 @@ import asyncio
 import logging
 
 from libs.common.bus import Message
+from libs.common.delivery import TemporaryError
 from libs.common.events import (
     CsrGone,
     CsrObserved,
@@ -44,6 +45,7 @@ class CsrService:
         self._settings = settings
         self._led = asyncio.Event()
         self._not_taken_in: set[str] = set()  # subjects of which we do not know what they say
+        self._held_up = False  # something was handed back because nothing may be decided
         self._requesters = Requesters()
         self._waiting = WaitingRequests()
         self._claims = claims = Claims()
@@ -75,7 +77,7 @@ class CsrService:
         handling = Handling(
             CSR.service, "csr", system=parts.bus.system, clock=parts.monotonic, random=parts.random
         )
-        self._handle = handling.around(self._on_csr_enriched)
+        self._handle = handling.around(self._decide_on)
         self._watch_waiting = WatchWaiting(
             table=table,
             flow=self._flow,
@@ -110,6 +112,13 @@ class CsrService:
             consuming = self._parts.bus.consume(durable, self._handle, in_flight=self._settings.in_flight)
             tasks.create_task(consuming)
 
+    async def _decide_on(self, message: Message) -> None:
+        try:
+            await self._on_csr_enriched(message)
+        except TemporaryError:
+            self._held_up |= bool(self.problems())
+            raise
+
     def _paused(self) -> str:
         """Why nothing may be written."""
         if self._not_taken_in:
@@ -132,6 +141,8 @@ class CsrService:
         if isinstance(message.event, Leading) or self._settings.observe_only:
             self._led.set()
         self._flow.moved()
+        if self._held_up and not self.problems():
+            self._look_at_all()  # what was handed back may come again in a minute only
 
     def _take_in(self, event: object) -> None:
         match event:
@@ -166,9 +177,14 @@ class CsrService:
                 gone(name_in(subject, prefix))
 
     def _caught_up(self) -> None:
-        """What was said before has been handled by somebody, or not: each pending request is looked at."""
-        self._watch_waiting.want([pending.place.name for pending in self._requesters.all_newest()])
+        """What was said before has been handled by somebody, or not."""
+        self._look_at_all()
         self._flow.moved()
+
+    def _look_at_all(self) -> None:
+        """At each pending request that is to be decided."""
+        self._held_up = False
+        self._watch_waiting.want([pending.place.name for pending in self._requesters.all_newest()])
 
     def _all_is_void(self) -> None:
         self._not_taken_in.clear()

@@ -15,6 +15,7 @@ from libs.common.signing_request import (
     SigningRequestStatus,
     what_we_read_of_request,
 )
+from services.csr import watch_flow
 from services.csr.budget import BURST
 from tests.builders import a_node, some_facts
 from tests.bus_actors import eventually
@@ -324,6 +325,40 @@ async def test_nothing_is_written_while_no_leader_is_heard(flow: CsrFlow):
         assert flow.kube.patched == []
         await flow.lead()
         await flow.until_decided("csr-1", "approved")
+
+
+async def handed_back(times: int) -> None:
+    """Return once what was delivered has been handed back that often: the next delivery is seconds away."""
+    retried = metrics.HANDLED.labels("csr", "CsrEnriched", "retried")
+    before = retried._value.get()
+    await eventually(lambda: retried._value.get() >= before + times, "it was handed back")
+
+
+async def test_what_came_while_no_leader_was_heard_is_decided_as_soon_as_one_is(flow: CsrFlow):
+    clock = TurnedClock()
+    async with flow.csr_running(clock=clock):
+        await flow.machine(a_node(), HONEST)
+        clock.turn(11)
+        await flow.asked(asks(), facts=HONEST, node_uid="uid-1")
+        await handed_back(5)
+        assert flow.kube.patched == []
+        await flow.lead()
+        await flow.until_decided("csr-1", "approved", seconds=SOON)
+
+
+async def test_what_came_before_the_table_was_complete_is_decided_as_soon_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(watch_flow, "BEHIND_SECONDS", 0.01)
+    async with (
+        CsrFlow.on("memory", tmp_path, requests=None) as flow,
+        flow.csr_running(ready=False),
+    ):
+        await flow.machine(a_node(), HONEST)
+        await flow.asked(asks(), facts=HONEST, node_uid="uid-1")
+        await handed_back(5)
+        await flow.snapshot(1)
+        await flow.until_decided("csr-1", "approved", seconds=SOON)
 
 
 async def test_observe_only_tells_what_it_would_do_and_writes_nothing(flow: CsrFlow):
