@@ -29,7 +29,8 @@ async def certificates(m: Measuring) -> Run:
     async with m.controlled() as controlled, everybody as names:
         await m.joined(names, alone=False)
         await stage.kubelets.file(names[:1], seconds=m.wanted.patience_seconds)  # it pays for connections
-        settled = await quiet(stage)
+        # After so many joins there is more to say, in Events above all, than anybody waits for elsewhere.
+        settled = await quiet(stage, seconds=m.wanted.patience_seconds)
         await stage.machines.reset_calls()
         before = await costs.read(stage, controlled)
         filed = await stage.kubelets.file(names[1:], seconds=m.wanted.patience_seconds)
