@@ -65,7 +65,8 @@ def explain(evidence: Evidence, policy: Policy) -> Explanation:
         checks = (*(check for check in checks if check.name != "asking"), *unknown)
     verdict, check, reason = _verdict(decision)
     if unknown:
-        verdict, check, reason = "unknown", unknown[0].name, "; ".join(one.text for one in unknown[-2:])
+        verdict, check = "unknown", unknown[0].name
+        reason = "; ".join(one.text for one in unknown if one.name != "machine")
     superseded_by = _superseded_by(evidence)
     state, condition = _state(evidence.filed)
     return Explanation(

@@ -1,0 +1,247 @@
+"""`talos-ccm explain csr`: each check with its result, the decision, what is not known, and what to do."""
+
+import io
+import json
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from click.testing import CliRunner
+from rich.console import Console
+
+from cli.__main__ import main
+from cli.explain.advice import advice
+from cli.explain.as_json import explanation_json
+from cli.explain.evidence import Evidence, claimants, contested
+from cli.explain.explanation import Explanation, explain
+from cli.explain.filed import Condition, Filed, Status, newest
+from cli.explain.text import of_explanation
+from cli.lines import print_lines
+from libs.common.machine import AddressStatus, MachineFacts, MachineFault
+from libs.common.node import NodeAddress
+from libs.common.signing_request import SigningRequest
+from services.csr.decide import Policy
+from tests.builders import NOW, a_node, a_request, some_facts
+from tests.csr_actors import REFUSED, asks
+from tests.csr_cases import CASES, FACTS, NODES, POLICY, UNREACHABLE, Case
+
+TEXTS = Path(__file__).parent / "cli_texts"
+NETWORKS = Policy(allowed_networks=("10.0.0.0/8",))
+NO_TALOS = "no Talos API to ask: there is no talosconfig"
+
+
+def filed(request: SigningRequest, *conditions: Condition, certificate: str = "") -> Filed:
+    """As Kubernetes holds it."""
+    status = Status(conditions=conditions, certificate=certificate)
+    return Filed(metadata=request.metadata, spec=request.spec, status=status)
+
+
+def addresses(*texts: str) -> tuple[AddressStatus, ...]:
+    return tuple(AddressStatus(address=f"{text}/24", link="eth0", flags=128) for text in texts)
+
+
+def web(number: int, *more: str, says: tuple[str, ...] = ()) -> tuple[Any, MachineFacts]:
+    """Node web-<number> at 10.0.0.<number>, and its machine; `more` addresses that both have, or it alone."""
+    name, ip = f"web-{number}", f"10.0.0.{number}"
+    written = tuple(NodeAddress(type="InternalIP", address=text) for text in (ip, *more))
+    facts = some_facts(node_name=name, node_ip=ip, addresses=addresses(ip, *more, *says))
+    return a_node(name, uid=f"uid-{number}", ip=ip, addresses=written), facts
+
+
+def evidence(
+    request: Filed, *machines: tuple[Any, MachineFacts | MachineFault | None], **fields: Any
+) -> Evidence:
+    nodes = tuple(node for node, _ in machines)
+    looks = {node.name: look for node, look in machines if look is not None}
+    requests = fields.pop("requests", (request,))
+    return Evidence(filed=request, requests=requests, nodes=nodes, looks=looks, at=NOW, **fields)
+
+
+def condition(kind: str, message: str) -> Condition:
+    return Condition(
+        type=kind,
+        reason=f"{kind} by TalosCloudControllerManager",
+        message=f"This CSR was {kind.lower()} by Talos Cloud Controller Manager{message}",
+        last_update_time=NOW - timedelta(minutes=3),
+    )
+
+
+def mine(**fields: Any) -> Filed:
+    """A request of web-5."""
+    return filed(asks("csr-mine", node="web-5", age_seconds=200, **fields))
+
+
+OWN: Final = web(5)
+NODE_WITHOUT_MACHINE: Final = (OWN[0], None)
+HOSTILE = "\x1b[2J\u202egnp.exe"
+EVIDENCE: Final[dict[str, tuple[Evidence, Policy]]] = {
+    "approved": (
+        evidence(
+            filed(
+                asks("csr-mine", node="web-5", age_seconds=200),
+                condition("Approved", ": every name and address is attested by the machine through Talos"),
+                certificate="pem",
+            ),
+            OWN,
+        ),
+        Policy(),
+    ),
+    "pending": (evidence(mine(), OWN, web(6)), Policy()),
+    "stolen": (evidence(mine(ips=("10.0.0.5", "10.0.0.6")), OWN, web(6)), Policy()),
+    "rivals": (
+        evidence(mine(ips=("10.0.0.5", "10.0.0.9")), web(5, "10.0.0.9"), web(6, "10.0.0.9")), Policy()
+    ),
+    "silent": (evidence(mine(), (OWN[0], REFUSED)), Policy()),
+    "superseded": (
+        evidence(mine(), OWN, requests=(mine(), filed(asks("csr-newer", node="web-5", age_seconds=1)))),
+        Policy(),
+    ),
+    "without-access": (evidence(mine(), NODE_WITHOUT_MACHINE, no_talos=NO_TALOS), Policy()),
+    "without-talos": (evidence(mine(), NODE_WITHOUT_MACHINE, without_talos=True), NETWORKS),
+    "no-node": (evidence(mine(), web(6)), Policy()),
+    "not-ours": (evidence(filed(a_request("csr-other", username=HOSTILE, node="x"))), Policy()),
+    "silent-rival": (
+        evidence(mine(ips=("10.0.0.5",)), OWN, (a_node("web-6", uid="uid-6", ip="10.0.0.5"), REFUSED)),
+        Policy(),
+    ),
+    "hostile-name": (evidence(mine(dns=("web-5", HOSTILE.encode("punycode").decode())), OWN), Policy()),
+}  # fmt: skip
+
+
+def explained(name: str) -> Explanation:
+    return explain(*EVIDENCE[name])
+
+
+def shown(explanation: Explanation, width: int | None = None) -> str:
+    screen = io.StringIO()
+    terminal = {"width": width or 80, "force_terminal": width is not None, "color_system": None}
+    console = Console(file=screen, highlight=False, **terminal)  # type: ignore[arg-type]  # by name
+    print_lines(of_explanation(explanation, NOW), console)
+    return screen.getvalue()
+
+
+@pytest.mark.parametrize("name", EVIDENCE)
+def test_it_is_told_in_these_words(name: str):
+    assert shown(explained(name)) == (TEXTS / f"explain-{name}.txt").read_text()
+
+
+@pytest.mark.parametrize("width", [80, 200])
+@pytest.mark.parametrize("name", EVIDENCE)
+def test_on_a_terminal_no_line_is_wider_than_it_and_nothing_steers_it(name: str, width: int):
+    text = shown(explained(name), width)
+    assert max(map(len, text.splitlines())) <= width
+    assert text.replace("\n", "").isprintable()
+
+
+@pytest.mark.parametrize(
+    ("name", "verdict", "status"),
+    [
+        ("approved", "approve", 0),
+        ("pending", "approve", 0),
+        ("stolen", "deny", 1),
+        ("rivals", "wait", 1),
+        ("silent", "wait", 1),
+        ("superseded", "approve", 1),
+        ("without-access", "unknown", 2),
+        ("without-talos", "approve", 0),
+        ("no-node", "wait", 1),
+        ("not-ours", "ignore", 1),
+        ("silent-rival", "unknown", 2),
+        ("hostile-name", "deny", 1),
+    ],
+)
+def test_the_exit_status_says_whether_it_is_or_would_be_approved(name: str, verdict: str, status: int):
+    explanation = explained(name)
+    assert (explanation.verdict, explanation.exit_status) == (verdict, status)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_of_each_hostile_and_odd_request_it_tells_what_csr_decides_and_why(case: Case):
+    machines = [(node, REFUSED if name in UNREACHABLE else FACTS.get(name)) for name, node in NODES.items()]
+    explanation = explain(evidence(filed(case.request()), *machines), POLICY)
+    # What a silent machine said when it last answered is known to csr alone.
+    is_known = explanation.verdict != "unknown"
+    assert explanation.verdict == case.expected if is_known else case.expected == "wait"
+    if explanation.verdict not in ("ignore", "approve"):
+        assert any(check.result != "passed" for check in explanation.checks)
+    assert list(advice(explanation))
+    assert shown(explanation, 80).replace("\n", "").isprintable()
+    json.dumps(explanation_json(explanation))
+
+
+def test_what_was_denied_stays_so_and_what_it_would_be_now_is_told_beside_it():
+    denied = filed(asks("csr-mine", node="web-5"), condition("Denied", ", Reason: it was so"))
+    explanation = explain(evidence(denied, OWN), Policy())
+    assert (explanation.state, explanation.verdict, explanation.exit_status) == ("denied", "approve", 1)
+    assert "Decision      denied; it would be approved now\n" in shown(explanation)
+    assert "the kubelet asks anew" in " ".join(advice(explanation))
+
+
+def test_what_is_approved_and_not_signed_names_who_signs():
+    approved = filed(asks("csr-mine", node="web-5"), condition("Approved", ""))
+    explanation = explain(evidence(approved, OWN), Policy())
+    assert "not issued yet" in shown(explanation)
+    assert "kube-controller-manager" in " ".join(advice(explanation))
+
+
+def test_who_claims_the_same_is_asked_too_and_only_contested_addresses_are_dialled():
+    request = mine(ips=("10.0.0.5", "10.0.0.9"), dns=("web-5", "web-7"))
+    asking = evidence(request, web(5, "10.0.0.9"), web(6, "10.0.0.9"), web(7), web(8))
+    assert claimants(asking) == {"web-6", "web-7"}
+    assert list(contested(asking)) == ["10.0.0.9"]
+    assert list(contested(evidence(request, web(5, "10.0.0.9"), web(8)))) == []
+
+
+def test_where_its_own_machine_answers_at_a_contested_address_it_has_it():
+    asking = evidence(mine(ips=("10.0.0.5", "10.0.0.9")), web(5, "10.0.0.9"), web(6, "10.0.0.9"))
+    dialled = evidence(asking.filed, web(5, "10.0.0.9"), web(6, "10.0.0.9"), answered_at=("10.0.0.9",))
+    assert explain(asking, Policy()).check == "rivals"
+    assert explain(dialled, Policy()).verdict == "approve"
+
+
+def test_a_machine_whose_node_names_no_such_address_counts_when_it_is_asked():
+    request = mine(ips=("10.0.0.5", "10.0.0.9"))
+    other = web(6, says=("10.0.0.9",))
+    unasked = evidence(request, web(5, says=("10.0.0.9",)), (other[0], None))
+    assert (explain(unasked, Policy()).verdict, explain(unasked, Policy()).not_asked) == ("approve", 1)
+    asked = explain(evidence(request, web(5, says=("10.0.0.9",)), other), Policy())
+    assert (asked.verdict, asked.not_asked) == ("wait", 0)
+
+
+def test_the_newest_request_of_a_node_is_the_last_filed_decided_or_not():
+    older = filed(asks("csr-z", age_seconds=5), condition("Approved", ""))
+    newer = filed(asks("csr-a"))
+    assert newest([newer, older]) == newer
+    assert newest([]) is None
+
+
+def test_json_has_each_check_and_the_advice():
+    told = explanation_json(explained("stolen"))
+    assert told["node"] == "web-5"
+    assert told["ipAddresses"] == ["10.0.0.5", "10.0.0.6"]
+    assert told["decision"]["now"] == "deny"
+    assert [check["name"] for check in told["checks"] if check["result"] == "failed"] == ["addresses"]
+    assert told["advice"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "Missing argument 'NAME'"),
+        (["x", "--csr-allowed-networks=10.0.0.0/8,home"], '"home" is not a network such as 10.0.0.0/8'),
+        (["x", "--csr-max-expiration=soon"], "'soon' is not a duration such as"),
+        (["x", "-o", "yaml"], "'yaml' is not one of 'text', 'json'"),
+    ],
+)
+def test_a_wrong_command_line_is_refused_in_words(arguments: list[str], words: str):
+    refused = CliRunner().invoke(main, ["explain", "csr", *arguments])
+    assert refused.exit_code == 2
+    assert words in " ".join(refused.output.split())
+
+
+def test_help_names_every_option_within_80_columns():
+    help_text = CliRunner().invoke(main, ["explain", "csr", "--help"], terminal_width=80).output
+    assert max(map(len, help_text.splitlines())) <= 80
+    for option in ("--node", "--all-machines", "--without-talos", "--talosconfig", "Exit status:"):
+        assert option in help_text
