@@ -24,7 +24,7 @@ from services.csr.waiting import WaitingRequest, WaitingRequests
 from services.csr.watch_flow import WatchFlow
 
 AGAIN_SECONDS: Final = 30.0  # a safety net: what a request waits for is heard of when it happens
-_SETTLES_SECONDS: Final = 5.0  # the watcher has told by then what Kubernetes holds instead
+SETTLES_SECONDS: Final = 5.0  # the watcher has told by then what Kubernetes holds instead
 _BELIEVED_SECONDS: Final = 60.0  # what we have written; an etcd restored from a backup goes back
 _MOST_NODES: Final = 64  # that one wait is ended by: an address that everybody claims must not cost a square
 _TOO_MANY: Final = "TooManyRequests"
@@ -196,7 +196,7 @@ class OnCsrEnriched:
         if again:
             raise TemporaryError("Kubernetes holds another request than this one, repeatedly", str(error))
         reason = "Kubernetes holds another request, or it is decided"
-        raise NotYet(reason, str(error), retry_after_seconds=_SETTLES_SECONDS) from error
+        raise NotYet(reason, str(error), retry_after_seconds=SETTLES_SECONDS) from error
 
 
 def _bounded(nodes: frozenset[str], requester: str) -> frozenset[str]:

@@ -7,7 +7,6 @@ import msgspec
 
 REST_SECONDS: Final = 1.0
 _REST_PER_NAME_SECONDS: Final = 0.008  # a thousand joins take all of us several seconds
-_REST_CAP_SECONDS: Final = 8.0
 
 
 class Errand(msgspec.Struct, frozen=True):
@@ -17,9 +16,9 @@ class Errand(msgspec.Struct, frozen=True):
     anyway: bool
 
 
-def rest_seconds(resting: int) -> float:
+def rest_seconds(resting: int, *, at_most: float) -> float:
     """How long a name rests after it was said, with so many others at rest: the more to say, the rarer."""
-    return min(_REST_CAP_SECONDS, REST_SECONDS + _REST_PER_NAME_SECONDS * resting)
+    return min(at_most, REST_SECONDS + _REST_PER_NAME_SECONDS * resting)
 
 
 class Agenda:

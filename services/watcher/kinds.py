@@ -40,6 +40,7 @@ class Kind(msgspec.Struct, Generic[Seen], frozen=True, kw_only=True):
     is_ours: Callable[[Seen], bool]  # others are never said
     queue: Callable[[Seen], str]  # of which at most PENDING_LIMIT wait, "" = of none
     is_repeated: Callable[[Seen], bool]  # in the resync
+    rest_cap_seconds: float  # the longest time between two words of one object, however many there are
     said: Callable[[Event], Seen | None]  # the object that exists, as an event says
     observed: Callable[[str, ObservedOrder, Seen, datetime], Said]
     gone: Callable[[str, ObservedOrder, Seen, datetime], Said]
@@ -74,6 +75,7 @@ NODE: Final[Kind[Node]] = Kind(
     is_ours=lambda node: True,
     queue=lambda node: "",
     is_repeated=lambda node: True,
+    rest_cap_seconds=8.0,
     said=lambda event: event.node if isinstance(event, NodeObserved) else None,
     observed=_node_observed,
     gone=_node_gone,
@@ -90,6 +92,7 @@ CSR: Final[Kind[SigningRequest]] = Kind(
     is_ours=lambda request: request.is_kubelet_serving,
     queue=lambda request: request.node_name if request.pending else "",
     is_repeated=lambda request: request.pending,
+    rest_cap_seconds=3.0,  # csr, which reads nothing, relies on hearing within 5 s what became of a request
     said=lambda event: event.request if isinstance(event, CsrObserved) else None,
     observed=_csr_observed,
     gone=_csr_gone,

@@ -172,7 +172,7 @@ class ObjectPublisher(Generic[Seen]):
             # A joining node is changed half a dozen times: by its kubelet, by controllers, by us. Its first
             # word leaves at once, and so does its end; nobody waits for what comes in between, and every
             # word costs each service about half a millisecond.
-            rest = rest_seconds(self._agenda.resting)
+            rest = rest_seconds(self._agenda.resting, at_most=self._kind.rest_cap_seconds)
             asyncio.get_running_loop().call_later(rest, self._rested, name)
         if self._trouble and not self._agenda.failing:
             self._trouble = ""

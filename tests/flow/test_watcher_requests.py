@@ -1,5 +1,6 @@
 """The watcher's words of kubelets' requests, on the bus of the all-in-one, with a scripted API server."""
 
+import asyncio
 import logging
 from datetime import timedelta
 
@@ -11,6 +12,7 @@ from libs.common.kube_api.errors import Forbidden
 from libs.common.memory_bus.bus import MemoryBus, MemoryServer
 from libs.common.signing_request import SigningRequest, SigningRequestCondition
 from libs.common.subjects import OBSERVED_CSR, SNAPSHOT
+from services.csr.on_csr_enriched import SETTLES_SECONDS
 from services.watcher.kinds import PENDING_LIMIT
 from tests.builders import NOW, a_node, a_request
 from tests.bus_actors import doing, eventually
@@ -69,6 +71,25 @@ async def test_what_becomes_of_a_request_is_said_and_its_end_at_once():
         script.delete(filed.name)
         await flow.hears(lambda f: isinstance(f.last_request(filed.name), CsrGone))
         assert flow.existing_requests() == set()
+
+
+async def test_what_became_of_a_request_is_said_within_five_seconds_among_thousands():
+    """csr reads nothing: when its write is refused, it counts on hearing by then who else has decided."""
+    script = ScriptedRequests(*(the_nth(1, node=f"web-{n}") for n in range(1000)))
+    bus, flow = MemoryBus(MemoryServer()), Flow()
+    watcher = a_watcher(bus, ScriptedNodes().source, requests=script.source)
+    async with doing(watcher.run()), flow.following(bus):
+        await flow.hears(lambda f: f.snapshots())
+        assert len(flow.existing_requests()) == 1000
+        began = asyncio.get_running_loop().time()
+        decided = script.put(the_nth(1, node="web-999", conditions=(APPROVED,)))
+        await flow.hears(lambda f: _is_decided(f, decided.name), "that it is decided")
+        assert asyncio.get_running_loop().time() - began < SETTLES_SECONDS - 1.0
+
+
+def _is_decided(flow: Flow, name: str) -> bool:
+    said = flow.last_request(name)
+    return isinstance(said, CsrObserved) and not said.request.pending
 
 
 def _is_issued(flow: Flow, name: str) -> bool:
