@@ -1,0 +1,107 @@
+"""CloudAllocator's IPv6 pools: from the subnet that the machine is in, and never from a guess."""
+
+import pytest
+
+from libs.common.machine import AddressStatus, MachineFacts
+from libs.common.node import NodeAddress
+from services.ipam.outcomes import Unserved, Wait
+from services.ipam.own_subnet import own_pool
+from tests.builders import a_node, some_facts
+
+PERMANENT = 128
+TEMPORARY = 1
+IPV4 = AddressStatus(address="10.0.0.5/24", link="eth0", flags=PERMANENT)
+POOL = ("2001:db8:0:1::/64", 80)
+
+
+def on(address: str, link: str = "eth0", flags: int = PERMANENT) -> AddressStatus:
+    return AddressStatus(address=address, link=link, flags=flags)
+
+
+def facts_of(*addresses: AddressStatus) -> MachineFacts:
+    return some_facts(addresses=(IPV4, *addresses))
+
+
+@pytest.mark.parametrize(
+    ("addresses", "pool"),
+    [
+        ((on("2001:db8:0:1::5/64"),), POOL),
+        ((on("2001:db8:0:1::5/56"),), POOL),  # of a wider one: the /64 around the address
+        ((on("2001:db8:0:1::5/112"),), ("2001:db8:0:1::/112", 114)),
+        ((on("2001:db8:0:9::5/64"), on("2001:db8:0:1::5/64")), POOL),  # the last permanent one
+        ((on("2001:db8:0:1::5/64"), on("2001:db8:0:9::7/64", flags=TEMPORARY)), POOL),
+        ((on("2001:db8:0:9::7/64", flags=TEMPORARY), on("2001:db8:0:1::5/64")), POOL),
+        ((on("2001:db8:0:1::7/64", flags=TEMPORARY), on("2001:db8:0:9::7/64", flags=TEMPORARY)), POOL),
+        ((on("2001:db8:0:1::5/64"), on("2001:db8:0:2::5/128")), POOL),  # single addresses are skipped
+        ((on("2001:db8:0:1::5/64"), on("2001:db8:0:2::5")), POOL),
+        ((on("2001:db8:0:1::5/64"), on("2001:db8:0:2::5/125")), POOL),  # a next one serves
+        ((on("2001:db8:0:1::5/64"), on("2001:db8:0:2::5/120")), POOL),
+    ],
+)
+def test_the_first_subnet_that_can_hold_pods_is_the_pool(
+    addresses: tuple[AddressStatus, ...], pool: tuple[str, int]
+):
+    assert own_pool(a_node(), facts_of(*addresses)) == pool
+
+
+@pytest.mark.parametrize("link", ["kubespan", "siderolink", "lo", "cilium_host", "dummy0"])
+def test_links_of_the_cluster_itself_make_no_pool(link: str):
+    assert own_pool(a_node(), facts_of(on("2001:db8:0:1::5/64", link))) is None
+
+
+@pytest.mark.parametrize(
+    "address", ["fd00::5/64", "fe80::5/64", "2001:db8::5/128", "203.0.113.5/24", "rubbish/64"]
+)
+def test_a_machine_without_a_public_subnet_has_no_pool_of_its_own(address: str):
+    assert own_pool(a_node(), facts_of(on(address))) is None
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        a_node(ip="10.0.0.5,2001:db8:0:1::5"),
+        a_node(addresses=(NodeAddress(type="InternalIP", address="2001:db8:0:1::5"),)),
+        a_node(addresses=(NodeAddress(type="ExternalIP", address="2001:db8:0:1::5"),)),
+    ],
+)
+def test_of_several_subnets_the_one_in_which_kubernetes_knows_the_node_is_meant(node):
+    facts = facts_of(on("2001:db8:0:1::5/64"), on("2001:db8:0:9::5/64"))
+    assert own_pool(node, facts) == POOL
+
+
+def test_a_node_that_is_known_by_private_addresses_only_has_the_choice_of_all():
+    node = a_node(ip="10.0.0.5,fd00::5")
+    facts = facts_of(on("2001:db8:0:1::5/64"), on("fd00::5/64"))
+    assert own_pool(node, facts) == POOL
+
+
+def test_a_machine_that_talos_does_not_tell_of_waits():
+    assert isinstance(own_pool(a_node(), None), Wait)
+
+
+@pytest.mark.parametrize(
+    "listed", [(), (IPV4,), (on("2001:db8:0:9::5/64"),), (IPV4, on("2001:db8::5/128", "external"))]
+)
+def test_a_list_that_lacks_the_kubelets_own_addresses_waits_and_is_never_the_reason_for_a_fallback(listed):
+    """A link that is down, or an address being acquired: a fallback would be for ever (defect 16)."""
+    answer = own_pool(a_node(ip="10.0.0.5,2001:db8::5"), some_facts(addresses=listed))
+    assert isinstance(answer, Wait)
+    assert "does not list all addresses" in answer.reason
+
+
+def test_an_annotation_that_is_no_address_waits():
+    assert isinstance(own_pool(a_node(ip="127.0.0.1"), facts_of(on("2001:db8:0:1::5/64"))), Wait)
+
+
+@pytest.mark.parametrize(
+    ("address", "words"),
+    [
+        ("2001:db8::5/125", "2001:db8::/125 is too small"),
+        ("2001:db8::5/120", "2001:db8::/120 is a single block, which holds the node's own address"),
+        ("2001:db8::5/123", "2001:db8::/123 is a single block"),
+    ],
+)
+def test_a_subnet_that_cannot_hold_the_pods_of_any_node_is_told(address: str, words: str):
+    answer = own_pool(a_node(), facts_of(on(address), on("2001:db8:1::5/128")))
+    assert isinstance(answer, Unserved)
+    assert words in answer.reason

@@ -1,0 +1,241 @@
+"""From which pools a Node gets its pod CIDRs, of the cluster or of the configuration; or why from none."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from libs.common.cloud_config.rule import Operator, Requirement, Term
+from libs.common.machine import AddressStatus, Inventory, MachineFacts
+from services.ipam.cidr_set import CidrSet
+from services.ipam.outcomes import Unserved, Wait
+from services.ipam.pools import Allocator, PodNetworks, Pool, PoolSpec, pools_for
+from tests.builders import a_node, some_facts
+
+V4, V6 = "10.244.0.0/16", "fd00:10:244::/56"
+DUAL = PodNetworks(cidrs=(V4, V6))
+DEFAULT_V4 = Pool("default", 4, V4, 24)
+DEFAULT_V6 = Pool("default", 6, V6, 80)
+OWN_V6 = Pool("node-subnet", 6, "2001:db8:0:1::/64", 80)
+INITIALIZED = a_node(taints=())
+IN_A_SUBNET = some_facts(
+    addresses=(
+        AddressStatus(address="10.0.0.5/24", link="eth0", flags=128),
+        AddressStatus(address="2001:db8:0:1::5/64", link="eth0", flags=128),
+    )
+)
+
+
+def on(key: str, *values: str, operator: Operator = "In") -> tuple[Term, ...]:
+    return (Term(requirements=(Requirement(key=key, operator=operator, values=values),)),)
+
+
+def asked(
+    facts: MachineFacts | None = None,
+    networks: PodNetworks | None = DUAL,
+    specs: tuple[PoolSpec, ...] = (),
+    allocator: Allocator = "RangeAllocator",
+):
+    return pools_for(INITIALIZED, facts, networks, specs, allocator)
+
+
+def names(answer) -> list[str]:
+    assert isinstance(answer, tuple), answer
+    return [f"{pool.name} {pool.cidr} /{pool.mask}" for pool in answer]
+
+
+@pytest.mark.parametrize(
+    ("networks", "pools"),
+    [
+        (DUAL, (DEFAULT_V4, DEFAULT_V6)),
+        (PodNetworks(cidrs=(V6, V4)), (DEFAULT_V6, DEFAULT_V4)),
+        (PodNetworks(cidrs=(V4,)), (DEFAULT_V4,)),
+        (PodNetworks(cidrs=(V6,)), (DEFAULT_V6,)),
+        (PodNetworks(cidrs=("10.244.7.7/16",), mask_size_ipv4=26), (Pool("default", 4, V4, 26),)),
+        (PodNetworks(cidrs=(V6,), mask_size_ipv6=64), (Pool("default", 6, V6, 64),)),
+    ],
+)
+def test_range_allocator_takes_a_block_of_each_cluster_cidr_in_their_order(networks, pools):
+    assert asked(networks=networks) == pools
+
+
+def test_range_allocator_needs_neither_talos_nor_an_initialized_node():
+    assert pools_for(a_node(), None, DUAL, (), "RangeAllocator") == (DEFAULT_V4, DEFAULT_V6)
+
+
+def test_cloud_allocator_takes_ipv6_of_the_nodes_own_subnet_and_ipv4_of_the_clusters():
+    assert asked(IN_A_SUBNET, allocator="CloudAllocator") == (DEFAULT_V4, OWN_V6)
+    reverse = PodNetworks(cidrs=(V6, V4))
+    assert asked(IN_A_SUBNET, reverse, allocator="CloudAllocator") == (OWN_V6, DEFAULT_V4)
+
+
+def test_cloud_allocator_serves_initialized_nodes_only():
+    answer = pools_for(a_node(), IN_A_SUBNET, DUAL, (), "CloudAllocator")
+    assert isinstance(answer, Wait)
+    assert "not initialized" in answer.reason
+
+
+@pytest.mark.parametrize("address", ["2001:db8::5/128", "fd00::5/64"])
+def test_a_machine_with_single_or_private_addresses_only_gets_a_block_of_the_clusters_ipv6_cidr(address: str):
+    """The reference gave a nil CIDR to a node whose only global address is a /128 (defect 16)."""
+    listed = (AddressStatus(address="10.0.0.5/24", link="eth0"), AddressStatus(address=address, link="eth0"))
+    assert asked(some_facts(addresses=listed), allocator="CloudAllocator") == (DEFAULT_V4, DEFAULT_V6)
+
+
+def test_a_machine_that_talos_does_not_tell_of_waits_and_gets_no_fallback():
+    """The reference's fallback after one failed call was for ever (defect 16)."""
+    assert isinstance(asked(None, allocator="CloudAllocator"), Wait)
+    assert isinstance(asked(some_facts(addresses=()), allocator="CloudAllocator"), Wait)
+
+
+def test_a_cluster_without_ipv6_asks_nothing_of_talos():
+    assert asked(None, PodNetworks(cidrs=(V4,)), allocator="CloudAllocator") == (DEFAULT_V4,)
+
+
+def test_a_subnet_that_is_too_small_is_told_and_is_no_reason_for_a_fallback():
+    listed = (
+        AddressStatus(address="10.0.0.5/24", link="eth0"),
+        AddressStatus(address="2001:db8::5/126", link="eth0"),
+    )
+    assert isinstance(asked(some_facts(addresses=listed), allocator="CloudAllocator"), Unserved)
+
+
+@pytest.mark.parametrize("allocator", ["RangeAllocator", "CloudAllocator"])
+def test_networks_that_are_not_known_yet_are_waited_for(allocator: Allocator):
+    specs = (PoolSpec(name="web", cidrs=("10.1.0.0/16",)),)  # service CIDRs are unknown then, too
+    assert isinstance(asked(IN_A_SUBNET, None, specs, allocator), Wait)
+
+
+@pytest.mark.parametrize(
+    ("cidrs", "words"),
+    [
+        ((), "no CIDR for pods"),
+        ((V4, "10.1.0.0/16"), "neither one nor one of each family"),
+        ((V4, V6, "fd01::/56"), "neither one nor one of each family"),
+        (("web-1",), "'web-1' is not a network"),
+        (("10.0.0.0/25",), "pool default cannot be used: a block of /24 is larger than all of 10.0.0.0/25"),
+        (("fd00::/96",), "a block of /80 is larger than all of fd00::/96"),
+    ],
+)
+def test_cluster_cidrs_that_cannot_serve_are_told(cidrs: tuple[str, ...], words: str):
+    answer = asked(networks=PodNetworks(cidrs=cidrs))
+    assert isinstance(answer, Unserved)
+    assert words in answer.reason
+
+
+POOLS = (
+    PoolSpec(name="gpu", cidrs=("10.1.0.0/16", "10.3.0.0/24"), selector=on("zone", "a"), mask_size_ipv4=26),
+    PoolSpec(
+        name="edge", cidrs=("10.2.0.0/16", "fd02::/56"), selector=on("zone", "a", "b"), mask_size_ipv6=72
+    ),
+    PoolSpec(name="rest", cidrs=("10.9.0.0/16", "fd09::/56")),
+)
+
+
+@pytest.mark.parametrize(
+    ("zone", "served_from"),
+    [
+        ("a", ["gpu 10.1.0.0/16 /26", "gpu 10.3.0.0/24 /26", "edge fd02::/56 /72"]),
+        ("b", ["edge 10.2.0.0/16 /24", "edge fd02::/56 /72"]),
+        ("c", ["rest 10.9.0.0/16 /24", "rest fd09::/56 /80"]),
+    ],
+)
+def test_the_first_pool_that_selects_the_machine_and_has_the_family_serves_it(
+    zone: str, served_from: list[str]
+):
+    assert names(asked(some_facts(zone=zone), specs=POOLS)) == served_from
+
+
+def test_cloud_allocator_takes_the_nodes_own_subnet_before_any_pool_of_the_configuration():
+    answer = asked(IN_A_SUBNET, specs=POOLS, allocator="CloudAllocator")
+    assert names(answer) == ["rest 10.9.0.0/16 /24", "node-subnet 2001:db8:0:1::/64 /80"]
+
+
+def test_facts_are_waited_for_where_a_pool_selects_by_them():
+    answer = asked(None, specs=POOLS)
+    assert isinstance(answer, Wait)
+    assert answer.reason == "pool gpu selects by facts of the machine, and Talos has told none yet"
+
+
+def test_facts_are_not_waited_for_where_pools_in_front_serve_the_node():
+    assert names(asked(None, specs=(POOLS[2], *POOLS[:2]))) == ["rest 10.9.0.0/16 /24", "rest fd09::/56 /80"]
+
+
+def test_metadata_that_the_cloud_has_not_told_yet_selects_no_pool():
+    """The machine's zone comes seconds after its platform: what does not match yet is no answer."""
+    early = some_facts(platform="aws")
+    assert isinstance(asked(early, specs=POOLS), Wait)
+    late = some_facts(platform="aws", zone="b", provider_id="aws:///b/i-1")
+    assert names(asked(late, specs=POOLS))[0] == "edge 10.2.0.0/16 /24"
+
+
+def test_a_fact_that_nobody_has_asked_talos_for_yet_is_waited_for():
+    specs = (PoolSpec(name="control", cidrs=(V4, V6), selector=on("machinetype", "controlplane")),)
+    answer = asked(some_facts(), specs=specs)
+    assert isinstance(answer, Wait)
+    assert "MachineType" in answer.reason
+
+
+def test_a_pool_may_select_by_what_talos_was_asked_for():
+    specs = (PoolSpec(name="control", cidrs=(V4, V6), selector=on("machinetype", "controlplane")),)
+    facts = some_facts()
+    facts = MachineFacts(
+        platform=facts.platform, looked_at=facts.looked_at, node_ip=facts.node_ip,
+        inventory=Inventory(machine_type="controlplane"),
+    )  # fmt: skip
+    assert names(asked(facts, specs=specs)) == [f"control {V4} /24", f"control {V6} /80"]
+
+
+@pytest.mark.parametrize("specs", [POOLS[:1], (PoolSpec(name="empty", cidrs=()),)])
+def test_a_node_that_no_pool_selects_is_told_and_never_given_half(specs: tuple[PoolSpec, ...]):
+    for zone in ("a", "c"):  # gpu has no IPv6
+        answer = asked(some_facts(zone=zone), specs=specs)
+        assert isinstance(answer, Unserved)
+        assert "no pool of the configuration that selects it has an IPv" in answer.reason
+
+
+def test_pools_may_add_a_family_that_the_cluster_does_not_have():
+    answer = asked(networks=PodNetworks(cidrs=(V6,)), specs=POOLS[2:])
+    assert names(answer) == ["rest fd09::/56 /80", "rest 10.9.0.0/16 /24"]  # the cluster's own stays primary
+
+
+def test_a_pool_too_small_for_its_blocks_is_told_only_to_the_nodes_that_it_selects():
+    small = PoolSpec(name="small", cidrs=("10.1.0.0/28", "fd01::/56"), selector=on("zone", "a"))
+    answer = asked(some_facts(zone="a"), specs=(small, POOLS[2]))
+    assert answer == Unserved("pool small cannot be used: a block of /24 is larger than all of 10.1.0.0/28")
+    assert names(asked(some_facts(zone="b"), specs=(small, POOLS[2]))) == [
+        "rest 10.9.0.0/16 /24",
+        "rest fd09::/56 /80",
+    ]
+
+
+CIDRS = st.lists(
+    st.sampled_from([V4, V6, "10.1.0.0/25", "fd00::/100", "10.2.0.0/20", "bad"]), max_size=3
+).map(tuple)
+SPECS = st.builds(
+    PoolSpec,
+    name=st.sampled_from("ab"), cidrs=CIDRS, selector=st.sampled_from([(), on("zone", "a"), on("zone", "z")]),
+    mask_size_ipv4=st.none() | st.integers(8, 33), mask_size_ipv6=st.none() | st.integers(40, 129),
+)  # fmt: skip
+FACTS = st.sampled_from([None, IN_A_SUBNET, some_facts(zone="a"), some_facts(zone="z", addresses=())])
+
+
+@given(
+    FACTS,
+    st.none() | CIDRS,
+    st.lists(SPECS, max_size=3),
+    st.sampled_from(["RangeAllocator", "CloudAllocator"]),
+)
+def test_whatever_is_configured_the_answer_is_pools_that_hold_blocks_of_every_family_or_a_reason(
+    facts, cidrs, specs, allocator
+):
+    networks = None if cidrs is None else PodNetworks(cidrs=cidrs)
+    answer = pools_for(INITIALIZED, facts, networks, specs, allocator)
+    if isinstance(answer, Wait | Unserved):
+        assert answer.reason
+        return
+    assert networks is not None
+    families = list(dict.fromkeys(pool.family for pool in answer))
+    assert [pool.family for pool in answer] == sorted((p.family for p in answer), key=families.index)
+    wanted = [6 if ":" in cidr else 4 for cidr in networks.cidrs]
+    assert families[: len(wanted)] == wanted
+    assert all(CidrSet(pool.cidr, pool.mask).next_free() for pool in answer)
