@@ -94,9 +94,8 @@ def _of_check(check: Told) -> Line:
 
 def _machines(explanation: Explanation) -> Iterator[Line]:
     if explanation.machines:
-        others = (
-            f"; {explanation.not_asked} others were not (--all-machines)" if explanation.not_asked else ""
-        )
+        left = explanation.not_asked
+        others = f"; {left} other{' was' if left == 1 else 's were'} not (--all-machines)" if left else ""
         yield Line(2, Text(f"Machines asked: {listed(explanation.machines)}{others}", style="dim"))
 
 

@@ -1,0 +1,255 @@
+"""`talos-ccm explain csr`: Kubernetes and machines are read, nothing is written, and csr does the same."""
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from libs.testbed.control_plane.cluster import ControlPlane
+from libs.testbed.kubelets import Kubelet, Kubelets
+from libs.testbed.machines import Machine, Machines, a_machine
+from libs.testbed.running_services import RunningServices
+from libs.testbed.signing_requests import CSRS, request_pem
+from libs.testbed.sim_apiserver.server import SimApiServer
+from libs.testbed.sim_machines import client as sim_machines
+from tests.bus_actors import eventually
+
+_SECONDS = 60
+ONE, TWO, THREE = (a_machine(f"asks-{number}", f"10.231.0.{number}") for number in (1, 2, 3))
+
+
+Server = SimApiServer | ControlPlane
+
+
+class Said(NamedTuple):
+    """What a command said, and how it ended."""
+
+    status: int
+    out: str
+    err: str
+
+
+class Cluster:
+    """An operator's cluster, and a shell in which kubectl and talosctl would work."""
+
+    def __init__(self, home: Path, server: Server, machines: Machines, kubelets: Kubelets) -> None:
+        self.home = home
+        self.server = server
+        self.machines = machines
+        self.kubelets = kubelets
+
+    async def join(self, *machines: Machine) -> None:
+        await self.machines.put(*machines)
+        await self.kubelets.join_all(map(Kubelet.on, machines))
+
+    async def asks(self, machine: Machine, **wanted: Any) -> str:
+        return await self.kubelets.ask_for_certificate(Kubelet.on(machine), **wanted)
+
+    async def explain(self, *arguments: str, **environment: str) -> Said:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "cli", "explain", "csr", *arguments),
+            cwd=self.home,
+            env={
+                "HOME": str(self.home),
+                "PATH": os.environ["PATH"],
+                "KUBECONFIG": str(self.server.kubeconfig()),
+                "TALOSCONFIG": str(self.machines.talosconfig()),
+                "PYTHONPATH": str(Path.cwd()),
+                **environment,
+            },
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        async with asyncio.timeout(_SECONDS):
+            out, err = await process.communicate()
+        assert process.returncode is not None
+        assert b"Traceback" not in err, err.decode()
+        return Said(process.returncode, out.decode(), err.decode())
+
+    async def explained(self, *arguments: str) -> Any:
+        """What it says to programs."""
+        said = await self.explain(*arguments, "-o", "json")
+        assert said.err == ""
+        return json.loads(said.out)
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
+    """On simulated parts of their own."""
+    async with AsyncExitStack() as stack:
+        server = await stack.enter_async_context(SimApiServer.start(tmp_path / "api"))
+        kubelets = await stack.enter_async_context(Kubelets.start(server))
+        machines = await stack.enter_async_context(sim_machines.start(tmp_path / "talos"))
+        home = tmp_path / "home"
+        home.mkdir()
+        yield Cluster(home, server, machines, kubelets)
+
+
+async def test_a_good_request_would_be_approved_and_nothing_is_written(cluster: Cluster):
+    await cluster.join(ONE, TWO)
+    name = await cluster.asks(ONE)
+    mark = cluster.server.audit_mark()
+    said = await cluster.explain(name)
+    assert (said.status, said.err) == (0, "")
+    assert f"{name}  asked for by node asks-1\n" in said.out
+    assert "the machine at 10.231.0.1 answers as asks-1" in said.out
+    assert "Machines asked: asks-1; 1 other was not (--all-machines)" in said.out
+    assert {request.verb for request in cluster.server.audit_counts(mark)} == {"list"}
+    assert (await cluster.explain("asks-1", "--node")).out.splitlines()[0] == said.out.splitlines()[0]
+
+
+async def test_a_stolen_address_would_be_denied_and_the_owner_is_asked_as_well(cluster: Cluster):
+    await cluster.join(ONE, TWO, THREE)
+    name = await cluster.asks(ONE, ips=("10.231.0.1", "10.231.0.2"))
+    told = await cluster.explained(name)
+    assert told["machinesAsked"] == ["asks-1", "asks-2"]
+    assert told["decision"]["now"] == "deny"
+    assert "10.231.0.2 is Node asks-2's" in told["decision"]["reason"]
+    assert (await cluster.explain(name)).status == 1
+    assert (await cluster.explained(name, "--all-machines"))["machinesNotAsked"] == 0
+
+
+async def test_without_a_talosconfig_it_says_what_is_not_known_and_how_to_give_access(cluster: Cluster):
+    await cluster.join(ONE)
+    said = await cluster.explain(await cluster.asks(ONE), TALOSCONFIG="none")
+    assert said.status == 2
+    assert "unknown  machine     no Talos API to ask: there is no talosconfig" in said.out
+    assert "Give access to Talos with --talosconfig" in said.out
+    assert "passed   signature" in said.out
+    said = await cluster.explain(
+        "asks-1", "--node", "--without-talos", "--csr-allowed-networks=10.231.0.0/16", TALOSCONFIG="none"
+    )
+    assert said.status == 0
+    assert "attested by the Node object only" in said.out
+
+
+async def test_a_machine_that_is_silent_is_told_with_what_ends_the_wait(cluster: Cluster):
+    await cluster.join(ONE)
+    name = await cluster.asks(ONE)
+    await cluster.machines.fault(ONE.id, unavailable=True)
+    said = await cluster.explain(name)
+    assert said.status == 1
+    assert "waits    unreachable" in said.out
+    assert "Let metadata reach the Talos API" in said.out
+
+
+async def test_a_request_of_another_signer_is_none_of_ours_and_no_machine_is_asked(cluster: Cluster):
+    await cluster.join(ONE)
+    pem = request_pem(common_name="jane", dns=(), ips=(), organizations=())
+    name = await cluster.kubelets.file_request(
+        pem,
+        user="admin",
+        groups=("system:masters",),
+        signer="kubernetes.io/kube-apiserver-client",
+        usages=("digital signature", "client auth"),
+    )
+    said = await cluster.explain(name)
+    assert (said.status, said.err) == (1, "")
+    assert f"{name}  not ours\n" in said.out
+    assert "leave it alone" in said.out
+    assert not [call for call in await cluster.machines.calls() if call.node]
+
+
+async def test_what_the_node_wrote_steers_no_terminal(cluster: Cluster):
+    await cluster.join(ONE)
+    name = await cluster.asks(ONE, dns=("asks-1", "\x1b[2Jgone"))
+    for arguments in ((name,), (name, "-o", "json")):
+        said = await cluster.explain(*arguments)
+        assert said.status == 1
+        assert said.out.replace("\n", "").isprintable()
+        assert "[2Jgone" in said.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment", "words"),
+    [
+        (("none",), {}, "there is no CertificateSigningRequest none"),
+        (("none", "--node"), {}, "no request for a serving certificate of node none"),
+        (("none",), {"KUBECONFIG": ""}, "no Kubernetes API to ask: no API server is configured"),
+    ],
+)
+async def test_what_cannot_be_asked_is_said_with_what_to_do(
+    cluster: Cluster, arguments: tuple[str, ...], environment: dict[str, str], words: str
+):
+    said = await cluster.explain(*arguments, **environment)
+    assert (said.status, said.out) == (2, "")
+    assert words in said.err
+
+
+async def test_who_may_not_list_requests_is_told_so(cluster: Cluster):
+    said = await cluster.explain("any", KUBECONFIG=str(cluster.server.kubeconfig("nobody")))
+    assert said.status == 2
+    assert "forbidden" in said.err
+
+
+async def test_what_is_explained_is_what_csr_then_does(tmp_path: Path, cluster: Cluster):
+    """Of a good request, a stolen address, a strange name, one that waits, and one that is superseded."""
+    machines = [a_machine(f"does-{number}", f"10.231.1.{number}") for number in range(1, 7)]
+    await cluster.join(*machines)
+    names = [
+        await cluster.asks(machines[0]),
+        await cluster.asks(machines[1], ips=("10.231.1.2", "10.231.1.3")),
+        await cluster.asks(machines[2], dns=("does-3", "api.example.com")),
+        await cluster.asks(machines[3], ips=("10.231.1.4", "10.231.1.200")),
+        await cluster.asks(machines[4], ips=("10.231.1.201",)),
+        await cluster.asks(machines[4]),
+    ]
+    before = {name: await cluster.explained(name) for name in names}
+    said = [(told["state"], told["decision"]["now"]) for told in before.values()]
+    assert said[:4] == [
+        ("pending", "approve"), ("pending", "deny"), ("pending", "deny"), ("pending", "wait")
+    ]  # fmt: skip
+    assert said[4][0] == "superseded"
+    assert said[5] == ("pending", "approve")
+    async with RunningServices.start(
+        tmp_path / "services",
+        cluster.server,
+        cluster.kubelets,
+        nats_url="",
+        talosconfig=cluster.machines.talosconfig(),
+        all_in_one=True,
+        bus="memory",
+    ) as services:
+        await services.ready()
+        conditions: dict[str, list[str]] = {}
+
+        async def as_told() -> bool:
+            for name in names:
+                found = await cluster.kubelets.request("GET", f"{CSRS}/{name}")
+                status = found.body.get("status", {})
+                conditions[name] = [one["type"] for one in status.get("conditions", [])]
+            expected = [["Approved"], ["Denied"], ["Denied"], [], [], ["Approved"]]
+            return [conditions[name] for name in names] == expected
+
+        await eventually(as_told, "csr does what was told", _SECONDS)
+    after = await cluster.explained(names[1])
+    assert (after["state"], after["decision"]) == ("denied", before[names[1]]["decision"])
+    assert after["conditions"][0]["message"] == before[names[1]]["decision"]["reason"]
+    said_of_good = await cluster.explain(names[0])
+    assert said_of_good.status == 0
+    assert "Approved by TalosCloudControllerManager" in said_of_good.out
+
+
+async def test_the_real_api_server_is_asked_in_the_same_way(
+    tmp_path: Path, control_plane: ControlPlane, kubelets: Kubelets, machines: Machines
+):
+    cluster = Cluster(tmp_path, control_plane, machines, kubelets)
+    machine = a_machine("asks-really", "10.231.2.1")
+    await cluster.join(machine)
+    name = await cluster.asks(machine)
+    try:
+        said = await cluster.explain(name)
+        assert (said.status, said.err) == (0, "")
+        assert f"{name}  asked for by node asks-really\n" in said.out
+        assert (await cluster.explain("asks-really", "--node", "--all-machines")).status == 0
+        assert (await cluster.explain("none")).status == 2
+    finally:
+        await kubelets.request("DELETE", f"{CSRS}/{name}")
+        await machines.delete(machine.id)
+        await kubelets.delete(machine.name)
