@@ -19,6 +19,7 @@ from libs.common.flow_table import FlowTable
 from libs.common.handling import Handling
 from libs.common.process.service import Parts, Run
 from libs.common.settings.reference_flags import CSR_APPROVAL
+from libs.common.signing_request import SigningRequest
 from libs.common.subjects import ENRICHED_NODE, FLOW, OBSERVED_CSR, OBSERVED_NODE, name_in
 from libs.common.wiring import CSR
 from services.csr.approvals_api import ApprovalsApi
@@ -158,10 +159,7 @@ class CsrService:
                 self._claims.enriched_gone(name)
                 self._changed(name)
             case CsrObserved(request=request):
-                superseded = self._requesters.observed(request)
-                if not request.pending:
-                    self._settled(request.name)
-                self._watch_waiting.want([superseded] if superseded else ())
+                self._request_observed(request)
             case CsrGone(name=name):
                 self._request_gone(name)
 
@@ -201,6 +199,21 @@ class CsrService:
         self._claims.node_gone(name)
         self._waiting.node_gone(name)
         self._changed(name)
+
+    def _request_observed(self, request: SigningRequest) -> None:
+        was_pending = request.name in self._requesters.pending
+        superseded = self._requesters.observed(request)
+        if not request.pending:
+            self._settled(request.name)
+            if was_pending and not self._requesters.newest(request.node_name):
+                self._requester_answered(request)
+        self._watch_waiting.want([superseded] if superseded else ())
+
+    def _requester_answered(self, request: SigningRequest) -> None:
+        """By us, by another replica, or by a person: should its node wait again, that is another wait."""
+        self._waiting.decided(request.name, request.node_name)
+        if request.condition("Approved"):
+            self._events.approved(request)
 
     def _request_gone(self, name: str) -> None:
         comes_up = self._requesters.gone(name)

@@ -274,6 +274,26 @@ async def test_a_wait_is_told_once_when_it_has_lasted_long(flow: CsrFlow):
     assert "csr-1" in flow.kube.events[0].message
 
 
+async def test_a_wait_that_somebody_else_ended_is_over_and_the_next_one_is_told_in_its_turn(flow: CsrFlow):
+    clock = TurnedClock()
+    async with flow.csr_running(clock=clock) as csr:
+        await flow.silent(a_node(), HONEST)
+        await flow.asked(asks(age_seconds=3600), fault=REFUSED, node_uid="uid-1")
+        await flow.until_decided("csr-1", "waiting")
+        clock.turn(31)
+        await flow.lead()
+        await eventually(lambda: flow.kube.told("web-1") == ["CSRWaiting"], "it is told")
+        await flow.observe(decided_by_somebody(flow.kube.request("csr-1")))  # another replica, or a person
+        await eventually(lambda: not csr._requesters.pending, "it is heard of")
+        await flow.asked(asks("csr-2"), fault=REFUSED, node_uid="uid-1")
+        await flow.until_decided("csr-2", "waiting")
+        csr._watch_waiting.look_around()
+        assert len(flow.kube.events) == 1, "it has waited for a moment only"
+        clock.turn(31)
+        await flow.lead()
+        await eventually(lambda: flow.kube.told("web-1") == ["CSRWaiting"] * 2, "the other one, too")
+
+
 async def test_a_noisy_node_slows_down_itself_and_nobody_else(flow: CsrFlow):
     clock = TurnedClock()
     quiet = a_node("web-2", uid="uid-2", ip="10.0.0.6")
