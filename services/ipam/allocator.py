@@ -1,0 +1,261 @@
+"""Claims in Kubernetes, then on the Node: the order of reads and writes under which no block is given twice.
+
+Once a page has held a claim of a block for a uid, patching that uid's Node with it is right for ever after,
+however late: the claim ends only when the Node is gone or carries other podCIDRs, and then the patch fails at
+its fences. So nothing here needs a lock, a lease, or to know whether an error came after the write.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from libs.common.delivery import TemporaryError
+from libs.common.kube_api.errors import KubeError
+from libs.common.node import Node
+from libs.common.patch import NodeChanges, node_patch
+from services.ipam.pages import (
+    PAGE_BYTES,
+    Claim,
+    Page,
+    StoredPage,
+    UnreadablePage,
+    decoded,
+    encoded,
+    page_name,
+    page_of,
+)
+from services.ipam.plan import Answer, Assigned, Occupied, Plan, Refused, Want, plan_claims
+from services.ipam.pools import Pool
+from services.ipam.release import Odd, Present, Released, odd_in_themselves, ranges_of, release_plan
+
+_ROUNDS: Final = 12  # plans of one call; in each somebody's write went through, so others made progress
+
+
+class ClaimsApi(Protocol):
+    """What ipam does in Kubernetes. Each raises KubeError; that one does not say that nothing was written."""
+
+    async def list_pages(self) -> Sequence[StoredPage]:
+        """All pages there are, from etcd."""
+
+    async def read_page(self, name: str) -> StoredPage | None:
+        """That page from etcd, None if it is not there."""
+
+    async def write_page(self, page: StoredPage) -> str:
+        """Put it in the place of the version that it names, or create it; the new resourceVersion.
+
+        Conflict: it is another version now, or there is one. NotFound: it is not there any more.
+        """
+
+    async def patch_node(self, name: str, json_patch: Sequence[dict[str, Any]], /) -> Node:
+        """As KubeApi does. FenceFailed: another uid, or it has podCIDRs."""
+
+    async def list_nodes(self) -> Sequence[Node]:
+        """All Nodes of one moment that is not before the call, from etcd."""
+
+
+class Claimed(msgspec.Struct, frozen=True, kw_only=True):
+    """Answers by uid, and the blocks that were claimed for them now, each with its pool."""
+
+    answers: Mapping[str, Answer]
+    new: tuple[tuple[str, Pool], ...] = ()
+
+
+class Swept(msgspec.Struct, frozen=True, kw_only=True):
+    """What a sweep did and found."""
+
+    freed: tuple[Claim, ...] = ()
+    dropped: tuple[Claim, ...] = ()
+    adopted: tuple[Claim, ...] = ()  # after the first sweep: somebody else allocates
+    odd: tuple[Odd, ...] = ()
+    postponed: tuple[tuple[str, str], ...] = ()  # ranges that the next sweep comes to, and why
+
+
+class Allocator:
+    """The claims as last read, and what is done with them. Calls may overlap: writes compare and swap."""
+
+    def __init__(
+        self,
+        api: ClaimsApi,
+        *,
+        now: Callable[[], datetime],
+        quarantine: timedelta = timedelta(minutes=10),
+        page_bytes: int = PAGE_BYTES,
+    ) -> None:
+        self._api = api
+        self._now = now
+        self._quarantine = quarantine
+        self._page_bytes = page_bytes
+        self._pages: dict[str, Page] = {}  # by range, as last read or written
+        self._unreadable: dict[str, UnreadablePage] = {}  # by name
+        self._carried: Mapping[str, tuple[str, ...]] | None = None  # podCIDRs by uid, as last listed
+        self._cursors: dict[tuple[str, int], str] = {}
+
+    @property
+    def pages(self) -> Mapping[str, Page]:
+        """By range."""
+        return self._pages
+
+    @property
+    def unreadable(self) -> tuple[UnreadablePage, ...]:
+        """Pages in which nothing is claimed or freed until somebody mends them."""
+        return tuple(self._unreadable.values())
+
+    def forget(self) -> None:
+        """Before the next claim, everything is read again: for a start, and for another stream."""
+        self._carried = None
+
+    async def claim(self, wants: Sequence[Want], occupied: Occupied) -> Claimed:
+        """Claim for many Nodes, a write per page; the answers hold from then on.
+
+        Reads all Nodes and pages before the first claim, and the pages again before it says that there is no
+        room. Raises KubeError, and TemporaryError where others were quicker all the time.
+        """
+        closed: dict[str, str] = {}
+        new: list[tuple[str, Pool]] = []
+        reread = False
+        for _ in range(_ROUNDS):
+            if self._carried is None:
+                await self._look()
+                reread = True
+            plan = self._plan(wants, occupied, closed)
+            if plan.changed:
+                written = await self._write_all(plan, closed)
+                new += [(block, pool) for block, pool in plan.claimed if page_of(block) in written]
+                if len(written) < len(plan.changed):
+                    continue
+            elif not reread and any(isinstance(answer, Refused) for answer in plan.answers.values()):
+                self._keep_all(await self._api.list_pages())
+                reread = True
+                continue
+            return Claimed(answers=plan.answers, new=tuple(new))
+        raise TemporaryError("other replicas were quicker with every page of claims")
+
+    async def give(self, node: Node, assigned: Assigned) -> Node:
+        """Write what was claimed for this very Node; the Node after it.
+
+        Raises KubeError: FenceFailed and NotFound mean that it has podCIDRs, is gone or another Node now.
+        """
+        if node.uid != assigned.uid:
+            raise ValueError(f"{assigned.pod_cidrs} are claimed for {assigned.uid}, not for {node.uid}")
+        operations = node_patch(node, NodeChanges(pod_cidrs=assigned.pod_cidrs))
+        return await self._api.patch_node(node.name, operations) if operations else node
+
+    async def sweep(self) -> Swept:
+        """End claims that are due, and take over what Nodes carry without one. Raises KubeError."""
+        look = await self._look()
+        swept = [Swept(odd=odd_in_themselves(look.present))]
+        for page in look.pages:
+            released = release_plan(
+                page,
+                look.present,
+                list_began=look.began,
+                list_ended=look.ended,
+                quarantine=self._quarantine,
+                page_bytes=self._page_bytes,
+            )
+            error = None if released.page is page else await self._write(released.page)
+            swept.append(_told(released) if error is None else Swept(postponed=((page.range, str(error)),)))
+        return _together(swept)
+
+    async def _look(self) -> "_Look":
+        """Pages first, then Nodes: what a page holds was claimed for Nodes that existed before the list."""
+        self._keep_all(await self._api.list_pages())
+        pages = dict(self._pages)
+        closed = set(self._unreadable)
+        began = self._now()
+        nodes = await self._api.list_nodes()
+        ended = self._now()
+        present = {node.uid: Present(node.name, node.spec.pod_cidrs) for node in nodes}
+        self._carried = {uid: node.pod_cidrs for uid, node in present.items() if node.pod_cidrs}
+        ranges = {*pages, *(found for found in ranges_of(present) if page_name(found) not in closed)}
+        return _Look(
+            pages=tuple(pages.get(found) or Page(range=found) for found in sorted(ranges)),
+            present=present,
+            began=began,
+            ended=ended,
+        )
+
+    # ---- pages, as they were last read or written
+
+    def _plan(self, wants: Sequence[Want], occupied: Occupied, closed: Mapping[str, str]) -> Plan:
+        carried = {**occupied.carried, **(self._carried or {})}  # who was listed with podCIDRs keeps them
+        unreadable = {page.name: f"{page.name} is unreadable: {page.reason}" for page in self.unreadable}
+        return plan_claims(
+            self._pages,
+            wants,
+            Occupied(excluded=occupied.excluded, carried=carried),
+            closed={**closed, **unreadable},
+            cursors=self._cursors,
+            page_bytes=self._page_bytes,
+        )
+
+    async def _write_all(self, plan: Plan, closed: dict[str, str]) -> set[str]:
+        """The ranges that were written; pages that take no writes now are added to `closed`."""
+        written = set()
+        for page in plan.changed:
+            error = await self._write(page)
+            if error is None:
+                written.add(page.range)
+                continue
+            if self._pages.get(page.range, Page(range=page.range)).resource_version == page.resource_version:
+                closed[page_name(page.range)] = f"{page_name(page.range)} was not written: {error}"
+        if len(written) == len(plan.changed):
+            self._cursors = dict(plan.cursors)
+        return written
+
+    async def _write(self, page: Page) -> KubeError | None:
+        """None once it is known to be written; after any error the page is read: it may be all the same."""
+        stored = encoded(page)
+        try:
+            version = await self._api.write_page(stored)
+        except KubeError as error:
+            read = await self._api.read_page(stored.name)
+            self._keep(page, read)
+            return error
+        self._pages[page.range] = msgspec.structs.replace(page, resource_version=version)
+        return None
+
+    def _keep(self, old: Page, stored: StoredPage | None) -> None:
+        """What has been read of a page that could not be written."""
+        self._pages.pop(old.range, None)
+        self._unreadable.pop(page_name(old.range), None)
+        if stored is None:
+            if old.resource_version:
+                self._carried = None  # what protected blocks is lost: who carries which is read anew
+            return
+        page = decoded(stored)
+        if isinstance(page, UnreadablePage):
+            self._unreadable[page.name] = page
+        else:
+            self._pages[page.range] = page
+
+    def _keep_all(self, stored: Sequence[StoredPage]) -> None:
+        known = {page_name(page_range) for page_range in self._pages}
+        pages = [decoded(page) for page in stored]
+        self._pages = {page.range: page for page in pages if isinstance(page, Page)}
+        self._unreadable = {page.name: page for page in pages if isinstance(page, UnreadablePage)}
+        if known - {page.name for page in stored}:
+            self._carried = None
+
+
+class _Look(msgspec.Struct, frozen=True, kw_only=True):
+    pages: tuple[Page, ...]  # as they were before the list of Nodes began
+    present: Mapping[str, Present]
+    began: datetime
+    ended: datetime
+
+
+def _told(released: Released) -> Swept:
+    return Swept(freed=released.freed, dropped=released.dropped, adopted=released.adopted, odd=released.odd)
+
+
+def _together(swept: Sequence[Swept]) -> Swept:
+    return Swept(
+        freed=tuple(claim for one in swept for claim in one.freed),
+        dropped=tuple(claim for one in swept for claim in one.dropped),
+        adopted=tuple(claim for one in swept for claim in one.adopted),
+        odd=tuple(odd for one in swept for odd in one.odd),
+        postponed=tuple(late for one in swept for late in one.postponed),
+    )

@@ -1,0 +1,125 @@
+"""All that is known to be taken while one plan is made, and what the plan takes itself."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from services.ipam.cidr_set import CidrSet
+from services.ipam.networks import Network
+from services.ipam.pages import Claim, Page, claim_size, page_name, page_of
+from services.ipam.pools import Pool
+from services.ipam.spans import Spans, network_of
+
+_FULL: Final = "the page of claims {} is full"
+_LONGER: Final = "x" * 20  # by so much the text of a block may exceed that of its pool
+
+Cursors = dict[tuple[str, int], str]
+
+
+class Ledger:
+    """Lives as long as the making of one plan."""
+
+    def __init__(
+        self,
+        pages: Mapping[str, Page],
+        *,
+        carried: Iterable[str],
+        excluded: Iterable[str],
+        closed: Mapping[str, str],
+        cursors: Mapping[tuple[str, int], str],
+        page_bytes: int,
+    ) -> None:
+        self._pages = pages
+        self._claims = Spans(block for page in pages.values() for block in page.claims)
+        self._carried = Spans(carried)
+        self._excluded = Spans(excluded)
+        self._closed = dict(closed)
+        self._page_bytes = page_bytes
+        self._own: dict[str, list[str]] = {}
+        for page in pages.values():
+            for claim in page.claims.values():
+                self._own.setdefault(claim.uid, []).append(claim.block)
+        self._new: dict[str, dict[str, Claim]] = {}  # by range and block
+        self._room: dict[str, int] = {}  # bytes left in a page
+        self._sets: dict[tuple[str, int], CidrSet] = {}
+        self._met: dict[tuple[str, int], set[str]] = {}  # why blocks of a pool could not be had, but for use
+        self.cursors: Cursors = dict(cursors)
+        self.claimed: list[tuple[str, Pool]] = []
+
+    def blocks_of(self, uid: str) -> Sequence[str]:
+        """What is claimed for that uid already."""
+        return self._own.get(uid, ())
+
+    def obstacle(self, block: Network) -> Network | None:
+        """What, other than claims, lies in that block; None if nothing does."""
+        return self._excluded.hit(block) or self._carried.hit(block)
+
+    def obstacles(self, pool: Pool) -> set[str]:
+        """Why blocks of that pool could not be had, though they may be free."""
+        return self._met.get((pool.cidr, pool.mask), set())
+
+    def next_free(self, pools: Sequence[Pool], uid: str, node: str) -> tuple[str, Pool] | None:
+        """A block that nobody has, out of the first of these pools that has one; not claimed yet."""
+        for pool in pools:
+            block = self._next_of(pool, claim_size(Claim(block=pool.cidr + _LONGER, uid=uid, node=node)))
+            if block is not None:
+                return block, pool
+        return None
+
+    def put_back(self, unused: Iterable[tuple[str, Pool | None]]) -> None:
+        """These were found and are not claimed; None stands for a block that was claimed before."""
+        for block, pool in unused:
+            if pool is not None:
+                self._set_of(pool).release(block)
+
+    def claim(self, block: str, pool: Pool, uid: str, node: str) -> None:
+        """Write a block down for that uid."""
+        page = page_of(block)
+        claim = Claim(block=block, uid=uid, node=node)
+        self._new.setdefault(page, {})[block] = claim
+        self._room[page] -= claim_size(claim)
+        self._claims.add(network_of(block))
+        self._own.setdefault(uid, []).append(block)
+        self.cursors[pool.cidr, pool.mask] = block
+        self.claimed.append((block, pool))
+
+    def changed(self) -> tuple[Page, ...]:
+        """The pages that hold new claims, as they should become."""
+        return tuple(
+            msgspec.structs.replace(page, claims={**page.claims, **self._new[page.range]})
+            for page in map(self._page, self._new)
+        )
+
+    def _next_of(self, pool: Pool, size: int) -> str | None:
+        blocks = self._set_of(pool)
+        while (block := blocks.next_free()) is not None:
+            network = network_of(block)
+            taken = self.obstacle(network) or self._claims.hit(network)
+            if taken is not None:
+                if taken.prefix < network.prefix:  # of a wide one, all blocks at once
+                    blocks.occupy(str(taken))
+                continue
+            page = page_of(block)
+            why = self._closed.get(page_name(page)) or self._full(page, size)
+            if not why:
+                return block
+            self._met.setdefault((pool.cidr, pool.mask), set()).add(why)
+            blocks.occupy(page)
+        return None
+
+    def _full(self, page: str, size: int) -> str:
+        if page not in self._room:
+            self._room[page] = self._page_bytes - self._page(page).size
+        return "" if self._room[page] >= size else _FULL.format(page)
+
+    def _page(self, page: str) -> Page:
+        return self._pages.get(page) or Page(range=page)
+
+    def _set_of(self, pool: Pool) -> CidrSet:
+        key = (pool.cidr, pool.mask)
+        if key not in self._sets:
+            self._sets[key] = CidrSet(pool.cidr, pool.mask)
+            if key in self.cursors:
+                self._sets[key].reset_cursor(after=self.cursors[key])
+        return self._sets[key]

@@ -1,0 +1,136 @@
+"""Which block is claimed for which Node: many Nodes at once, from the pages as they were read."""
+
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+
+import msgspec
+
+from services.ipam.ledger import Ledger
+from services.ipam.networks import Network
+from services.ipam.pages import PAGE_BYTES, Page
+from services.ipam.pools import Pool
+from services.ipam.spans import contains, network_of
+
+
+class Want(msgspec.Struct, frozen=True, kw_only=True):
+    """A Node without podCIDRs: it gets a block of each family, out of the first pool that has one."""
+
+    uid: str
+    node: str
+    pools: tuple[Pool, ...]  # pools of a family stand together; the families in the order of podCIDRs
+
+
+class Occupied(msgspec.Struct, frozen=True, kw_only=True):
+    """What no block may touch, in anybody's writing: what names no network is left out."""
+
+    excluded: tuple[str, ...] = ()  # service CIDRs, addresses of nodes and of their gateways
+    carried: Mapping[str, tuple[str, ...]] = {}  # uid -> podCIDRs of that Node
+
+
+class Assigned(msgspec.Struct, frozen=True, kw_only=True):
+    """These blocks are claimed for that uid: it, and nobody else, may be given them whenever it has none."""
+
+    uid: str
+    pod_cidrs: tuple[str, ...]
+
+
+class Carries(msgspec.Struct, frozen=True, kw_only=True):
+    """The Node has podCIDRs, and keeps them."""
+
+    pod_cidrs: tuple[str, ...]
+
+
+class Refused(msgspec.Struct, frozen=True, kw_only=True):
+    """No block now, and why."""
+
+    reason: str
+    exhausted: bool = False  # every pool of a family is used up; False: a page stands in the way
+
+
+Answer = Assigned | Carries | Refused
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """Once `changed` is written, the answers are true; those that rest on no new claim are already."""
+
+    changed: tuple[Page, ...]  # at the resourceVersion that they were read at
+    answers: Mapping[str, Answer]  # by uid
+    claimed: tuple[tuple[str, Pool], ...]  # the new blocks, each with its pool
+    cursors: Mapping[tuple[str, int], str]  # (pool's cidr, mask) -> the block last given out of it
+
+
+def plan_claims(
+    pages: Mapping[str, Page],
+    wants: Sequence[Want],
+    occupied: Occupied,
+    *,
+    closed: Mapping[str, str],
+    cursors: Mapping[tuple[str, int], str],
+    page_bytes: int = PAGE_BYTES,
+) -> Plan:
+    """What to claim for whom.
+
+    `pages` by range, those that are missing are not there yet; `closed` are names of pages in which nothing
+    may be claimed now, with the reason. A claim that a uid has already is its answer, if its pools still
+    give such blocks and nothing else has come to lie in it; if not, another is claimed and that one stays:
+    the patch of somebody slow may still bring it to the Node.
+    """
+    ledger = Ledger(
+        pages,
+        carried=(cidr for cidrs in occupied.carried.values() for cidr in cidrs),
+        excluded=occupied.excluded,
+        closed=closed,
+        cursors=cursors,
+        page_bytes=page_bytes,
+    )
+    answers = {want.uid: _answer(want, ledger, occupied) for want in wants}
+    return Plan(
+        changed=ledger.changed(), answers=answers, claimed=tuple(ledger.claimed), cursors=ledger.cursors
+    )
+
+
+def _answer(want: Want, ledger: Ledger, occupied: Occupied) -> Answer:
+    if occupied.carried.get(want.uid):
+        return Carries(pod_cidrs=occupied.carried[want.uid])
+    if not want.pools:
+        return Refused(reason="no pool is for this node")
+    found: list[tuple[str, Pool | None]] = []  # without a pool: it was claimed before
+    own = ledger.blocks_of(want.uid)
+    for family, grouped in groupby(want.pools, key=lambda pool: pool.family):
+        pools = tuple(grouped)
+        block = _claimed_before(own, pools, ledger)
+        if block:
+            found.append((block, None))
+            continue
+        fresh = ledger.next_free(pools, want.uid, want.node)
+        if fresh is None:  # all families or none: the other's block goes back
+            ledger.put_back(found)
+            return _refused(family, pools, ledger)
+        found.append(fresh)
+    for block, pool in found:
+        if pool is not None:
+            ledger.claim(block, pool, want.uid, want.node)
+    return Assigned(uid=want.uid, pod_cidrs=tuple(block for block, _ in found))
+
+
+def _claimed_before(own: Sequence[str], pools: tuple[Pool, ...], ledger: Ledger) -> str:
+    return next(
+        (
+            block
+            for pool in pools
+            for block in own
+            if _is_of(network_of(block), pool) and ledger.obstacle(network_of(block)) is None
+        ),
+        "",
+    )
+
+
+def _is_of(block: Network, pool: Pool) -> bool:
+    return block.prefix == pool.mask and contains(network_of(pool.cidr), block)
+
+
+def _refused(family: int, pools: tuple[Pool, ...], ledger: Ledger) -> Refused:
+    where = " and ".join(f"/{pool.mask} in {pool.cidr} (pool {pool.name})" for pool in pools)
+    obstacles = sorted({why for pool in pools for why in ledger.obstacles(pool)})
+    because = f": {'; '.join(obstacles)}" if obstacles else ""
+    return Refused(reason=f"no free IPv{family} block of {where}{because}", exhausted=not obstacles)

@@ -1,0 +1,133 @@
+"""Which claims of a page end, begin to wait for their end, or are taken over from Nodes as they are.
+
+Rests on one order: the page was read, and only then the list of all Nodes begun. A uid that this list lacks
+is gone for ever, because a claim is made only for a Node that exists; else it could be too young for it.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+
+import msgspec
+
+from services.ipam.networks import Network
+from services.ipam.pages import PAGE_LENGTHS, Claim, Page, claim_size, page_of
+from services.ipam.spans import Spans, contains, network_of, overlap, readable
+
+
+class Present(msgspec.Struct, frozen=True):
+    """A Node of the list: its name and what podCIDRs it carries, as anybody wrote them."""
+
+    name: str
+    pod_cidrs: tuple[str, ...]
+
+
+class Odd(msgspec.Struct, frozen=True):
+    """A podCIDR that cannot stand in a page as its Node's, and why. It is given to nobody all the same."""
+
+    node: str
+    uid: str
+    cidr: str
+    reason: str
+
+
+class Released(msgspec.Struct, frozen=True, kw_only=True):
+    """What becomes of one page."""
+
+    page: Page  # the same as before when nothing changes
+    freed: tuple[Claim, ...] = ()  # gone for as long as the quarantine
+    dropped: tuple[Claim, ...] = ()  # of Nodes that carry something else
+    adopted: tuple[Claim, ...] = ()  # Nodes carry them, and no claim said so: somebody else gave them
+    odd: tuple[Odd, ...] = ()
+
+
+def release_plan(
+    page: Page,
+    present: Mapping[str, Present],
+    *,
+    list_began: datetime,
+    list_ended: datetime,
+    quarantine: timedelta,
+    page_bytes: int,
+) -> Released:
+    """The page after a list of all Nodes that was begun after the page had been read.
+
+    A claim ends when two such lists lack its uid, the second begun a quarantine after the first had ended;
+    and when its Node carries podCIDRs that do not touch it, which is for ever. Nothing else ends one: not a
+    deletionTimestamp, not another configuration.
+    """
+    kept: dict[str, Claim] = {}
+    freed: list[Claim] = []
+    dropped: list[Claim] = []
+    for block, claim in page.claims.items():
+        node = present.get(claim.uid)
+        if node is None:
+            if claim.gone_since is not None and list_began - claim.gone_since >= quarantine:
+                freed.append(claim)
+            else:
+                since = claim.gone_since or list_ended
+                kept[block] = msgspec.structs.replace(claim, gone_since=since)
+        elif _carries_another(node, network_of(block)):
+            dropped.append(claim)
+        else:
+            kept[block] = msgspec.structs.replace(claim, gone_since=None)
+    adopted, odd = _adopted(page, kept, present, page_bytes)
+    after = {**kept, **{claim.block: claim for claim in adopted}}
+    if after != page.claims:
+        page = msgspec.structs.replace(page, claims=after)
+    return Released(
+        page=page, freed=tuple(freed), dropped=tuple(dropped), adopted=tuple(adopted), odd=tuple(odd)
+    )
+
+
+def odd_in_themselves(present: Mapping[str, Present]) -> tuple[Odd, ...]:
+    """Those podCIDRs that can stand in no page: malformed, or wider than a page is."""
+    found = []
+    for uid, node in present.items():
+        for cidr in node.pod_cidrs:
+            network = readable(cidr)
+            if network is None:
+                found.append(Odd(node.name, uid, cidr[:80], "it is no network"))
+            elif network.prefix < PAGE_LENGTHS[network.family]:
+                found.append(Odd(node.name, uid, cidr, f"it is wider than /{PAGE_LENGTHS[network.family]}"))
+    return tuple(found)
+
+
+def ranges_of(present: Mapping[str, Present]) -> set[str]:
+    """The pages that podCIDRs of these Nodes belong to."""
+    networks = [readable(cidr) for node in present.values() for cidr in node.pod_cidrs]
+    return {
+        page_of(str(network))
+        for network in networks
+        if network is not None and network.prefix >= PAGE_LENGTHS[network.family]
+    }
+
+
+def _carries_another(node: Present, block: Network) -> bool:
+    carried = [network for cidr in node.pod_cidrs if (network := readable(cidr)) is not None]
+    return bool(carried) and not any(overlap(network, block) for network in carried)
+
+
+def _adopted(
+    page: Page, kept: Mapping[str, Claim], present: Mapping[str, Present], page_bytes: int
+) -> tuple[list[Claim], list[Odd]]:
+    whole = network_of(page.range)
+    claims = Spans(kept)
+    room = page_bytes - msgspec.structs.replace(page, claims=kept).size
+    adopted: list[Claim] = []
+    odd: list[Odd] = []
+    for uid, node in present.items():
+        for cidr in node.pod_cidrs:
+            network = readable(cidr)
+            if network is None or not contains(whole, network):
+                continue
+            claim = Claim(block=str(network), uid=uid, node=node.name)
+            if claim.block in kept and kept[claim.block].uid == uid:
+                continue
+            other = claims.hit(network)
+            if other is not None:
+                odd.append(Odd(node.name, uid, cidr, f"{other} is another's, or was claimed for it"))
+            elif room >= claim_size(claim):
+                room -= claim_size(claim)
+                claims.add(network)
+                adopted.append(claim)
+    return adopted, odd

@@ -1,0 +1,57 @@
+"""Many networks, and which of them overlaps a block: what the claims are compared by."""
+
+from bisect import bisect_left, insort
+from collections.abc import Iterable
+from functools import lru_cache
+
+from services.ipam.networks import Network, read_network
+
+# The same blocks are read again with each page and each plan.
+network_of = lru_cache(maxsize=1 << 16)(read_network)
+
+
+def readable(cidr: str) -> Network | None:
+    """The network of that text, None if it names none: others write podCIDRs and addresses, too."""
+    try:
+        return network_of(cidr)
+    except ValueError:
+        return None
+
+
+def overlap(one: Network, other: Network) -> bool:
+    """Whether they share an address."""
+    return one.family == other.family and one.first < other.end and other.first < one.end
+
+
+def contains(outer: Network, inner: Network) -> bool:
+    """Whether every address of `inner` is in `outer`."""
+    return outer.family == inner.family and outer.first <= inner.first and inner.end <= outer.end
+
+
+class Spans:
+    """Networks, disjoint or not; one that overlaps a block is found in log(networks) per prefix length."""
+
+    def __init__(self, cidrs: Iterable[str] = ()) -> None:
+        """What names no network is left out."""
+        self._starts: dict[tuple[int, int], list[int]] = {}  # by family and prefix length, ascending
+        for network in {network for cidr in cidrs if (network := readable(cidr)) is not None}:
+            self._starts.setdefault((network.family, network.prefix), []).append(network.first)
+        self._starts = {key: sorted(starts) for key, starts in sorted(self._starts.items())}
+
+    def add(self, network: Network) -> None:
+        """Put one more in; twice is no harm."""
+        key = (network.family, network.prefix)
+        if key not in self._starts:
+            self._starts = dict(sorted([*self._starts.items(), (key, [])]))
+        insort(self._starts[key], network.first)
+
+    def hit(self, block: Network) -> Network | None:
+        """The widest that overlaps the block, None if the block is free of them."""
+        for (family, prefix), starts in self._starts.items():
+            if family != block.family:
+                continue
+            cut = block.bits - min(prefix, block.prefix)
+            at = bisect_left(starts, block.first >> cut << cut)
+            if at < len(starts) and starts[at] < block.end:
+                return Network(block.family, starts[at], prefix)
+        return None

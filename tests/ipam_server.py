@@ -1,0 +1,161 @@
+"""What ipam needs of an API server, in memory, with every request in somebody's hand: when it arrives there,
+when its answer comes back, and whether."""
+
+from collections.abc import Callable, Coroutine, Generator, Sequence
+from typing import Any
+
+import msgspec
+
+from libs.common.kube_api.errors import AlreadyExists, Conflict, FenceFailed, KubeError, NotFound, Unreachable
+from libs.common.node import Node
+from services.ipam.pages import StoredPage
+from tests import json_patch
+
+
+class Call:
+    """One request: awaited by the code under test, carried out when the test says so."""
+
+    def __init__(self, effect: Callable[["Task"], Any]):
+        self.effect = effect
+
+    def __await__(self) -> Generator["Call", Any, Any]:
+        return (yield self)
+
+
+class Task:
+    """A coroutine of a replica, standing at a request."""
+
+    def __init__(self, coroutine: Coroutine[Any, Any, Any], **told: Any):
+        self.told = told  # what the coroutine was told, for the test to judge it by
+        self.result: Any = None
+        self.error: KubeError | None = None
+        self.done = False
+        self.call: Call | None = None
+        self.answer: Any = None  # once the request has arrived
+        self._coroutine = coroutine
+        self._go(lambda: coroutine.send(None))
+
+    def arrive(self) -> None:
+        """The server carries out the request; the answer is on its way."""
+        if self.call is not None:
+            self.answer = carried_out(self.call, self)
+            self.call = None
+
+    def hear(self) -> None:
+        """The answer comes back, of a request that has arrived or arrives now."""
+        self.arrive()
+        self.resume(self.answer)
+
+    def resume(self, answer: Any) -> None:
+        """This is what the coroutine hears of its request."""
+        self.call = self.answer = None
+        if isinstance(answer, KubeError):
+            self._go(lambda: self._coroutine.throw(answer))
+        else:
+            self._go(lambda: self._coroutine.send(answer))
+
+    def end(self) -> None:
+        """The process dies here."""
+        self.done = True
+        self._coroutine.close()
+
+    def _go(self, move: Callable[[], Call]) -> None:
+        try:
+            self.call = move()
+        except StopIteration as stopped:
+            self.done, self.result = True, stopped.value
+        except KubeError as error:
+            self.done, self.error = True, error
+
+
+def carried_out(call: Call, task: Task) -> Any:
+    """The answer to a request that arrives now: what it returns, or the error that it is told."""
+    try:
+        return call.effect(task)
+    except KubeError as error:
+        return error
+
+
+def lost() -> Unreachable:
+    """What a client says when it got no answer."""
+    return Unreachable("no answer")
+
+
+class Server:
+    """Nodes and pages; `on_write` and `on_patch` judge each write before it is done."""
+
+    def __init__(
+        self,
+        on_write: Callable[["Task", StoredPage | None, StoredPage], None],
+        on_patch: Callable[["Task", Node, tuple[str, ...]], None],
+    ):
+        self.nodes: dict[str, Node] = {}
+        self.pages: dict[str, StoredPage] = {}
+        self.page_writes = 0
+        self._version = 0
+        self._on_write = on_write
+        self._on_patch = on_patch
+
+    def version(self) -> str:
+        self._version += 1
+        return str(self._version)
+
+    def put_page(self, task: Task, page: StoredPage) -> str:
+        there = self.pages.get(page.name)
+        if there is None and page.resource_version:
+            raise NotFound(page.name)
+        if there is not None and not page.resource_version:
+            raise AlreadyExists(page.name)
+        if there is not None and there.resource_version != page.resource_version:
+            raise Conflict(page.name)
+        self._on_write(task, there, page)
+        self.pages[page.name] = msgspec.structs.replace(page, resource_version=self.version())
+        self.page_writes += 1
+        return self.pages[page.name].resource_version
+
+    def patch(self, task: Task, name: str, patch: Sequence[dict[str, Any]]) -> Node:
+        node = self.nodes.get(name)
+        if node is None:
+            raise NotFound(name)
+        document = msgspec.to_builtins(node)
+        document.setdefault("spec", {})
+        try:
+            after = msgspec.convert(json_patch.apply(document, list(patch)), Node)
+        except json_patch.PatchFailed as failed:
+            raise FenceFailed(str(failed)) from failed
+        if node.spec.pod_cidrs and after.spec.pod_cidrs != node.spec.pod_cidrs:
+            raise FenceFailed("podCIDRs is immutable")
+        self._on_patch(task, after, after.spec.pod_cidrs)
+        return self.put_node(after)
+
+    def put_node(self, node: Node) -> Node:
+        metadata = msgspec.structs.replace(node.metadata, resource_version=self.version())
+        self.nodes[node.name] = msgspec.structs.replace(node, metadata=metadata)
+        return self.nodes[node.name]
+
+
+class CallingApi:
+    """ClaimsApi whose every request is a `Call`."""
+
+    def __init__(self, server: Server):
+        self._server = server
+
+    async def list_pages(self) -> Sequence[StoredPage]:
+        return await Call(lambda _: list(self._server.pages.values()))  # type: ignore[no-any-return]
+
+    async def read_page(self, name: str) -> StoredPage | None:
+        return await Call(lambda _: self._server.pages.get(name))  # type: ignore[no-any-return]
+
+    async def write_page(self, page: StoredPage) -> str:
+        return await Call(lambda task: self._server.put_page(task, page))  # type: ignore[no-any-return]
+
+    async def patch_node(self, name: str, json_patch: Sequence[dict[str, Any]], /) -> Node:
+        return await Call(lambda task: self._server.patch(task, name, json_patch))  # type: ignore[no-any-return]
+
+    async def list_nodes(self) -> Sequence[Node]:
+        return await Call(self._list_nodes)  # type: ignore[no-any-return]
+
+    def _list_nodes(self, task: Task) -> Sequence[Node]:
+        nodes = list(self._server.nodes.values())
+        task.told["listed"] = {node.uid: node.spec.pod_cidrs for node in nodes}
+        return nodes

@@ -1,0 +1,385 @@
+"""Never twice: the code that runs, on an API server whose every request and answer may be late, lost or last.
+
+Several replicas, of several configurations, stop at any request for as long as may be, die there, hear an
+error of what was done, and see old Nodes. Others join, go, return under their names, and are given odd
+podCIDRs by somebody else.
+"""
+
+import os
+from datetime import datetime, timedelta
+from itertools import combinations
+from typing import Any
+
+import msgspec
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from libs.common.node import Node, NodeAddress, NodeSpec, NodeStatus, ObjectMeta
+from services.ipam.allocator import Allocator, Claimed
+from services.ipam.networks import Network, read_network
+from services.ipam.pages import Claim, Page, StoredPage, decoded
+from services.ipam.plan import Assigned, Occupied, Want
+from services.ipam.pools import Pool
+from services.ipam.spans import overlap, readable
+from tests.builders import NOW
+from tests.ipam_server import CallingApi, Server, Task, carried_out, lost
+
+QUARANTINE = timedelta(minutes=10)
+SKEW = timedelta(seconds=30)
+NAMES = ["a", "b", "c", "d", "e"]
+ADDRESSES = ["10.0.0.1", "10.0.0.17", "10.32.0.2", "fd00::1", "192.0.2.7"]
+FOREIGN = [
+    ("10.0.0.0/28",),
+    ("10.0.0.16/28", "fd00:0:0:1::/64"),
+    ("10.0.0.0/27",),
+    ("10.0.0.21/29",),
+    ("10.32.0.0/28",),
+    ("10.0.0.0/8",),
+    ("nonsense", "10.0.0.32/28"),
+    ("192.168.0.0/24", "fd00::/56"),
+]
+
+
+def v4(cidr: str, mask: int) -> Pool:
+    return Pool(name="v4", family=4, cidr=cidr, mask=mask)
+
+
+def v6(cidr: str, mask: int) -> Pool:
+    return Pool(name="v6", family=6, cidr=cidr, mask=mask)
+
+
+class Config(msgspec.Struct, frozen=True):
+    """How a replica is set up."""
+
+    pools: tuple[Pool, ...]
+    services: tuple[str, ...]
+    page_bytes: int = 1_000_000
+
+
+CONFIGS = [
+    Config((v4("10.0.0.0/26", 28), v6("fd00::/62", 64)), ("10.0.0.48/28",)),
+    Config((v4("10.0.0.0/26", 27), v4("10.32.0.0/27", 28)), ("10.0.0.48/28", "10.32.0.16/28")),
+    Config((v6("fd00::/62", 63), v4("10.0.0.0/10", 12)), ("10.0.0.48/28",)),  # blocks as wide as a page
+    Config((v4("10.0.0.0/26", 28), v4("10.32.0.0/27", 29)), ("10.0.0.48/28",), page_bytes=400),
+]
+
+
+class Replica:
+    """One process: what it believes, and what it is at."""
+
+    def __init__(self, server: Server, now: Any, config: Config):
+        self.config = config
+        self.allocator = Allocator(
+            CallingApi(server), now=now, quarantine=QUARANTINE, page_bytes=config.page_bytes
+        )
+        self.table: dict[str, Node] = dict(server.nodes)  # of the flow, as old as may be
+        self.tasks: list[Task] = []
+
+    def occupied(self) -> Occupied:
+        nodes = self.table.values()
+        addresses = [address.address for node in nodes for address in node.status.addresses]
+        return Occupied(
+            excluded=(*self.config.services, *addresses),
+            carried={node.uid: node.spec.pod_cidrs for node in nodes if node.spec.pod_cidrs},
+        )
+
+    def serve(self, names: list[str]) -> None:
+        nodes = [self.table[name] for name in names if name in self.table]
+        unserved = [node for node in nodes if not node.spec.pod_cidrs]
+        wants = [Want(uid=node.uid, node=node.name, pools=self.config.pools) for node in unserved]
+        occupied = self.occupied()
+        if wants:
+            told = {"replica": self, "nodes": unserved, "occupied": occupied}
+            self.tasks.append(Task(self.allocator.claim(wants, occupied), **told))
+
+    def sweep(self) -> None:
+        self.tasks.append(Task(self.allocator.sweep(), replica=self))
+
+    def follow_up(self) -> list[Task]:
+        """Claims that are done lead to patches; the tasks that are done."""
+        done = [task for task in self.tasks if task.done]
+        self.tasks = [task for task in self.tasks if not task.done]
+        for task in done:
+            if isinstance(task.result, Claimed):
+                for node in task.told["nodes"]:
+                    answer = task.result.answers[node.uid]
+                    if isinstance(answer, Assigned):
+                        given = self.allocator.give(node, answer)
+                        self.tasks.append(Task(given, replica=self))
+        return done  # a patch is never done at once: it is a request
+
+
+class NeverTwice(RuleBasedStateMachine):
+    """See the module; what holds after each step, and when all has become quiet."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.time = NOW
+        self.server = Server(self.on_write, self.on_patch)
+        self.uids = 0
+        self.given: dict[str, tuple[str, ...]] = {}  # uid -> podCIDRs of our giving
+        self.carried: dict[str, tuple[str, ...]] = {}  # uid -> podCIDRs, of anybody's giving
+        self.left: dict[str, datetime] = {}  # uid -> since when it exists no more
+        self.claimed: set[tuple[str, str]] = set()  # (block, uid) that ever stood in a page
+        self.mendable: dict[str, StoredPage] = {}
+        self.late: list[Task] = []  # requests of the dead, and such as were given up
+        self.replicas = [self.started(0, 0), self.started(1, 0), self.started(2, 1)]
+
+    def started(self, index: int, config: int) -> Replica:
+        skew = SKEW * (index - 1)
+        return Replica(self.server, lambda: self.time + skew, CONFIGS[config])
+
+    # ---- what is judged before it is done
+
+    def on_write(self, task: Task, before: StoredPage | None, after: StoredPage) -> None:
+        was = decoded(before) if before is not None else Page(range="")
+        becomes = decoded(after)
+        assert isinstance(was, Page), "an unreadable page is overwritten"
+        assert isinstance(becomes, Page), becomes
+        for block, claim in becomes.claims.items():
+            if block not in was.claims or was.claims[block].uid != claim.uid:
+                self.judge_claim(task, claim)
+                self.claimed.add((block, claim.uid))
+        for block, claim in was.claims.items():
+            if block not in becomes.claims or becomes.claims[block].uid != claim.uid:
+                self.judge_end(claim)
+
+    def judge_claim(self, task: Task, claim: Claim) -> None:
+        block = read_network(claim.block)
+        carried = [readable(cidr) for cidr in self.carried.get(claim.uid, ())]
+        if block in carried:
+            return  # not chosen by us: its Node carries it
+        for other, uid in self.claimed:
+            if uid != claim.uid and overlap(read_network(other), block):
+                assert self.is_unpatchable(uid), f"{claim} is claimed, as {other} is for {uid}"
+        assert "occupied" in task.told, "a sweep claims what no Node carries"
+        occupied: Occupied = task.told["occupied"]
+        others = {**occupied.carried, **task.told.get("listed", {})}
+        known = [*occupied.excluded, *(c for uid, cidrs in others.items() if uid != claim.uid for c in cidrs)]
+        assert not touched(block, known), f"{claim} lies in {touched(block, known)}"
+
+    def judge_end(self, claim: Claim) -> None:
+        carried = [network for cidr in self.carried.get(claim.uid, ()) if (network := readable(cidr))]
+        if carried and not any(overlap(network, read_network(claim.block)) for network in carried):
+            return
+        assert claim.uid in self.left, f"{claim} ends, and its Node is there"
+        assert self.time - self.left[claim.uid] >= QUARANTINE - 2 * SKEW
+
+    def is_unpatchable(self, uid: str) -> bool:
+        return uid in self.left or bool(self.carried.get(uid))
+
+    def on_patch(self, task: Task, node: Node, pod_cidrs: tuple[str, ...]) -> None:
+        for cidr in pod_cidrs:
+            assert (cidr, node.uid) in self.claimed, f"{cidr} is given and was never claimed"
+        self.given[node.uid] = self.carried[node.uid] = pod_cidrs
+
+    # ---- the world
+
+    @rule(name=st.sampled_from(NAMES), address=st.sampled_from(ADDRESSES))
+    def join(self, name, address):
+        if name in self.server.nodes:
+            return
+        self.uids += 1
+        status = NodeStatus(addresses=(NodeAddress(type="InternalIP", address=address),))
+        metadata = ObjectMeta(name=name, uid=f"uid-{self.uids}")
+        self.server.put_node(Node(metadata=metadata, status=status))
+
+    @rule(name=st.sampled_from(NAMES))
+    def leave(self, name):
+        node = self.server.nodes.pop(name, None)
+        if node is not None:
+            self.left[node.uid] = self.time
+
+    @rule(name=st.sampled_from(NAMES), address=st.sampled_from(ADDRESSES))
+    def return_under_the_same_name(self, name, address):
+        self.leave(name)
+        self.join(name, address)
+
+    @rule(name=st.sampled_from(NAMES), pod_cidrs=st.sampled_from(FOREIGN))
+    def be_given_by_somebody_else(self, name, pod_cidrs):
+        node = self.server.nodes.get(name)
+        if node is not None and not node.spec.pod_cidrs:
+            self.server.put_node(
+                msgspec.structs.replace(node, spec=NodeSpec(pod_cidr=pod_cidrs[0], pod_cidrs=pod_cidrs))
+            )
+            self.carried[node.uid] = pod_cidrs
+
+    @rule(seconds=st.sampled_from([1, 120, 601]))
+    def wait(self, seconds):
+        self.time += timedelta(seconds=seconds)
+
+    @rule(which=st.integers(0, 7), text=st.sampled_from(["{", '{"version":2,"range":"","claims":{}}']))
+    def spoil_a_page(self, which, text):
+        names = sorted(set(self.server.pages) - set(self.mendable))
+        if names:
+            page = self.server.pages[names[which % len(names)]]
+            self.mendable[page.name] = page
+            self.server.pages[page.name] = StoredPage(
+                name=page.name, resource_version=self.server.version(), data={"claims.json": text}
+            )
+
+    @rule()
+    def mend_the_pages(self):
+        for name, page in self.mendable.items():
+            version = self.server.version()
+            self.server.pages[name] = msgspec.structs.replace(page, resource_version=version)
+        self.mendable.clear()
+
+    # ---- the replicas
+
+    @rule(who=st.integers(0, 2))
+    def see(self, who):
+        self.replicas[who].table = dict(self.server.nodes)
+
+    @rule(who=st.integers(0, 2), names=st.lists(st.sampled_from(NAMES), min_size=1, unique=True))
+    def serve(self, who, names):
+        if len(self.replicas[who].tasks) < 6:
+            self.replicas[who].serve(names)
+            self.settle()
+
+    @rule(who=st.integers(0, 2))
+    def sweep(self, who):
+        if len(self.replicas[who].tasks) < 6:
+            self.replicas[who].sweep()
+            self.settle()
+
+    @rule(who=st.integers(0, 2), which=st.integers(0, 5))
+    def arrive(self, who, which):
+        task = self.task(who, which)
+        if task is not None:
+            task.arrive()
+
+    @rule(who=st.integers(0, 2), which=st.integers(0, 5), times=st.integers(1, 6))
+    def hear(self, who, which, times):
+        task = self.task(who, which)
+        while task is not None and times and not task.done:
+            task.hear()
+            times -= 1
+        self.settle()
+
+    @rule(who=st.integers(0, 2), which=st.integers(0, 5), fate=st.sampled_from(["never", "done", "late"]))
+    def hear_nothing(self, who, which, fate):
+        """An error is told of a request that never came, was carried out, or will be, some time."""
+        task = self.task(who, which)
+        if task is None:
+            return
+        if fate == "done":
+            task.arrive()
+        elif fate == "late":
+            self.leave_behind(task)
+        task.resume(lost())
+        self.settle()
+
+    @rule(which=st.integers(0, 9))
+    def a_late_request_arrives(self, which):
+        if self.late:
+            task = self.late.pop(which % len(self.late))
+            assert task.call is not None
+            carried_out(task.call, task)
+
+    @rule(who=st.integers(0, 2))
+    def come_to_an_end_with_everything(self, who):
+        self.finish(self.replicas[who])
+
+    @rule(who=st.integers(0, 2), config=st.integers(0, len(CONFIGS) - 1))
+    def die_and_start_again(self, who, config):
+        for task in self.replicas[who].tasks:
+            self.leave_behind(task)
+            task.end()
+        self.replicas[who] = self.started(who, config)
+
+    def task(self, who: int, which: int) -> Task | None:
+        tasks = self.replicas[who].tasks
+        return tasks[which % len(tasks)] if tasks else None
+
+    def leave_behind(self, task: Task) -> None:
+        if task.call is not None:
+            left = object.__new__(Task)
+            left.call, left.told = task.call, dict(task.told)
+            self.late.append(left)
+
+    def settle(self) -> None:
+        for replica in self.replicas:
+            for task in replica.follow_up():
+                assert task.error is None or task.error.status == 0
+
+    def finish(self, replica: Replica) -> list[Task]:
+        done = replica.follow_up()
+        while replica.tasks:
+            for task in replica.tasks:
+                task.hear()
+            done += replica.follow_up()
+        return done
+
+    # ---- what always holds
+
+    @invariant()
+    def what_we_gave_is_disjoint(self):
+        nodes = [node for node in self.server.nodes.values() if node.uid in self.given]
+        for one, other in combinations(nodes, 2):
+            for cidr in self.given[one.uid]:
+                assert not touched(read_network(cidr), self.given[other.uid]), (one, other)
+
+    def claims(self) -> list[Claim]:
+        stored = {**self.server.pages, **self.mendable}.values()
+        pages = [page for page in map(decoded, stored) if isinstance(page, Page)]
+        assert len(pages) == len(stored)
+        return [claim for page in pages for claim in page.claims.values()]
+
+    @invariant()
+    def what_we_gave_is_claimed_while_its_node_is_there(self):
+        claims = {(claim.block, claim.uid) for claim in self.claims()}
+        for node in self.server.nodes.values():
+            assert all((cidr, node.uid) in claims for cidr in self.given.get(node.uid, ()))
+
+    # ---- what holds in the end
+
+    def teardown(self) -> None:
+        self.mend_the_pages()
+        while self.late:
+            self.a_late_request_arrives(0)
+        for replica in self.replicas:
+            self.finish(replica)
+        self.replicas = [self.started(1, 0)]
+        replica = self.replicas[0]
+        for _ in range(2):  # the second finds what the first has marked
+            replica.sweep()
+            self.finish(replica)
+            self.time += QUARANTINE
+        replica.serve(NAMES)
+        done = self.finish(replica)
+        assert all(task.error is None for task in done)
+        replica.sweep()
+        self.finish(replica)
+        self.no_claim_leaks()
+        self.who_has_none_can_have_none(replica)
+        self.what_we_gave_is_disjoint()
+
+    def no_claim_leaks(self) -> None:
+        nodes = {node.uid: node for node in self.server.nodes.values()}
+        for claim in self.claims():
+            assert claim.gone_since is None
+            carried = nodes[claim.uid].spec.pod_cidrs
+            assert not carried or touched(read_network(claim.block), carried)
+
+    def who_has_none_can_have_none(self, replica: Replica) -> None:
+        if all(node.spec.pod_cidrs for node in self.server.nodes.values()):
+            return
+        occupied = replica.occupied()
+        carried = [cidr for node in self.server.nodes.values() for cidr in node.spec.pod_cidrs]
+        taken = [*occupied.excluded, *carried, *(claim.block for claim in self.claims())]
+        v4_free = [i for i in range(4) if not touched(read_network(f"10.0.0.{16 * i}/28"), taken)]
+        v6_free = [i for i in range(4) if not touched(read_network(f"fd00:0:0:{i}::/64"), taken)]
+        assert not (v4_free and v6_free)
+
+
+def touched(block: Network, cidrs: Any) -> list[str]:
+    return [cidr for cidr in cidrs if (network := readable(cidr)) is not None and overlap(network, block)]
+
+
+EXAMPLES = int(os.environ.get("IPAM_MODEL_EXAMPLES", "200"))
+STEPS = 50
+
+TestNeverTwice = NeverTwice.TestCase
+TestNeverTwice.settings = settings(max_examples=EXAMPLES, stateful_step_count=STEPS, deadline=None)
