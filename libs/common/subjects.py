@@ -40,6 +40,8 @@ DEAD: Final = f"{ROOT}.dead"
 # A name stands after the fixed tokens and holds dots itself, so a filter ends in `>`, never in `*`.
 ALL: Final = f"{ROOT}.>"
 
+NAME_LIMIT: Final = 253  # characters of a name in a subject; Kubernetes' own for most kinds
+
 
 _PREFIXES: Final[dict[type, str]] = {
     NodeObserved: OBSERVED_NODE,
@@ -102,5 +104,10 @@ def is_about_a_node(subject: str) -> bool:
 
 
 def is_publishable_name(name: str) -> bool:
-    """Whether a Kubernetes object name can be the tail of a subject (RFC 1123 subdomains always can)."""
-    return bool(name) and not any(c in " \t\r\n*>" for c in name) and "" not in name.split(".")
+    """Whether a Kubernetes object name can be the tail of a subject (RFC 1123 subdomains always can).
+
+    The API server lets anybody who may file a CertificateSigningRequest name it with any bytes but `/` and
+    `%`, hundreds of kilobytes of them. A subject of 4 kB ends the connection of whoever publishes to it.
+    """
+    plain = name.isascii() and name.isprintable() and not any(c in " *>" for c in name)
+    return plain and 0 < len(name) <= NAME_LIMIT and "" not in name.split(".")

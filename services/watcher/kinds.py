@@ -18,7 +18,7 @@ from libs.common.events import (
 )
 from libs.common.node import Node, same_to_us, what_we_read
 from libs.common.signing_request import SigningRequest, same_request_to_us, what_we_read_of_request
-from libs.common.subjects import OBSERVED_CSR, OBSERVED_NODE
+from libs.common.subjects import NAME_LIMIT, OBSERVED_CSR, OBSERVED_NODE
 
 Seen = TypeVar("Seen", bound=Node | SigningRequest)
 Said = ObservedNode | ObservedCsr
@@ -89,7 +89,8 @@ CSR: Final[Kind[SigningRequest]] = Kind(
     span_attribute="talosccm.csr",
     what_we_read=what_we_read_of_request,
     same_to_us=same_request_to_us,
-    is_ours=lambda request: request.is_kubelet_serving,
+    # What has a longer name could never be said, and would be remembered by it: up to a megabyte each.
+    is_ours=lambda request: request.is_kubelet_serving and len(request.name) <= NAME_LIMIT,
     queue=lambda request: request.node_name if request.pending else "",
     is_repeated=lambda request: request.pending,
     rest_cap_seconds=3.0,  # csr, which reads nothing, relies on hearing within 5 s what became of a request

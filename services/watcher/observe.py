@@ -12,6 +12,7 @@ from services.watcher.kinds import Kind, Said, Seen
 BYTES_PER_NODE: Final = 20_000  # a Node, its facts and its decisions, with room for large labels
 BYTES_PER_REQUEST: Final = 12_000  # a CSR, itself with the facts about its machine, and what was decided
 BYTES_PER_GONE: Final = 1_000  # what remains of either for an hour
+_SHOWN: Final = 80  # characters of a name that cannot be published
 STREAM_STEP_BYTES: Final = 64 * 1024 * 1024  # the least, and the step in which the stream grows
 
 
@@ -59,7 +60,7 @@ def observe(
     old name is news like any other: consumers take it as the old one's end.
     """
     if not is_publishable_name(found.name):
-        return Skipped(reason=f"the name {found.name!r} cannot be the end of a subject")
+        return Skipped(reason=f"the name {_shown(found.name)} cannot be the end of a subject")
     if not found.version:
         version = found.metadata.resource_version
         return Skipped(reason=f"its resourceVersion {version!r} is no number, so it has no place in an order")
@@ -92,6 +93,11 @@ def stream_bytes(nodes: int, requests: int = 0, gone: int = 0) -> int:
     """Room for that many objects, in whole steps, so that a growing cluster does not resize it for each."""
     needed = nodes * BYTES_PER_NODE + requests * BYTES_PER_REQUEST + gone * BYTES_PER_GONE
     return max(1, -(-needed // STREAM_STEP_BYTES)) * STREAM_STEP_BYTES
+
+
+def _shown(name: str) -> str:
+    """A name that is none of ours to bound: whoever files a request chooses it."""
+    return ascii(name if len(name) <= _SHOWN else name[:_SHOWN] + "...")
 
 
 def _why_say(

@@ -6,6 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from libs.common.bus import Hooks
 from libs.common.events import CsrGone, CsrObserved
 from libs.common.kube_api.api import SIGNING_REQUESTS, KubeApi
 from libs.common.kube_api.config import load_kube_config
@@ -21,8 +22,10 @@ from libs.testbed.signing_requests import CSRS, request_pem
 from libs.testbed.sim_apiserver.server import SimApiServer
 from services.watcher.kinds import CSR, PENDING_LIMIT
 from services.watcher.store import Store
+from tests.builders import a_request
 from tests.bus_actors import doing, eventually
-from tests.watcher_actors import Flow, a_watcher
+from tests.integration.conftest import ConnectBus
+from tests.watcher_actors import Flow, ScriptedNodes, ScriptedRequests, a_watcher
 
 CLIENTS = "kubernetes.io/kube-apiserver-client"
 OPERATOR = "system:serviceaccount:kube-system:operator"
@@ -181,3 +184,23 @@ async def grant_all(admin: Kubelets) -> None:
             path = f"{path_of(manifest)}/{manifest['metadata']['name']}"
             await admin.request("DELETE", path)
             assert (await admin.request("POST", path_of(manifest), body=manifest)).status == 201
+
+
+async def test_a_request_whose_name_no_subject_can_bear_does_not_cost_the_connection_to_nats(
+    connect_bus: ConnectBus,
+):
+    # 5000 characters end the connection at the server; the real API server takes 300 000 and control characters
+    named = [
+        a_request(name, uid=f"uid-{name[:2]}", node="evil") for name in ("x" * 5000, "a\x1b[31m", "a\x00b")
+    ]
+    script = ScriptedRequests(*named, a_request("good", uid="uid-good"))
+    lost: list[str] = []
+    bus = await connect_bus("watcher", hooks=Hooks(disconnected=lost.append))
+    flow = Flow()
+    async with (
+        doing(a_watcher(bus, ScriptedNodes().source, requests=script.source).run()),
+        flow.following(bus),
+    ):
+        await flow.hears(lambda f: f.snapshots(), "a snapshot")
+        assert flow.existing_requests() == {"good"}
+    assert lost == []

@@ -79,11 +79,14 @@ def test_a_name_with_dots_is_found_again_in_its_subject():
         name_in(OBSERVED_NODE, OBSERVED_NODE)
 
 
-@pytest.mark.parametrize("name", ["", "a b", "a..b", ".a", "a.", "a*", ">", "a\n"])
+@pytest.mark.parametrize(
+    "name",
+    ["", "a b", "a..b", ".a", "a.", "a*", ">", "a\n", "a\x00", "a\x1b[31m", "a\u2028b", "\u202ea", "a" * 254],
+)
 def test_a_name_that_would_break_a_subject_is_not_publishable(name):
     assert not is_publishable_name(name)
 
 
-@pytest.mark.parametrize("name", ["a", "a.b", "ip-10-0-0-1.eu.compute.internal"])
+@pytest.mark.parametrize("name", ["a", "a.b", "ip-10-0-0-1.eu.compute.internal", "a" * 253])
 def test_kubernetes_names_are_publishable(name):
     assert is_publishable_name(name)

@@ -98,6 +98,7 @@ def test_what_the_stream_holds_of_a_later_leader_is_not_contradicted():
         (a_node("a b"), "'a b'"),
         (a_node("a..b"), "'a..b'"),
         (a_node("web->"), "'web->'"),
+        (a_node("web\x1b[2J"), "'web\\x1b[2J'"),
         (a_node(resource_version=""), "''"),
         (a_node(resource_version="0x10"), "0x10"),
     ],

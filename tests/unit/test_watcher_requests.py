@@ -63,8 +63,9 @@ def the_nth(number: int, *, node: str = "noisy", **fields) -> SigningRequest:
         a_request(signer="kubernetes.io/kube-apiserver-client-kubelet"),
         a_request(username="system:serviceaccount:kube-system:operator"),
         a_request(username="system:node:"),
+        a_request("x" * 5000),
     ],
-    ids=["another signer", "no node", "a node without a name"],
+    ids=["another signer", "no node", "a node without a name", "a name that no subject can bear"],
 )
 def test_what_no_kubelet_asks_to_serve_with_is_none_of_our_business(foreign: SigningRequest):
     store = a_store(foreign)
