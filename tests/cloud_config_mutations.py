@@ -66,7 +66,19 @@ MERGED = """transformations:
       - name: big
         matchExpressions: [{key: CPUCores, operator: Gt, values: ["32"]}, {key: spot, operator: Exists}]
 """
-SEEDS = (REFERENCE_SAMPLE, MERGED, "global: {clusterName: prod, preferIPv6: true}\n", "")
+POOLS = """ipam:
+  pools:
+    - name: metal
+      cidrs: [10.8.0.0/16, fd00:8::/56]
+      nodeSelector: [{matchExpressions: [{key: platform, operator: In, values: [metal]}]}]
+      maskSizeIPv4: 24
+    - name: rest
+      cidrs:
+        - 10.9.0.0/17
+        - 10.9.128.0/18
+      maskSizeIPv6: ~
+"""
+SEEDS = (REFERENCE_SAMPLE, MERGED, POOLS, "global: {clusterName: prod, preferIPv6: true}\n", "")
 TOKENS: tuple[str, ...] = (
     *"{}[]:,-?|>&*!%@`\"'#\t\n\r ",
     *("\x00", "\ufeff", "\u2028", "\x85", "é", "\U0001f600", "{{", "}}", "<<: ", "*a", "&a ", "!!binary "),

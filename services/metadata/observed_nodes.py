@@ -8,7 +8,7 @@ from typing import Final
 from libs.common import metrics
 from libs.common.bus import Message
 from libs.common.cloud_config.document import CloudConfigError
-from libs.common.cloud_config.inventory import needed_resources
+from libs.common.cloud_config.inventory import needed_by_pools, needed_resources
 from libs.common.cloud_config.rule import CloudConfig
 from libs.common.events import (
     EnrichedNode,
@@ -253,8 +253,8 @@ class ObservedNodes:
             node.rules_changed(_ASKED_ANEW_WITHIN_SECONDS * self._parts.random.random())
 
     def _needed_by(self, config: CloudConfig) -> frozenset[Part]:
-        for_ipam: frozenset[Part] = frozenset({"RouteStatus"} if self._settings.for_ipam else ())
-        return needed_resources(config.rules) | for_ipam
+        needed: frozenset[Part] = needed_resources(config.rules)
+        return needed | needed_by_pools(config.pools) | {"RouteStatus"} if self._settings.for_ipam else needed
 
     # ---- what watches and probes tell
 

@@ -4,6 +4,7 @@ import msgspec
 import pytest
 
 from libs.common.bus import BusError
+from libs.common.cloud_config.document import parse_cloud_config
 from libs.common.events import ClusterNetworksObserved, NodeEnriched
 from libs.common.machine import Inventory, MachineFault
 from libs.common.subjects import NETWORKS
@@ -16,6 +17,12 @@ from tests.metadata_actors import CALM, ScriptedTalos, metadata_running
 ALLOCATING = msgspec.structs.replace(CALM, controllers=("*", "node-ipam-controller"), repeat_seconds=1.0)
 NETWORK = ClusterNetworks(pod_cidrs=("10.244.0.0/16",), service_cidrs=("10.96.0.0/12",))
 OTHER = ClusterNetworks(pod_cidrs=("10.8.0.0/16",), service_cidrs=("10.96.0.0/12",))
+POOLS = """ipam:
+  pools:
+    - name: big
+      cidrs: [10.8.0.0/16]
+      nodeSelector: [{matchExpressions: [{key: cpuCores, operator: Gt, values: ["8"]}]}]
+"""
 NOBODY = MachineFault(kind="refused", step="ControllerManagerConfig", message="nobody there")
 
 
@@ -71,6 +78,20 @@ async def test_where_pod_cidrs_are_allocated_networks_and_gateways_are_told(nats
         networks = await told(stream, NETWORK)
     assert event.facts.gateways == ("10.0.0.1",)
     assert networks.incarnation == stream.incarnation
+
+
+@pytest.mark.parametrize(
+    ("settings", "asked"), [(CALM, []), (ALLOCATING, [frozenset({"Processor", "RouteStatus"})])]
+)
+async def test_what_pools_select_by_is_asked_for_where_pod_cidrs_are_allocated_and_only_there(
+    nats_server, stream, talos, settings, asked
+):
+    config = parse_cloud_config(POOLS, "f")
+    settings = msgspec.structs.replace(settings, cloud_config=config)
+    async with metadata_running(nats_server.url, talos, settings):
+        await stream.observe(a_node())
+        await stream.once("web-1", NodeEnriched)
+    assert [parts for _, parts in talos.asked][:1] == asked
 
 
 async def test_a_machine_that_does_not_tell_its_routes_is_told_from_one_without_gateways(

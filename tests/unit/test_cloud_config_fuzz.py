@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from libs.common.cloud_config.document import CloudConfigError, parse_cloud_config
 from libs.common.cloud_config.fields import rule_fields
-from libs.common.cloud_config.inventory import asked_fields, needed_resources
+from libs.common.cloud_config.inventory import asked_fields, needed_by_pools, needed_resources
 from libs.common.cloud_config.rule import CloudConfig
 from libs.common.cloud_config.selectors import matches
 from tests.builders import some_facts
@@ -21,6 +21,10 @@ FIELDS = rule_fields(some_facts(platform="metal", hostname="web-1", zone="7", ta
 def use(config: CloudConfig) -> None:
     """What every reader of a config does with it."""
     needed_resources(config.rules)
+    needed_by_pools(config.pools)
+    for pool in config.pools:
+        assert matches(pool.selector, FIELDS.texts).why
+        assert pool.cidrs
     for rule in config.rules:
         assert matches(rule.selector, FIELDS.texts).why
         asked_fields(rule)

@@ -160,3 +160,13 @@ def test_templates_are_tried_on_a_machine_of_every_platform(platform: str):
     content = f"transformations:\n  - labels: {{a: '{template}'}}\n"
     (mistake,) = check(content, "f").mistakes
     assert "wrong number of args for upper" in mistake.problem
+
+
+def test_mistakes_in_pools_are_told_at_their_lines_with_those_of_rules(tmp_path: Path):
+    text = GOOD + "ipam:\n  pools:\n    - name: web\n      cidrs: [10.8.0.0/16, 10.8.3.0/24]\n"
+    result = checked(tmp_path, text)
+    assert result.exit_code == 1
+    assert lines(result, "error") == [
+        "7 ipam.pools[0].cidrs[1] is 10.8.3.0/24, which overlaps 10.8.0.0/16 at ipam.pools[0].cidrs[0]"
+    ]
+    assert "5 ipam is not known to the reference, which passes it over" in lines(result, "differs")

@@ -6,6 +6,7 @@ import yaml
 
 from libs.common.cloud_config.findings import Findings
 from libs.common.cloud_config.patterns import Patterns
+from libs.common.cloud_config.pool_reading import read_pools
 from libs.common.cloud_config.reading import MOST_NODES, Reader, TooMuch
 from libs.common.cloud_config.rule import CloudConfig, Finding
 from libs.common.cloud_config.rule_reading import read_rule
@@ -48,10 +49,14 @@ def _read(root: yaml.Node, findings: Findings) -> CloudConfig:
     said = top["global"].values if "global" in top else {}
     patterns = Patterns()
     rules = tuple(read_rule(item, findings, patterns) for item in top.get("transformations", ()))
+    ipam = top["ipam"].values if "ipam" in top else {}
+    if ipam:
+        findings.differ(top["ipam"].line, "ipam", "is not known to the reference, which passes it over")
     return CloudConfig(
         cluster_name=said.get("clusterName"),
         prefer_ipv6=said.get("preferIPv6"),
         rules=rules,
+        pools=read_pools(ipam.get("pools", ()), findings, patterns),
         warnings=findings.warnings,
         differences=findings.differences,
     )

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from libs.common.cloud_config.fields import FIELDS, Field, Resource, field_of
-from libs.common.cloud_config.rule import Rule
+from libs.common.cloud_config.rule import Pool, Rule, Term
 
 _BY_NAME: Final = {field.name: field for field in FIELDS if field.resource}
 _NAMED: Final = re.compile(rf"\.({'|'.join(_BY_NAME)})\b")
@@ -16,8 +16,7 @@ def asked_fields(rule: Rule) -> tuple[Field, ...]:
 
     In templates any mention counts, even in a text: asking once too often changes nothing but the time.
     """
-    keys = [requirement.key for term in rule.selector for requirement in term.requirements]
-    found = [field for field in map(field_of, keys) if field is not None and field.resource]
+    found = _asked_in(rule.selector)
     for _, entry in rule.entries():
         if "{{" in entry.template:
             found += [_BY_NAME[name] for name in _NAMED.findall(entry.template)]
@@ -27,3 +26,13 @@ def asked_fields(rule: Rule) -> tuple[Field, ...]:
 def needed_resources(rules: Iterable[Rule]) -> frozenset[Resource]:
     """What metadata must ask each machine for, beyond every look, so that these rules can be judged."""
     return frozenset(field.resource for rule in rules for field in asked_fields(rule) if field.resource)
+
+
+def needed_by_pools(pools: Iterable[Pool]) -> frozenset[Resource]:
+    """The same for pools, so that it can be judged which machines they are for."""
+    return frozenset(field.resource for pool in pools for field in _asked_in(pool.selector) if field.resource)
+
+
+def _asked_in(selector: Iterable[Term]) -> list[Field]:
+    keys = [requirement.key for term in selector for requirement in term.requirements]
+    return [field for field in map(field_of, keys) if field is not None and field.resource]

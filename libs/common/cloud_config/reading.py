@@ -40,6 +40,14 @@ class Item(msgspec.Struct, frozen=True):
     index: int = 0  # in its list
 
 
+class Placed(msgspec.Struct, frozen=True):
+    """A text, and where it stands."""
+
+    text: str
+    line: int
+    path: str
+
+
 class Reader:
     """Reads one file; what is wrong or odd with it goes to its findings."""
 
@@ -68,7 +76,7 @@ class Reader:
                 value = self._value(value_node, key, _below(path, key.name))
                 if value is not None:
                     values[key.name] = value
-        for key in keys:
+        for key in keys if isinstance(node, yaml.MappingNode) else ():
             if key.required and (key.name not in spelled or _is_null(spelled[key.name])):
                 self._findings.mistake(item.line, path, f"lacks {key.name}, which it must have")
         return item
@@ -87,15 +95,23 @@ class Reader:
                 return self._label_value(node, path)
             case "boolean":
                 return self._boolean(node, path)
-            case "texts":
-                found = [self._text(item, at) for _, item, at in self._items(node, path)]
-                return tuple(text for text in found if text is not None)
+            case "name" | "number":
+                return self._placed(node, path)
             case "templates":
                 return self._templates(node, path)
             case "mapping":
                 return self.mapping(node, key.keys, path)
             case _:
-                return tuple(self.mapping(item, key.keys, at, n) for n, item, at in self._items(node, path))
+                return self._list(node, key, path)
+
+    def _list(self, node: yaml.Node, key: Key, path: str) -> tuple[Any, ...]:
+        if key.kind == "list":
+            return tuple(self.mapping(item, key.keys, at, n) for n, item, at in self._items(node, path))
+        if key.kind == "networks" and isinstance(node, yaml.SequenceNode) and all(map(_is_null, node.value)):
+            self._findings.mistake(line_of(node), path, "must hold at least one network")
+        read = self._placed if key.kind == "networks" else self._text
+        found = [read(item, at) for _, item, at in self._items(node, path)]
+        return tuple(each for each in found if each is not None)
 
     def _templates(self, node: yaml.Node, path: str) -> tuple[Entry, ...]:
         entries: dict[str, Entry] = {}
@@ -121,6 +137,10 @@ class Reader:
         else:
             return str(node.value)
         return None
+
+    def _placed(self, node: yaml.Node, path: str) -> Placed | None:
+        text = self._text(node, path)
+        return None if text is None else Placed(text, line_of(node), path)
 
     def _label_value(self, node: yaml.Node, path: str) -> str | None:
         text = self._text(node, path)

@@ -1,4 +1,4 @@
-"""What a rule of the file says, after everything that can be judged without a machine was judged."""
+"""What the file says, rules and pools, after everything that can be judged without a machine was judged."""
 
 from typing import Literal
 
@@ -64,6 +64,21 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+class Pool(msgspec.Struct, frozen=True, kw_only=True):
+    """One of `ipam.pools`: of each family, the first that is for a machine serves it.
+
+    No two networks of a file overlap; each is written as `ipaddress` does, without host bits.
+    """
+
+    name: str
+    index: int  # in the file's list, from 0
+    line: int = 0
+    selector: tuple[Term, ...] = ()  # any of them; none at all = every machine
+    cidrs: tuple[str, ...] = ()  # of either family, in the file's order
+    mask_size_ipv4: int | None = None  # prefix length of a node's block; None = the cluster's
+    mask_size_ipv6: int | None = None
+
+
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """Something about a file that its author should know."""
 
@@ -83,6 +98,7 @@ class CloudConfig(msgspec.Struct, frozen=True, kw_only=True):
     cluster_name: str | None = None  # None = the file does not say
     prefer_ipv6: bool | None = None
     rules: tuple[Rule, ...] = ()
+    pools: tuple[Pool, ...] = ()  # none at all = the cluster's own CIDRs
     warnings: tuple[Finding, ...] = ()  # what the reference takes without a word and has no effect
     differences: tuple[Finding, ...] = ()  # what acts here and would not in the reference
 

@@ -26,7 +26,7 @@ def read_rule(item: Item, findings: Findings, patterns: Patterns) -> Rule:
         name=values.get("name", ""),
         index=item.index,
         line=item.line,
-        selector=tuple(_term(term, findings, patterns) for term in values.get("nodeSelector", ())),
+        selector=read_selector(item, findings, patterns),
         annotations=_entries("annotations", item, findings, lambda _: ""),
         labels=_entries("labels", item, findings, _any if sanitize else label_value_problem),
         taints=_entries("taints", item, findings, _taint_problem),
@@ -37,6 +37,11 @@ def read_rule(item: Item, findings: Findings, patterns: Patterns) -> Rule:
 
 
 # ---- selectors
+
+
+def read_selector(item: Item, findings: Findings, patterns: Patterns) -> tuple[Term, ...]:
+    """The nodeSelector of a rule or a pool."""
+    return tuple(_term(term, findings, patterns) for term in item.values.get("nodeSelector", ()))
 
 
 def _term(item: Item, findings: Findings, patterns: Patterns) -> Term:

@@ -10,12 +10,13 @@ from typing import Any, Final
 
 from libs.common.cloud_config.fields import FIELDS, OVERRIDABLE, Field
 from libs.common.cloud_config.kubernetes_names import EFFECTS
-from libs.common.cloud_config.shape import FILE, OPERATORS, REQUIREMENT, Key
+from libs.common.cloud_config.shape import FILE, OPERATORS, POOL_NAME, REQUIREMENT, Key
 
 # The reference's decoder takes any scalar for a text, and nothing at all for the empty text.
 _TEXT: Final[dict[str, Any]] = {"type": ["string", "number", "boolean"]}
 _TEXT_OR_NOTHING: Final[dict[str, Any]] = {"type": ["string", "number", "boolean", "null"]}
 _QUALIFIED: Final = r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
+_NETWORK: Final = r"^[0-9A-Fa-f.:]+/[0-9]{1,3}$"
 _LABEL_VALUE: Final = r"^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$"
 _MANY: Final[dict[str, Any]] = {"required": ["values"], "properties": {"values": {"minItems": 1}}}
 _ONE: Final[dict[str, Any]] = {
@@ -64,16 +65,28 @@ def _value(key: Key) -> dict[str, Any]:
             return {**_TEXT_OR_NOTHING, "maxLength": 63, "pattern": _LABEL_VALUE}
         case "boolean":
             return {"type": ["boolean", "null"]}
-        case "texts":
-            return {"type": ["array", "null"], "items": _TEXT}
+        case "name":
+            return {"type": "string", "pattern": POOL_NAME}
+        case "number":
+            return {"type": ["integer", "null"], "minimum": key.bounds[0], "maximum": key.bounds[1]}
         case "templates":
             return _overrides() if key.name == "platformMetadata" else _templates(key)
         case "mapping":
             return {**_mapping(key.keys), "type": ["object", "null"]}
-        case "list":
-            return {"type": ["array", "null"], "items": _mapping(key.keys)}
-        case _:
+        case "former":
             return {"deprecated": True}
+        case _:
+            return _list(key)
+
+
+def _list(key: Key) -> dict[str, Any]:
+    match key.kind:
+        case "texts":
+            return {"type": ["array", "null"], "items": _TEXT}
+        case "networks":
+            return {"type": "array", "items": {"type": "string", "pattern": _NETWORK}, "minItems": 1}
+        case _:
+            return {"type": ["array", "null"], "items": _mapping(key.keys)}
 
 
 def _fact_or_operator(key: Key) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """What keys the file may have: the one table that reads it, explains it and makes its JSON Schema."""
 
+from collections.abc import Mapping
 from typing import Final, Literal, get_args
 
 import msgspec
@@ -11,6 +12,9 @@ KeyKind = Literal[
     "label value",
     "boolean",
     "texts",  # a list of texts
+    "name",  # a text; like the next two it is told with its place, and judged by its reader
+    "number",
+    "networks",  # a list
     "templates",  # a mapping of keys of the author's own to templates
     "mapping",  # of `keys`
     "list",  # of mappings of `keys`
@@ -27,6 +31,7 @@ class Key(msgspec.Struct, frozen=True, kw_only=True):
     help: str
     keys: tuple["Key", ...] = ()
     required: bool = False
+    bounds: tuple[int, int] = (0, 0)  # of a number, both included
 
 
 GLOBAL: Final = (
@@ -91,6 +96,44 @@ RULE: Final = (
         "it takes. Without it, such a label is skipped.",
     ),
 )
+POOL_NAME: Final = "^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
+# Of a node's block: smaller than a claim's page of addresses, so that no block is in two of them.
+MASK_SIZES: Final[Mapping[int, tuple[int, int]]] = {4: (12, 32), 6: (48, 128)}
+POOL: Final = (
+    Key(name="name", kind="name", required=True, help="What messages and metrics call the pool."),
+    Key(
+        name="cidrs",
+        kind="networks",
+        required=True,
+        help="Its networks, IPv4, IPv6 or both; no two of a file may overlap. They are used in this order.",
+    ),
+    Key(
+        name="nodeSelector",
+        kind="list",
+        keys=TERM,
+        help="Which machines the pool is for: any of these suffices. Without it, or empty: every machine.",
+    ),
+    Key(
+        name="maskSizeIPv4",
+        kind="number",
+        bounds=MASK_SIZES[4],
+        help="Prefix length of a node's IPv4 block. Without it: the cluster's.",
+    ),
+    Key(
+        name="maskSizeIPv6",
+        kind="number",
+        bounds=MASK_SIZES[6],
+        help="Prefix length of a node's IPv6 block. Without it: the cluster's.",
+    ),
+)
+IPAM: Final = (
+    Key(
+        name="pools",
+        kind="list",
+        keys=POOL,
+        help="Of each family, a node gets its block from the first pool that is for its machine.",
+    ),
+)
 FILE: Final = (
     Key(name="global", kind="mapping", keys=GLOBAL, help="What is true for the whole cluster."),
     Key(
@@ -98,5 +141,12 @@ FILE: Final = (
         kind="list",
         keys=RULE,
         help="Rules, in order: every one that matches applies, and later ones override earlier keys.",
+    ),
+    Key(
+        name="ipam",
+        kind="mapping",
+        keys=IPAM,
+        help="Not in the reference: from where nodes get their pod CIDRs, where that is done at all. Without "
+        "pools: from the cluster's own CIDRs.",
     ),
 )

@@ -1,0 +1,233 @@
+"""`ipam.pools` of a config file: what they say, and every mistake in them with file, line and path."""
+
+import ipaddress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from libs.common.cloud_config.document import CloudConfigError, parse_cloud_config
+from libs.common.cloud_config.inventory import needed_by_pools, needed_resources
+from libs.common.cloud_config.pool_reading import MOST_POOLS
+from libs.common.cloud_config.rule import Pool
+from libs.common.cloud_config.selectors import matches
+
+POOLS = """ipam:
+  pools:
+    - name: metal
+      cidrs: [10.8.0.0/16, "fd00:8::/56", 10.20.0.0/17]
+      nodeSelector:
+        - matchExpressions: [{key: Platform, operator: In, values: [metal]}]
+      maskSizeIPv4: 24
+      maskSizeIPv6: 72
+    - name: rest
+      cidrs:
+        - 10.9.0.0/16
+"""
+
+
+def pools(text: str) -> tuple[Pool, ...]:
+    return parse_cloud_config(text, "f").pools
+
+
+def mistakes(text: str) -> list[str]:
+    with pytest.raises(CloudConfigError) as caught:
+        parse_cloud_config(text, "f")
+    return caught.value.mistakes
+
+
+def pool_mistakes(*written: str) -> list[str]:
+    """Of pools in one line; without the place that all of them have."""
+    told = mistakes(f"ipam: {{pools: [{', '.join('{' + pool + '}' for pool in written)}]}}")
+    return [each.removeprefix("f, line 1: ipam.") for each in told]
+
+
+def warnings(*written: str) -> list[str]:
+    text = f"ipam: {{pools: [{', '.join('{' + pool + '}' for pool in written)}]}}"
+    return [f"{found.path} {found.problem}" for found in parse_cloud_config(text, "f").warnings]
+
+
+def test_a_file_without_the_section_or_with_an_empty_one_has_no_pools():
+    for text in ("", "global: {}", "ipam: ~", "ipam: {}", "ipam: {pools: ~}", "ipam: {pools: []}"):
+        assert pools(text) == ()
+
+
+def test_pools_say_networks_in_order_machines_and_sizes():
+    metal, rest = pools(POOLS)
+    assert (metal.name, metal.index, metal.line) == ("metal", 0, 3)
+    assert metal.cidrs == ("10.8.0.0/16", "fd00:8::/56", "10.20.0.0/17")
+    assert (metal.mask_size_ipv4, metal.mask_size_ipv6) == (24, 72)
+    assert matches(metal.selector, {"platform": "metal"}).matched
+    assert not matches(metal.selector, {"platform": "aws"}).matched
+    assert rest == Pool(name="rest", index=1, line=9, cidrs=("10.9.0.0/16",))
+
+
+def test_networks_are_written_in_one_form_however_the_file_has_them():
+    (pool,) = pools("IPAM: {Pools: [{NAME: a, CIDRs: ['FD00:0:0:8::/64', 10.0.0.0/08, ~]}]}")
+    assert pool.cidrs == ("fd00:0:0:8::/64", "10.0.0.0/8")
+
+
+def test_a_machine_is_asked_for_what_the_selector_of_a_pool_names_and_rules_do_not_ask_for_it():
+    text = (
+        "ipam: {pools: [{name: a, cidrs: [10.0.0.0/8], nodeSelector: [{matchExpressions:"
+        " [{key: cpuCores, operator: Gt, values: ['8']}, {key: zone, operator: Exists}]}]}]}"
+    )
+    config = parse_cloud_config(text, "f")
+    assert needed_by_pools(config.pools) == {"Processor"}
+    assert needed_resources(config.rules) == frozenset()
+
+
+def test_that_the_reference_does_not_know_the_section_is_told_as_a_difference():
+    (difference,) = parse_cloud_config(POOLS, "f").differences
+    assert difference.told("f") == "f, line 2: ipam is not known to the reference, which passes it over"
+
+
+def test_every_mistake_comes_at_once_with_its_line_and_path():
+    text = (
+        "ipam:\n"
+        "  pool: []\n"
+        "  pools:\n"
+        "    - name: Web_1\n"
+        "      cidrs:\n"
+        "        - ~\n"
+        "        - 10.8.0.0\n"
+        "        - 10.8.0.5/16\n"
+        "      maskSizeIPv4: many\n"
+        "    - name: web\n"
+        "      cidrs: 10.9.0.0/16\n"
+        "    - cidrs: []\n"
+        "    - name: web\n"
+        "      nodeSelector: [{matchExpressions: [{key: zone, operator: in}]}]\n"
+        "      cidrs: [10.10.0.0/16]\n"
+        "      masksizeipv4: 12\n"
+        "  - web\n"
+    )
+    assert mistakes(text.replace("  - web\n", "    - web\n")) == [
+        'f, line 2: ipam has no key "pool", only pools; did you mean pools?',
+        (
+            'f, line 4: ipam.pools[0].name is "Web_1", and a pool\'s name must be of small letters, digits '
+            "and -, at most 63, with a letter or digit at both ends"
+        ),
+        ('f, line 7: ipam.pools[0].cidrs[1] is "10.8.0.0", which lacks a prefix length, as in 10.8.0.0/16'),
+        (
+            'f, line 8: ipam.pools[0].cidrs[2] is "10.8.0.5/16", an address within 10.8.0.0/16: write the '
+            "network itself"
+        ),
+        'f, line 9: ipam.pools[0].maskSizeIPv4 is "many", not a number between 12 and 32',
+        'f, line 11: ipam.pools[1].cidrs is "10.9.0.0/16", not a list',
+        "f, line 12: ipam.pools[2].cidrs must hold at least one network",
+        "f, line 12: ipam.pools[2] lacks name, which it must have",
+        "f, line 13: ipam.pools[3].name is web, as that of a pool before it",
+        (
+            'f, line 14: ipam.pools[3].nodeSelector[0].matchExpressions[0].operator is "in", not one of In, '
+            "NotIn, Exists, DoesNotExist, Gt, Lt, Regexp; did you mean In?"
+        ),
+        (
+            "f, line 16: ipam.pools[3].maskSizeIPv4 is 12: such a block is larger than all of 10.10.0.0/16 "
+            "at ipam.pools[3].cidrs[0]"
+        ),
+        'f, line 17: ipam.pools[4] is "web", not a mapping of keys to values',
+    ]
+
+
+@pytest.mark.parametrize(
+    ("cidr", "why"),
+    [
+        ("10.8.0.0/33", "not a network such as 10.8.0.0/16 or fd00:8::/56"),
+        ("10.8/16", "not a network such as"),
+        ("''", "not a network such as"),
+        ("here", "not a network such as"),
+        ("fd00::%eth0/64", "not a network such as"),
+        ("10.8.0.0/255.255.0.0", "which lacks a prefix length"),
+        ("'fd00::'", "which lacks a prefix length"),
+        ("fd00::1/64", "an address within fd00::/64"),
+        ("'::ffff:10.8.0.0/112'", "an IPv4 network in the form of an IPv6 one: write it as IPv4"),
+        ("127.0.0.0/16", "which overlaps 127.0.0.0/8, where no pod may be"),
+        ("0.0.0.0/0", "which overlaps 0.0.0.0/8"),
+        ("169.254.8.0/24", "which overlaps 169.254.0.0/16"),
+        ("'ff00::/16'", "which overlaps ff00::/8"),
+        ("'::/0'", "which overlaps ::/127"),
+    ],
+)
+def test_what_is_no_network_for_pods_is_a_mistake(cidr: str, why: str):
+    (told,) = pool_mistakes(f"name: a, cidrs: [{cidr}]")
+    assert told.startswith("pools[0].cidrs[0] is ")
+    assert why in told
+
+
+@pytest.mark.parametrize(
+    ("pool", "told"),
+    [
+        ("cidrs: [10.8.0.0/16], maskSizeIPv6: 80", "IPv6 is there, and the pool has no IPv6 network"),
+        ("cidrs: ['fd00::/56'], maskSizeIPv4: 24", "IPv4 is there, and the pool has no IPv4 network"),
+        ("cidrs: [10.8.0.0/16], maskSizeIPv4: 33", 'IPv4 is "33", not a number between 12 and 32'),
+        ("cidrs: [10.0.0.0/8], maskSizeIPv4: 11", 'IPv4 is "11", not a number between 12 and 32'),
+        ("cidrs: ['fd00::/40'], maskSizeIPv6: 47", 'IPv6 is "47", not a number between 48 and 128'),
+        ("cidrs: [10.8.0.0/16], maskSizeIPv4: -24", 'IPv4 is "-24", not a number between 12 and 32'),
+        ("cidrs: [10.8.0.0/16], maskSizeIPv4: [24]", "IPv4 is a list, not a text"),
+    ],
+)
+def test_a_mask_that_does_not_fit_is_a_mistake(pool: str, told: str):
+    assert pool_mistakes(f"name: a, {pool}") == [f"pools[0].maskSize{told}"]
+
+
+def test_a_block_as_large_as_its_network_fits():
+    (pool,) = pools("ipam: {pools: [{name: a, cidrs: [10.8.0.0/24], maskSizeIPv4: 24}]}")
+    assert pool.mask_size_ipv4 == 24
+
+
+def test_overlapping_networks_are_mistakes_at_the_later_place_whichever_is_the_larger():
+    assert pool_mistakes("name: a, cidrs: [10.8.3.0/24, fd00::/56]", "name: b, cidrs: [10.8.0.0/16]") == [
+        "pools[1].cidrs[0] is 10.8.0.0/16, which overlaps 10.8.3.0/24 at ipam.pools[0].cidrs[0]"
+    ]
+    assert pool_mistakes("name: a, cidrs: [10.8.0.0/16, 10.8.3.0/24]") == [
+        "pools[0].cidrs[1] is 10.8.3.0/24, which overlaps 10.8.0.0/16 at ipam.pools[0].cidrs[0]"
+    ]
+    assert pool_mistakes("name: a, cidrs: [fd00::/56]", "name: b, cidrs: ['fd00:0::/56']") == [
+        "pools[1].cidrs[0] is fd00::/56, which overlaps fd00::/56 at ipam.pools[0].cidrs[0]"
+    ]
+
+
+def test_a_network_that_ends_before_another_within_the_same_one_hides_no_overlap():
+    told = pool_mistakes("name: a, cidrs: [10.0.0.0/8, 10.1.0.0/16, 10.200.0.0/16]")
+    assert [each.partition(" ")[0] for each in told] == ["pools[0].cidrs[1]", "pools[0].cidrs[2]"]
+
+
+NETWORKS = st.builds(
+    lambda address, length: ipaddress.ip_network((0x0A000000 | address, length), strict=False),
+    st.integers(0, 0xFFFF).map(lambda number: number << 8),
+    st.integers(9, 24),
+)
+
+
+@given(st.lists(NETWORKS, min_size=1, max_size=6))
+def test_a_file_is_right_just_where_no_two_networks_overlap(networks: list[ipaddress.IPv4Network]):
+    overlap = any(one.overlaps(other) for n, one in enumerate(networks) for other in networks[n + 1 :])
+    text = f"ipam: {{pools: [{{name: a, cidrs: [{', '.join(map(str, networks))}]}}]}}"
+    if overlap:
+        assert all("which overlaps" in told for told in mistakes(text))
+    else:
+        assert pools(text)[0].cidrs == tuple(map(str, networks))
+
+
+def test_a_pool_that_no_machine_ever_reaches_is_warned_about():
+    everyone, another = "name: a, cidrs: [10.8.0.0/16]", "name: b, cidrs: [10.9.0.0/16]"
+    assert warnings(everyone, another) == [
+        "ipam.pools[1] is never used: every machine is served by ipam.pools[0] before it"
+    ]
+    of_both = "name: b, cidrs: [10.9.0.0/16, fd00::/56]"
+    assert warnings(everyone, of_both) == []
+    some = (
+        "name: a, cidrs: [10.8.0.0/16], nodeSelector: [{matchExpressions: [{key: zone, operator: Exists}]}]"
+    )
+    assert warnings(some, another) == []
+
+
+def test_too_many_pools_are_one_mistake():
+    many = [f"name: p{n}, cidrs: [10.{n >> 8}.{n & 255}.0/24]" for n in range(MOST_POOLS + 1)]
+    assert pool_mistakes(*many) == [
+        f"pools are {MOST_POOLS + 1}, more than the {MOST_POOLS} that there may be"
+    ]
+    assert (
+        len(pools("ipam: {pools: [" + ", ".join("{" + each + "}" for each in many[:-1]) + "]}")) == MOST_POOLS
+    )
