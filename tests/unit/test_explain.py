@@ -22,6 +22,7 @@ from libs.common.machine import AddressStatus, MachineFacts, MachineFault
 from libs.common.node import NodeAddress
 from libs.common.signing_request import SigningRequest
 from services.csr.decide import Policy
+from tests.architecture.sources import ROOT
 from tests.builders import NOW, a_node, a_request, some_facts
 from tests.csr_actors import REFUSED, asks
 from tests.csr_cases import CASES, FACTS, NODES, POLICY, UNREACHABLE, Case
@@ -245,3 +246,18 @@ def test_help_names_every_option_within_80_columns():
     assert max(map(len, help_text.splitlines())) <= 80
     for option in ("--node", "--all-machines", "--without-talos", "--talosconfig", "Exit status:"):
         assert option in help_text
+
+
+def test_what_the_readme_shows_is_what_it_says():
+    section = (ROOT / "README.md").read_text().partition("## Certificates of kubelets")[2]
+    example = section.partition("```text\n")[2].partition("```")[0].splitlines()
+    machines = [
+        (a_node(name, uid=name, ip=ip), some_facts(node_name=name, node_ip=ip, addresses=addresses(ip)))
+        for name, ip in (("gcp-005", "10.64.0.6"), ("hcloud-003", "10.64.0.4"))
+    ]
+    others = [(a_node(f"web-{number}", uid=f"uid-{number}", ip=""), None) for number in range(6)]
+    request = asks("csr-b6bbd", node="gcp-005", ips=("10.64.0.6", "10.64.0.4"), age_seconds=25)
+    told = shown(explain(evidence(filed(request), *machines, *others), Policy())).splitlines()
+    assert set(example) - {"..."} <= set(told)
+    places = [told.index(line) for line in example if line != "..."]
+    assert places == sorted(places)

@@ -1,0 +1,89 @@
+"""docs/certificates.md says what is true: its tables name every check, flag and metric, and no others."""
+
+import ast
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from cli.explain.advice import _AFTER_A_DENIAL, _ENDS_A_WAIT
+from libs.common.settings.reading import options_of
+from libs.common.signing_request import REQUEST_LIMIT
+from services.csr.budget import BURST
+from services.csr.checks import _FINE
+from services.csr.keys import _CURVES, _RSA_BITS
+from services.csr.request import SAN_LIMIT
+from services.csr.settings import CsrSettings
+from services.csr.waiting import LONG_SECONDS
+from services.metadata.requests import FRESH_SECONDS
+from services.watcher.kinds import PENDING_LIMIT
+from tests.architecture.sources import ROOT, sources
+
+PAGE: Final = (ROOT / "docs" / "certificates.md").read_text()
+NAMERS: Final[dict[str, str | int]] = {
+    "Check": "name",
+    "_waits": 0,
+    "_against": 1,
+    "_alone": 1,
+}  # where each has a check's name
+
+
+def section(heading: str) -> str:
+    return PAGE.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+
+
+def named(text: str) -> list[str]:
+    """What stands in the first column of its tables."""
+    return re.findall(r"^\| `([\w-]+)` \|", text, re.MULTILINE)
+
+
+def checks_in(*modules: str) -> Iterator[str]:
+    """Every name that this code gives a check."""
+    for source in sources("services/csr"):
+        if source.module.removeprefix("services.csr.") not in modules:
+            continue
+        for node in ast.walk(source.tree):
+            place = NAMERS.get(getattr(node.func, "id", "")) if isinstance(node, ast.Call) else None
+            if not isinstance(node, ast.Call) or place is None:
+                continue
+            found = {keyword.arg: keyword.value for keyword in node.keywords}
+            value = found.get(place) if isinstance(place, str) else node.args[place]
+            if isinstance(value, ast.Constant):
+                yield str(value.value)
+
+
+def test_the_tables_name_each_check_of_the_code_and_no_other():
+    of_request, by_machine = section("What is checked").split("By the machine", maxsplit=1)
+    assert named(of_request) == ["requester", *_FINE]
+    assert set(checks_in("decide")) == {"requester", "request"}
+    assert set(named(by_machine)) == set(checks_in("attestation"))
+    assert set(named(section("Without Talos"))) == set(checks_in("node_object"))
+
+
+def test_whatever_is_waited_for_has_an_advice_and_no_advice_is_for_nothing():
+    waits = {*checks_in("attestation"), *checks_in("node_object")}
+    assert set(_ENDS_A_WAIT) == waits
+    assert set(_AFTER_A_DENIAL) <= {*waits, *_FINE}
+
+
+def test_every_flag_and_every_metric_is_there():
+    flags = {f"--{each.flag.name}" for each in options_of(CsrSettings) if each.flag.name.startswith("csr-")}
+    told = set(re.findall(r"`(--csr-[\w-]+)`", section("Flags, metrics, rights")))
+    assert told == flags
+    metrics = (ROOT / "libs" / "common" / "metrics.py").read_text()
+    assert set(re.findall(r"^\| `(talosccm_\w+)", PAGE, re.MULTILINE)) == set(
+        re.findall(r'"(talosccm_csr_\w+)"', metrics)
+    )
+
+
+def test_its_numbers_are_those_of_the_code():
+    words = " ".join(PAGE.split())
+    for text in (
+        f"at most {REQUEST_LIMIT // 1024} KiB, {SAN_LIMIT} names",
+        f"RSA of {_RSA_BITS.start} to {_RSA_BITS.stop - 1} bits",
+        f"no earlier than {FRESH_SECONDS:g} s before the request",
+        f"more than {PENDING_LIMIT} of them has its newest {PENDING_LIMIT} looked at",
+        f"After {BURST} answers in a row",
+        f"once it has waited {LONG_SECONDS:g} s for the same thing",
+    ):
+        assert text in words
+    assert all(curve in words for curve in _CURVES.values())
