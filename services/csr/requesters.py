@@ -13,11 +13,24 @@ _LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
 
 
 class Place(NamedTuple):
-    """Where a request stands among those of its requester; a timestamp counts in whole seconds."""
+    """Where a request stands among those of its requester. Clocks go back; versions, if etcd is restored."""
 
-    created: datetime
     version: int  # of the first word of it: what is written to it later does not make it newer
+    created: datetime  # in whole seconds
     name: str
+
+
+class _Decided(NamedTuple):
+    """The newest request of a node that was decided."""
+
+    place: Place
+    seen_pending: bool  # else its version is that of a later write
+
+    def supersedes(self, pending: Place) -> bool:
+        """Whether that is older for certain: a request that waits for ever is worse than one too many."""
+        if self.place.created == pending.created:
+            return self.seen_pending and self.place > pending
+        return self.place.created > pending.created and self.place.version >= pending.version
 
 
 class Pending(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,10 +48,13 @@ class Requesters:
         self.pending: dict[str, Pending] = {}  # by the name of the request
         self.unissued: set[str] = set()  # approved, and the signer has not answered yet
         self._of_node: dict[str, dict[str, Place]] = {}
-        self._decided: dict[str, Place] = {}  # node -> its newest request that was decided, existing or not
+        self._decided: dict[str, _Decided] = {}  # by node; it may have gone since
 
     def observed(self, request: SigningRequest) -> str:
-        """The request is so now; the one that was the newest before and is superseded by that, "" if none."""
+        """The request is so now; the one that is to be looked at on account of that, "" if none.
+
+        It was the newest before and is superseded, or it is the newest now that this one is decided.
+        """
         if not request.node_name:
             return ""
         before = self.newest(request.node_name)
@@ -50,8 +66,10 @@ class Requesters:
             self._keep(request, known)
         else:
             self._decide(request, known)
-        is_superseded = before in self.pending and before != self.newest(request.node_name)
-        return before if is_superseded else ""
+        newest = self.newest(request.node_name)
+        if newest and newest not in {before, request.name}:
+            return newest
+        return before if before in self.pending and before != newest else ""
 
     def gone(self, name: str) -> str:
         """The request is no more; the older one that is to be decided now, as nobody has decided this."""
@@ -63,17 +81,18 @@ class Requesters:
 
     def newest(self, node: str) -> str:
         """The name of the request of that node that is to be decided, "" if there is none."""
-        places = self._of_node.get(node)
-        newest = max(places.values()) if places else None
-        return newest.name if newest and newest > self._decided.get(node, Place(_LONG_AGO, 0, "")) else ""
+        places, decided = self._of_node.get(node, {}).values(), self._decided.get(node)
+        left = (place for place in places if decided is None or not decided.supersedes(place))
+        newest = max(left, default=None)
+        return newest.name if newest else ""
 
     def superseded_by(self, name: str) -> str:
         """The newer request of the same node, decided or not, on account of which this one gets no write."""
         pending = self.pending.get(name)
-        if pending is None or self.newest(pending.node) == name:
+        if pending is None:
             return ""
-        newest = max(self._of_node[pending.node].values())
-        return max(newest, self._decided.get(pending.node, newest)).name
+        newest = self.newest(pending.node) or self._decided[pending.node].place.name
+        return newest if newest != name else ""
 
     def superseded(self) -> int:
         """How many pending requests there are that get no write."""
@@ -92,7 +111,7 @@ class Requesters:
 
     def _keep(self, request: SigningRequest, known: Pending | None) -> None:
         self.unissued.discard(request.name)
-        place = known.place if known else Place(_created(request), request.version, request.name)
+        place = known.place if known else _place(request)
         self.pending[request.name] = Pending(uid=request.uid, node=request.node_name, place=place)
         self._of_node.setdefault(request.node_name, {})[request.name] = place
 
@@ -101,10 +120,9 @@ class Requesters:
         issued = request.status.issued or request.status.certificate
         waits = request.condition("Approved") and not (issued or request.condition("Failed"))
         (self.unissued.add if waits else self.unissued.discard)(request.name)
-        # Never seen pending, its version is that of a later write, and says nothing within the same second.
-        place = known.place if known else Place(_created(request), 0, request.name)
+        decided = _Decided(known.place if known else _place(request), known is not None)
         node = request.node_name
-        self._decided[node] = max(place, self._decided.pop(node, place))
+        self._decided[node] = max(decided, self._decided.pop(node, decided), key=_created_last)
         if len(self._decided) > MOST_REQUESTERS:
             del self._decided[next(iter(self._decided))]
 
@@ -118,6 +136,11 @@ class Requesters:
         return pending
 
 
-def _created(request: SigningRequest) -> datetime:
+def _created_last(decided: _Decided) -> tuple[datetime, bool, Place]:
+    return decided.place.created, decided.seen_pending, decided.place
+
+
+def _place(request: SigningRequest) -> Place:
     created = request.metadata.creation_timestamp or _LONG_AGO
-    return created if created.tzinfo else created.replace(tzinfo=UTC)  # two kinds could not be compared
+    created = created if created.tzinfo else created.replace(tzinfo=UTC)  # two kinds could not be compared
+    return Place(request.version, created, request.name)

@@ -184,7 +184,7 @@ async def test_an_older_request_is_answered_when_the_newer_one_goes_away_undecid
 
 
 async def test_an_older_request_gets_nothing_when_somebody_else_answers_the_newer_one(flow: CsrFlow):
-    old, new = asks("csr-old", age_seconds=60), asks("csr-new")
+    old, new = asks("csr-old", age_seconds=60), asks("csr-new", resource_version="900")
     async with flow.csr_running():
         await flow.machine(a_node(), HONEST)
         await flow.observe(decided_by_somebody(new))

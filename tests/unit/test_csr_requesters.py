@@ -72,6 +72,35 @@ def test_a_request_that_was_decided_before_we_came_hides_nothing_of_the_same_sec
     assert requesters.newest("web-1") == "pending"
 
 
+@pytest.mark.parametrize("is_gone", [False, True])
+def test_a_clock_that_was_set_back_supersedes_no_request_that_came_later(is_gone: bool):
+    ahead, now = filed("ahead", 3600, version=101), filed("now", 1, version=205)
+    requesters = heard(ahead, approved(ahead))
+    if is_gone:
+        requesters.gone("ahead")
+    requesters.observed(now)
+    assert requesters.newest("web-1") == "now"
+    assert requesters.superseded_by("now") == ""
+    restarted = heard(approved(filed("ahead", 3600, version=101)), filed("now", 1, version=1205))
+    assert restarted.newest("web-1") == "now"
+
+
+def test_of_two_that_are_pending_the_later_one_counts_whatever_the_clocks_say():
+    ahead, now = filed("ahead", 3600, version=101), filed("now", 1, version=205)
+    requesters = heard(ahead, now)
+    assert requesters.newest("web-1") == "now"
+    assert requesters.superseded_by("ahead") == "now"
+    assert requesters.observed(approved(now)) == "ahead", "nothing says that it is older"
+    assert requesters.newest("web-1") == "ahead"
+
+
+def test_after_a_restored_backup_versions_begin_anew_and_supersede_nothing():
+    requesters = heard(filed("lost", 1, version=900), approved(filed("lost", 1, version=900)))
+    requesters.gone("lost")
+    requesters.observed(filed("new", 60, version=300))
+    assert requesters.newest("web-1") == "new"
+
+
 def test_the_older_one_comes_up_when_the_newest_goes_undecided_and_only_then():
     requesters = heard(filed("a", 1), filed("b", 2), filed("c", 3))
     assert requesters.gone("a") == ""
