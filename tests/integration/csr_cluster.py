@@ -10,6 +10,7 @@ from libs.common.node import Node
 from libs.testbed.kubelets import MERGE, Kubelet, Kubelets, Refused
 from libs.testbed.machines import Address, Machine, Machines, Platform
 from libs.testbed.running_services import RunningServices
+from libs.testbed.service_rights import path_of
 from libs.testbed.signing_requests import CSRS, Outcome, outcome_in
 from tests.bus_actors import eventually
 from tests.csr_cases import FACTS, NODES, UNREACHABLE, Case
@@ -76,8 +77,40 @@ async def _write_addresses(kubelets: Kubelets, node: Node) -> None:
         raise Refused(f"addresses of {node.name}", answer)
 
 
+@asynccontextmanager
+async def anybody_may_ask(kubelets: Kubelets) -> AsyncIterator[None]:
+    """Users in no group of nodes may file requests, too, as they may in many a cluster."""
+    name, user = "anybody-may-ask", "jane"
+    group, resource = "certificates.k8s.io", "certificatesigningrequests"
+    rbac = "rbac.authorization.k8s.io"
+    rule = {"apiGroups": [group], "resources": [resource], "verbs": ["create"]}
+    role = {"apiVersion": f"{rbac}/v1", "kind": "ClusterRole", "metadata": {"name": name}, "rules": [rule]}
+    binding = {
+        "apiVersion": f"{rbac}/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": name},
+        "roleRef": {"apiGroup": rbac, "kind": "ClusterRole", "name": name},
+        "subjects": [{"apiGroup": rbac, "kind": "Group", "name": "system:authenticated"}],
+    }
+    wanted = {"group": group, "resource": resource, "verb": "create"}
+    review = {"spec": {"user": user, "groups": ["system:authenticated"], "resourceAttributes": wanted}}
+
+    async def may() -> bool:
+        path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+        return bool((await kubelets.request("POST", path, body=review)).body["status"]["allowed"])
+
+    for manifest in (role, binding):
+        await kubelets.request("POST", path_of(manifest), body=manifest)
+    try:
+        await eventually(may, "anybody may ask")
+        yield
+    finally:
+        for manifest in (binding, role):
+            await kubelets.request("DELETE", f"{path_of(manifest)}/{name}")
+
+
 async def file_case(kubelets: Kubelets, case: Case) -> str:
-    """The request's name, "" if the API server refuses it as the table says."""
+    """The request's name, "" if the API server refuses it as the table says, or as nobody's who could be."""
     try:
         name = await kubelets.file_request(
             case.pem(),

@@ -1,0 +1,178 @@
+"""What somebody who may write to the bus gets out of it: no approval of what Kubernetes does not hold."""
+
+import random
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from libs.common.bus import Bus
+from libs.common.events import Leading, NodeEnriched
+from libs.common.signing_request import KUBELET_SERVING, SigningRequest, SigningRequestStatus
+from libs.common.subjects import (
+    DECIDED,
+    ENRICHED_CSR,
+    ENRICHED_NODE,
+    FLOW,
+    LEADING,
+    NETWORKS,
+    OBSERVED_CSR,
+    OBSERVED_NODE,
+    SNAPSHOT,
+)
+from libs.testbed.control_plane.cluster import ControlPlane
+from libs.testbed.kubelets import NODE_GROUPS, Kubelet, Kubelets
+from libs.testbed.machines import Machines, a_machine
+from libs.testbed.nats_server import NatsServer
+from libs.testbed.signing_requests import CSRS, SERVING_USAGES, request_pem
+from tests.builders import a_request, csr_enriched, csr_observed
+from tests.bus_actors import eventually
+from tests.integration.conftest import ConnectBus, StartServices, operating
+from tests.integration.csr_cluster import (
+    all_still_ready,
+    anybody_may_ask,
+    names_in,
+    pids_of,
+    state_of,
+    until_said,
+)
+
+OF_A_NAME = (OBSERVED_NODE, ENRICHED_NODE, OBSERVED_CSR, ENRICHED_CSR, f"{DECIDED}.csr.csr", f"{FLOW}.none")
+SUBJECTS = (*(f"{subject}.thief" for subject in OF_A_NAME), SNAPSHOT, LEADING, NETWORKS)
+NOT_YET = "10.224.0.99"  # an address that no machine has
+USER = "system:node:thief"
+
+
+@pytest.fixture
+async def thief(kubelets: Kubelets, machines: Machines) -> AsyncIterator[Kubelet]:
+    """A node that joined; beside it is a machine whose kubelet has not."""
+    running = [a_machine("thief", "10.224.0.1"), a_machine("honest", "10.224.0.2")]
+    await machines.put(*running)
+    kubelet = Kubelet.on(running[0])
+    await kubelets.join(kubelet)
+    yield kubelet
+    for machine in running:
+        await kubelets.delete(machine.name)
+    await machines.delete(*(machine.id for machine in running))
+    for item in (await kubelets.request("GET", CSRS)).body["items"]:
+        await kubelets.request("DELETE", f"{CSRS}/{item['metadata']['name']}")
+
+
+async def held(kubelets: Kubelets, name: str) -> SigningRequest:
+    return msgspec.convert((await kubelets.request("GET", f"{CSRS}/{name}")).body, SigningRequest)
+
+
+def pem_for(*ips: str) -> bytes:
+    return request_pem(common_name=USER, dns=["thief"], ips=ips)
+
+
+WHAT_IS_HELD: dict[str, dict[str, Any]] = {
+    "asks for more": {"pem": pem_for("10.224.0.1", NOT_YET)},
+    "is of no node": {"user": "jane", "groups": ["system:authenticated"]},
+    "is not in the group": {"groups": ["system:authenticated"]},
+    "is for a client": {"usages": ["digital signature", "client auth"], "signer": "example.com/any"},
+}
+
+
+async def told_as_honest(bus: Bus, request: SigningRequest, pem: bytes) -> None:
+    """The watcher's and metadata's word of a request that a kubelet would file, in place of this one."""
+    leading, enriched = await bus.last(LEADING), await bus.last(f"{ENRICHED_NODE}.thief")
+    assert leading is not None
+    assert isinstance(leading.event, Leading)
+    assert enriched is not None
+    assert isinstance(enriched.event, NodeEnriched)
+    spec = msgspec.structs.replace(
+        request.spec,
+        request=pem,
+        username=USER,
+        groups=NODE_GROUPS,
+        usages=SERVING_USAGES,
+        signer_name=KUBELET_SERVING,
+    )
+    lie = msgspec.structs.replace(request, spec=spec, status=SigningRequestStatus())
+    place = await bus.publish(csr_observed(lie, incarnation=bus.incarnation, epoch=leading.event.epoch))
+    await bus.publish(
+        csr_enriched(
+            lie,
+            incarnation=bus.incarnation,
+            observed_sequence=place,
+            node_uid=enriched.event.node.uid,
+            facts=enriched.event.facts,
+        )
+    )
+
+
+async def test_forged_words_get_nothing_approved_that_kubernetes_does_not_hold(
+    start_services: StartServices,
+    connect_bus: ConnectBus,
+    control_plane: ControlPlane,
+    kubelets: Kubelets,
+    thief: Kubelet,
+):
+    services = await start_services()
+    pids, bus = pids_of(services), await connect_bus("metadata")
+    await eventually(lambda: _is_enriched(bus), "the thief's machine is known")
+    since = control_plane.audit_mark()
+    names = []
+    async with anybody_may_ask(kubelets):
+        for what in WHAT_IS_HELD.values():
+            own = pem_for(*thief.ips)
+            asked = {"pem": own, "user": USER, **what}
+            names.append(await kubelets.file_request(**asked))
+            await told_as_honest(bus, await held(kubelets, names[-1]), own)
+            await until_said(services, "csr", names[-1], "Kubernetes holds another request")
+    soon = datetime.now(UTC) + timedelta(minutes=1)  # newer than all that the thief has asked for
+    nowhere = a_request("csr-of-nobody", node="thief", created=soon, resource_version="10000000")
+    await told_as_honest(bus, nowhere, pem_for(*thief.ips))
+    await until_said(services, "csr", nowhere.name, "not found")
+    for name in names:
+        outcome = await state_of(kubelets, name)
+        assert not outcome.conditions
+        assert not outcome.certificate
+    refused = [
+        request.succeeded
+        for request in control_plane.audit_counts(since)
+        if request.user == "talos-ccm-csr" and request.resource == "certificatesigningrequests/approval"
+    ]
+    assert refused == [False]
+    await all_still_ready(services, pids)
+
+
+async def _is_enriched(bus: Bus) -> bool:
+    return await bus.last(f"{ENRICHED_NODE}.thief") is not None
+
+
+async def test_garbage_on_every_subject_ends_no_process_and_keeps_no_node_from_its_certificate(
+    start_services: StartServices,
+    kubelets: Kubelets,
+    machines: Machines,
+    nats_server: NatsServer,
+    thief: Kubelet,
+):
+    services = await start_services(own_flags={"watcher": ["--node-status-update-frequency=3s"]})
+    pids, rng = pids_of(services), random.Random(6)
+    pending = await kubelets.ask_for_certificate(thief, ips=[*thief.ips, NOT_YET])
+    await until_said(services, "csr", pending, "is not on the machine")
+    lengths = (0, 1, 7, 300, 5000, 70_000)
+    garbage = [*map(rng.randbytes, lengths), b"{}", b"null", b"[" * 50_000, b'{"event":"CsrEnriched.v1"}']
+    async with operating(nats_server) as operator:
+        for subject in (*SUBJECTS, f"{ENRICHED_CSR}.{pending}", f"{OBSERVED_CSR}.{pending}"):
+            for payload in garbage:
+                await operator.publish(subject, payload)
+    await services.ready()
+    honest = Kubelet.on(machines.machine("honest"))
+    await kubelets.join(honest)
+    outcome = await kubelets.outcome_of(await kubelets.ask_for_certificate(honest), seconds=30)
+    assert names_in(outcome) == (["honest"], list(honest.ips))
+    assert not (await state_of(kubelets, pending)).conditions
+    await all_still_ready(services, pids)
+
+    # What these read is what the stream holds; what the watcher had said there comes with its resync.
+    for name in ("csr", "metadata"):
+        await services.children[name].kill()
+        services.restart(name)
+    await services.ready()
+    again = await kubelets.ask_for_certificate(honest)
+    assert (await kubelets.outcome_of(again, seconds=30)).certificate
