@@ -4,15 +4,18 @@ import asyncio
 import time
 from pathlib import Path
 
+import nats
 import nkeys  # type: ignore[import-untyped]
 import pytest
 
-from libs.common.bus import BusError, Hooks
+from libs.common.bus import BusError, Hooks, Unreadable
 from libs.common.delivery import PutAside
+from libs.common.events import encode
 from libs.common.nats_bus.bus import NatsBus
-from libs.common.subjects import DEAD, ENRICHED_NODE, FLOW
+from libs.common.subjects import DEAD, DECIDED, ENRICHED_NODE, FLOW, subject_of
 from libs.testbed.nats_server import NatsServer
 from libs.testbed.pki import Authority
+from tests.builders import a_request, csr_enriched
 from tests.bus_actors import MAX_BYTES, NODES, Recorder, Worker, a_word, doing, eventually
 from tests.integration.conftest import QUICK, ConnectBus
 
@@ -71,52 +74,111 @@ async def test_a_refused_publish_fails_at_once_is_counted_and_shown(
     await watcher.publish(a_word())
 
 
-async def test_these_rights_are_all_that_following_consuming_and_deciding_need(
-    nats_server: NatsServer, connect_bus: ConnectBus, tmp_path: Path
-):
-    seeds = {service: seed_file(tmp_path, service) for service in SEEDS}
+async def with_least_rights(server: NatsServer, directory: Path) -> dict[str, Path]:
+    """Restart the server with the least rights that these services need; the key file of each.
+
+    A reply subject needs no right: the server writes its answer to whatever subject was named, the stream's
+    own among them. So who publishes outside the flow may read (DIRECT.GET, a consumer) the flow alone. The
+    watcher and metadata, which publish inside it, could speak for each other: both keys are worth the same.
+    """
+    seeds = {service: seed_file(directory, service) for service in SEEDS}
     public = {
         service: nkeys.from_seed(bytearray(path.read_bytes())).public_key.decode()
         for service, path in seeds.items()
     }
-    nats_server.configure(f"""
+    server.configure(f"""
     authorization {{ users: [
       {{ nkey: {public["watcher"]}, permissions: {{
-          publish: ["talosccm.v1.flow.>", "$JS.API.STREAM.INFO.TALOSCCM", "$JS.API.STREAM.CREATE.TALOSCCM",
+          publish: ["talosccm.v1.flow.observed.>", "talosccm.v1.flow.snapshot", "talosccm.v1.flow.leading",
+                    "$JS.API.STREAM.INFO.TALOSCCM", "$JS.API.STREAM.CREATE.TALOSCCM",
                     "$JS.API.STREAM.UPDATE.TALOSCCM", "$JS.API.CONSUMER.INFO.TALOSCCM.*",
                     "$JS.API.CONSUMER.CREATE.TALOSCCM.>", "$JS.API.CONSUMER.DELETE.TALOSCCM.*",
                     "$JS.API.DIRECT.GET.TALOSCCM.>"]
           subscribe: ["_INBOX_watcher.>"] }} }},
+      {{ nkey: {public["metadata"]}, permissions: {{
+          publish: ["talosccm.v1.flow.enriched.>", "talosccm.v1.decided.metadata.>",
+                    "$JS.API.STREAM.INFO.TALOSCCM", "$JS.API.DIRECT.GET.TALOSCCM.talosccm.v1.flow.>"]
+          subscribe: ["_INBOX_metadata.>"] }} }},
       {{ nkey: {public["labeler"]}, permissions: {{
           publish: ["talosccm.v1.decided.labeler.>", "talosccm.v1.dead.labeler.>",
-                    "$JS.API.STREAM.INFO.TALOSCCM", "$JS.API.DIRECT.GET.TALOSCCM.>",
+                    "$JS.API.STREAM.INFO.TALOSCCM", "$JS.API.DIRECT.GET.TALOSCCM.talosccm.v1.flow.>",
                     "$JS.API.CONSUMER.CREATE.TALOSCCM.*.talosccm.v1.flow.>",
                     "$JS.API.CONSUMER.DELETE.TALOSCCM.*", "$JS.API.CONSUMER.MSG.NEXT.TALOSCCM.*",
                     "$JS.API.CONSUMER.INFO.TALOSCCM.labeler-nodes", "$JS.ACK.TALOSCCM.labeler-nodes.>"]
           subscribe: ["_INBOX_labeler.>"] }} }}
     ] }}
     """)
-    await nats_server.restart()
+    await server.restart()
+    return seeds
+
+
+async def test_these_rights_are_all_that_following_consuming_and_deciding_need(
+    nats_server: NatsServer, connect_bus: ConnectBus, tmp_path: Path
+):
+    seeds = await with_least_rights(nats_server, tmp_path)
     violations: list[str] = []
     hooks = Hooks(permission_violation=violations.append)
     watcher = await connect_bus("watcher", nkey_seed_file=seeds["watcher"], hooks=hooks)
     await watcher.provision((NODES,), max_bytes=MAX_BYTES)
+    metadata = await connect_bus("metadata", nkey_seed_file=seeds["metadata"], hooks=hooks)
     labeler = await connect_bus("labeler", nkey_seed_file=seeds["labeler"], hooks=hooks)
     worker, recorder = Worker(lambda message: PutAside("to see the letter")), Recorder()
     async with (
         worker.consuming(labeler),
         doing(labeler.follow("flow", f"{FLOW}.>", recorder)),
     ):
-        await watcher.publish(a_word())
+        await metadata.publish(a_word())
         await eventually(lambda: len(recorder.messages) == 1)
+        held = await labeler.last(f"{ENRICHED_NODE}.web-1")
+        assert held is not None
+        assert held.event == recorder.messages[0].event
 
         async def letter_written() -> bool:
-            return await labeler.last(f"{DEAD}.labeler.node.web-1") is not None
+            return await watcher.last(f"{DEAD}.labeler.node.web-1") is not None
 
         await eventually(letter_written)
     await watcher.provision((NODES,), max_bytes=2 * MAX_BYTES)
     assert violations == []
     assert labeler.problems() == ()
+
+
+@pytest.mark.parametrize("options", [b"", b'{"no_hdr":true}'], ids=["plain", "without-headers"])
+async def test_a_stolen_key_cannot_have_the_server_write_in_anothers_name(
+    options: bytes, nats_server: NatsServer, connect_bus: ConnectBus, tmp_path: Path
+):
+    seeds = await with_least_rights(nats_server, tmp_path)
+    watcher = await connect_bus("watcher", nkey_seed_file=seeds["watcher"])
+    await watcher.provision((NODES,), max_bytes=MAX_BYTES)
+    metadata = await connect_bus("metadata", nkey_seed_file=seeds["metadata"])
+    await metadata.publish(a_word("genuine"))
+    thief = await nats.connect(
+        nats_server.url, nkeys_seed=str(seeds["labeler"]), inbox_prefix=b"_INBOX_labeler", error_cb=_unheard
+    )
+    forged, own = csr_enriched(a_request("csr-1")), f"{DECIDED}.labeler.csr.csr-1"
+    target, other = subject_of(forged), f"{ENRICHED_NODE}.another"
+    reading = "$JS.API.DIRECT.GET.TALOSCCM."
+    for subject, payload, reply in (
+        (target, encode(forged), ""),
+        (own, encode(forged), ""),
+        (reading + own, options, target),  # its own words, read out to another's subject
+        (reading + f"{ENRICHED_NODE}.genuine", options, other),  # another's words, of something else
+    ):
+        await thief.publish(subject, payload, reply=reply)
+        await thief.flush()
+
+    async def answered() -> bool:
+        return await watcher.last(other) is not None
+
+    await eventually(answered)
+    await thief.close()
+    assert await watcher.last(target) is None
+    moved = await watcher.last(other)
+    assert moved is not None
+    assert isinstance(moved.event, Unreadable), "what stands under a subject speaks of it"
+
+
+async def _unheard(error: Exception) -> None:
+    """What the server refuses is seen by what it did not do."""
 
 
 async def test_an_unknown_key_is_told(guarded: NatsServer, connect_bus: ConnectBus, tmp_path: Path):

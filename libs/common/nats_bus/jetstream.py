@@ -10,11 +10,12 @@ from libs.common.bus import BusError, Message, NoStream, StreamFull, Unreadable,
 from libs.common.events import Event, EventError, decode
 from libs.common.nats_bus.client import Received
 from libs.common.nats_bus.connection import Connection, NoResponders
-from libs.common.subjects import STREAM
+from libs.common.subjects import STREAM, subject_of
 
 API: Final = "$JS.API"
 API_SECONDS: Final = 5.0
 NANOSECONDS: Final = 1_000_000_000
+_SUBJECT_SHOWN: Final = 300  # characters of another subject than that under which a message stands
 
 
 class NoConsumer(BusError):
@@ -164,7 +165,7 @@ async def direct_get(connection: Connection, subject: str, *, seconds: float) ->
         raise BusError(f"{subject}: DIRECT.GET answered {answer.status} {answer.description}")
     return Message(
         subject=headers["Nats-Subject"],
-        event=_event(answer.data),
+        event=_event(headers["Nats-Subject"], answer.data),
         sequence=int(headers["Nats-Sequence"]),
         published_at=datetime.fromisoformat(headers["Nats-Time-Stamp"]),
         headers=_own(headers),
@@ -193,7 +194,7 @@ def message_of(raw: Received, delivery: Delivery) -> Message:
     """The delivered message."""
     return Message(
         subject=raw.subject,
-        event=_event(raw.data),
+        event=_event(raw.subject, raw.data),
         sequence=delivery.sequence,
         published_at=datetime.fromtimestamp(delivery.at_nanoseconds / NANOSECONDS, UTC),
         headers=_own(raw.headers),
@@ -201,11 +202,16 @@ def message_of(raw: Received, delivery: Delivery) -> Message:
     )
 
 
-def _event(data: bytes) -> Event | Unreadable:
+def _event(subject: str, data: bytes) -> Event | Unreadable:
+    """What stands under that subject. NATS says who may write there: what speaks of another is nobody's."""
     try:
-        return decode(data)
+        event = decode(data)
     except EventError as error:
         return Unreadable(reason=str(error), payload=data)
+    own = subject_of(event)
+    if own != subject:
+        return Unreadable(reason=f"{type(event).__name__} of {own[:_SUBJECT_SHOWN]!a}", payload=data)
+    return event
 
 
 def _own(headers: Mapping[str, str]) -> dict[str, str]:
