@@ -19,6 +19,7 @@ log = logging.getLogger(__name__)
 COMPONENT: Final = "talos-ccm-csr"
 MOST_WAITING: Final = 10_000
 LAST_WORDS_SECONDS: Final = 3.0  # at the end of the process, for what is still to be written
+MOST_RIVALS: Final = 4  # other Nodes on which one wait is told: some addresses are on every machine
 _MOST_KNOWN: Final = 50_000
 
 
@@ -58,12 +59,13 @@ class NodeEvents:
         self._tell(request.node_name, "CSRDenied", why, f"{request.name}: {message}", self._now())
 
     def waits(self, request: SigningRequest, why: str, message: str, nodes: tuple[str, ...]) -> None:
-        """On the Node whose kubelet asked, and on those that claim the same.
+        """On the Node whose kubelet asked, and on the first few of those that claim the same.
 
         Dated when the request was filed: every replica gives the Event one name, and it is written once.
         """
         filed = request.metadata.creation_timestamp or self._now()
-        for node in dict.fromkeys((request.node_name, *nodes)):
+        rivals = [node for node in nodes if node != request.node_name]
+        for node in (request.node_name, *rivals[:MOST_RIVALS]):
             text = f"{request.name} of {request.node_name} waits: {message}"
             self._tell(node, "CSRWaiting", f"{request.node_name}: {why}", text, filed)
 

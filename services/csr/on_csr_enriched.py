@@ -18,7 +18,7 @@ from services.csr.budget import BURST, Budget
 from services.csr.claims import Claims
 from services.csr.decide import Approve, Deny, Ignore, Judgement, Policy, Wait, decide
 from services.csr.decisions import Decisions
-from services.csr.node_events import NodeEvents
+from services.csr.node_events import MOST_RIVALS, NodeEvents
 from services.csr.requesters import Requesters
 from services.csr.waiting import WaitingRequest, WaitingRequests
 from services.csr.watch_flow import WatchFlow
@@ -175,7 +175,7 @@ class OnCsrEnriched:
             reason=wait.reason,
             message=wait.message,
             nodes=_bounded(wait.nodes, request.node_name),
-            rivals=wait.rivals,
+            rivals=wait.rivals[:MOST_RIVALS],
             due=due,
         )
         self._waiting.waits(waits, self._clock())

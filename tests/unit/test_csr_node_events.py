@@ -9,7 +9,7 @@ from libs.common.kube_api.errors import Unreachable
 from libs.common.kube_api.events import ObjectEvent, event_name
 from libs.common.node import Node
 from services.csr import node_events
-from services.csr.node_events import NodeEvents
+from services.csr.node_events import MOST_RIVALS, NodeEvents
 from tests.builders import NOW, a_node, a_request
 from tests.bus_actors import doing, eventually
 
@@ -68,6 +68,20 @@ async def test_a_wait_is_told_on_every_node_that_has_a_part_in_it_under_one_name
     assert [event.about.name for event in first.events] == ["web-1", "web-2"]
     assert first.names == second.names
     assert len(set(first.names)) == 2
+
+
+async def test_what_everybody_claims_is_not_told_on_everybody():
+    # a Service's address is on every machine (kube-proxy in IPVS mode): one kubelet that asks for it again
+    # and again must not cost an Event on each Node of the cluster
+    nodes = {f"web-{n}": a_node(f"web-{n}", uid=f"uid-{n}") for n in range(1, 1001)}
+    writer = Writer()
+    events = events_on(writer, nodes)
+    for why in ("rivals", "addresses", "rivals"):
+        events.waits(a_request(), why, "10.96.0.1 is claimed by all", tuple(sorted(nodes)))
+    await events.last_words()
+    told = [event.about.name for event in writer.events]
+    assert len(told) == 3 * (1 + MOST_RIVALS)
+    assert told.count("web-1") == 3
 
 
 async def test_nobody_is_told_where_there_is_no_node_and_nothing_in_observe_only_mode():
