@@ -126,6 +126,8 @@ class FlowTable:
             self._sequence = 0
             self._incarnation = opened.incarnation
             self._on_void()
+        # What lies beyond the stream's end went with a disk: its sequences will be those of other messages.
+        self._sequence = min(self._sequence, opened.last_sequence)
         self._replayed.clear()
         self._replaying = True
         self._lost = ""

@@ -65,6 +65,18 @@ def test_what_aged_out_while_the_connection_was_gone_is_dropped():
     assert [m.subject for m in table.under(OBSERVED_NODE)] == [f"{OBSERVED_NODE}.two"]
 
 
+def test_what_a_server_that_lost_its_last_messages_says_anew_has_not_been_applied_yet():
+    table, _ = a_table()
+    table.begin(opened(900))
+    table.apply(a_message(observed(a_node("one"))))
+    table.apply(a_message(observed(a_node("two")), sequence=900))
+    table.caught_up()
+    table.begin(opened(1))  # 900 went with a disk, and will be somebody else's
+    table.apply(a_message(observed(a_node("one"))))
+    table.caught_up()
+    assert table.sequence == 1
+
+
 def test_dotted_names_are_kept_apart():
     table, _ = a_table()
     table.begin(opened())
