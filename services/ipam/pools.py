@@ -65,7 +65,7 @@ def pools_for(
     if allocator == "CloudAllocator" and not node.initialized:
         return Wait("it is not initialized yet, and CloudAllocator serves initialized nodes only")
     why = cluster_cidrs_mistake(networks.cidrs)
-    if why:
+    if why and (networks.cidrs or not specs):  # a cluster without any may well have pools
         return Unserved(why)
     chosen = _chosen(facts, networks, specs or (PoolSpec(name=DEFAULT_POOL, cidrs=networks.cidrs),))
     if isinstance(chosen, Wait | Unserved):
@@ -121,6 +121,8 @@ def _in_order(
     for family in wanted:
         if family not in found:
             return Unserved(f"no pool of the configuration that selects it has an IPv{family} network")
+    if not found:
+        return Unserved("no pool of the configuration selects it")
     return {family: found[family] for family in dict.fromkeys((*wanted, *_FAMILIES)) if family in found}
 
 

@@ -193,6 +193,12 @@ def test_a_node_that_no_pool_selects_is_told_and_never_given_half(specs: tuple[P
         assert "no pool of the configuration that selects it has an IPv" in answer.reason
 
 
+def test_a_cluster_without_cidrs_of_its_own_is_served_from_pools():
+    none = PodNetworks(cidrs=())
+    assert names(asked(networks=none, specs=POOLS[2:])) == ["rest 10.9.0.0/16 /24", "rest fd09::/56 /80"]
+    assert asked(some_facts(), none, POOLS[:2]) == Unserved("no pool of the configuration selects it")
+
+
 def test_pools_may_add_a_family_that_the_cluster_does_not_have():
     answer = asked(networks=PodNetworks(cidrs=(V6,)), specs=POOLS[2:])
     assert names(answer) == ["rest fd09::/56 /80", "rest 10.9.0.0/16 /24"]  # the cluster's own stays primary
