@@ -10,9 +10,10 @@ import msgspec
 import pytest
 
 from libs.common.cloud_config.document import parse_cloud_config
-from libs.common.events import NodeEnriched, NodeUnreachable
+from libs.common.events import ClusterNetworksObserved, NodeEnriched, NodeUnreachable
 from libs.common.machine import Inventory, Processors
-from libs.testbed.machines import Extension, Machines, Processor, SystemInformation, a_machine
+from libs.common.subjects import NETWORKS
+from libs.testbed.machines import Extension, Machines, Processor, Route, SystemInformation, a_machine
 from services.metadata.service import MetadataService
 from services.metadata.settings import MetadataSettings
 from tests.builders import a_node
@@ -84,6 +85,25 @@ async def test_what_rules_name_is_asked_of_real_machines_and_an_upgrade_is_notic
         event = await stream.once("web-1", NodeEnriched, seconds=15.0)
         assert event.facts.inventory is not None
         assert event.facts.inventory.talos_version == "v1.14.0"
+
+
+async def test_networks_of_the_cluster_and_gateways_are_those_of_real_machines(
+    nats_server, stream, talos, settings
+):
+    allocating = msgspec.structs.replace(settings, controllers=("*", "node-ipam-controller"))
+    await talos.put(a_machine("control-1", "10.0.0.1", control_plane=True, pod_cidrs=("10.8.0.0/16",)))
+    await talos.put(a_machine("web-1", "10.0.0.5", routes=(Route(gateway="10.0.0.254"),)))
+
+    async def are_told() -> bool:
+        message = await stream.bus.last(NETWORKS)
+        event = message.event if message else None
+        return isinstance(event, ClusterNetworksObserved) and event.pod_cidrs == ("10.8.0.0/16",)
+
+    async with metadata_running(nats_server.url, None, allocating):
+        await stream.observe(a_node())
+        event = await stream.once("web-1", NodeEnriched)
+        assert event.facts.gateways == ("10.0.0.254",)
+        await eventually(are_told)
 
 
 async def test_a_machine_that_changes_reaches_its_node_within_a_second(nats_server, stream, talos, settings):
