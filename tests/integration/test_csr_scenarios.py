@@ -124,6 +124,7 @@ async def test_requests_during_an_outage_of_talos_are_issued_2_s_after_their_mac
         for name in names:
             await until_said(in_one, ALL_IN_ONE, name, "outcome=waiting", "unreachable")
         assert not any([(await state_of(kubelets, name)).conditions for name in names])
+        assert "Talos cannot be asked" in await in_one.page(ALL_IN_ONE, "/readyz?verbose")
     finally:
         await machines.restore(0)
 

@@ -4,7 +4,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from libs.common.machine import MachineFault
-from services.metadata.talos_api.endpoint_choice import ASIDE_CAP_SECONDS, MOST_DETOURS, EndpointChoice
+from services.metadata.talos_api.endpoint_choice import (
+    ASIDE_CAP_SECONDS,
+    MOST_DETOURS,
+    UNTRIED_SECONDS,
+    EndpointChoice,
+)
 from services.metadata.talos_api.talosconfig import Endpoint
 
 A, B, C = (Endpoint(f"10.0.0.{i}", 50000) for i in (1, 2, 3))
@@ -91,6 +96,22 @@ def test_the_fault_told_is_that_of_the_endpoint_that_comes_back_first():
     assert fault.kind == "timeout"
     choice.forget()
     assert choice.fault(ALL) is None
+
+
+def test_an_outage_lasts_over_the_attempts_that_fail_and_ends_with_the_first_that_does_not():
+    choice, now = EndpointChoice(), 0.0
+    assert choice.outage((), now) is None
+    for endpoint in ALL:
+        assert choice.outage(ALL, now) is None
+        choice.put_aside(endpoint, FAULT, now)
+    for _ in range(10):
+        now += ASIDE_CAP_SECONDS
+        assert choice.outage(ALL, now + 2) == FAULT  # whoever tries does so every few seconds
+        for endpoint in ALL:
+            choice.put_aside(endpoint, FAULT, now)
+    assert choice.outage(ALL, now + ASIDE_CAP_SECONDS + UNTRIED_SECONDS) is None  # nobody has tried
+    choice.works(B)
+    assert choice.outage(ALL, now) is None
 
 
 def test_the_memory_of_detours_is_bounded():

@@ -13,6 +13,7 @@ from services.metadata.talos_api.talosconfig import Endpoint
 ASIDE_FIRST_SECONDS: Final = 0.25
 ASIDE_CAP_SECONDS: Final = 5.0
 MOST_DETOURS: Final = 10_000
+UNTRIED_SECONDS: Final = 10.0  # an outage is on while the next attempt is awaited and made
 
 
 class _Aside(msgspec.Struct, frozen=True):
@@ -63,6 +64,12 @@ class EndpointChoice:
         """Why the endpoint that is tried again first was put aside."""
         asides = [self._aside[endpoint] for endpoint in endpoints if endpoint in self._aside]
         return min(asides, key=lambda aside: aside.until).fault if asides else None
+
+    def outage(self, endpoints: Sequence[Endpoint], now: float) -> MachineFault | None:
+        """Why none of them gives a connection; None when one does, or has not been tried for long."""
+        asides = [self._aside.get(endpoint) for endpoint in endpoints]
+        refuse = all(aside is not None and now < aside.until + UNTRIED_SECONDS for aside in asides)
+        return self.fault(endpoints) if refuse else None
 
     def forget(self) -> None:
         """Other credentials: what was refused before may be accepted now."""

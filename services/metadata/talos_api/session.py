@@ -106,10 +106,8 @@ class TalosSession:
             credentials = self.credentials()
         except MachineUnavailable as error:
             return error.fault.message
-        if not self._choice.candidates(credentials.endpoints, "", self._now()):
-            fault = self._choice.fault(credentials.endpoints)
-            return fault.message if fault else ""
-        return self._store.problem
+        outage = self._choice.outage(credentials.endpoints, self._now())
+        return outage.message if outage else self._store.problem
 
     async def close(self) -> None:
         """Close every connection; calls under way fail."""
