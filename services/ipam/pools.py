@@ -6,7 +6,7 @@ from typing import Final, Literal, get_args
 import msgspec
 
 from libs.common.cloud_config.fields import RuleFields, field_of, rule_fields
-from libs.common.cloud_config.rule import Term
+from libs.common.cloud_config.rule import Pool as PoolSpec
 from libs.common.cloud_config.selectors import matches
 from libs.common.machine import MachineFacts, metadata_incomplete
 from libs.common.node import Node
@@ -28,16 +28,6 @@ class Pool(msgspec.Struct, frozen=True):
     family: Family
     cidr: str
     mask: int
-
-
-class PoolSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """A pool of the configuration: networks of either family, for the nodes that it selects."""
-
-    name: str
-    cidrs: tuple[str, ...]
-    selector: tuple[Term, ...] = ()  # any of them; none at all = every node
-    mask_size_ipv4: int | None = None  # None = the cluster's
-    mask_size_ipv6: int | None = None
 
 
 class PodNetworks(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,7 +57,7 @@ def pools_for(
     why = cluster_cidrs_mistake(networks.cidrs)
     if why and (networks.cidrs or not specs):  # a cluster without any may well have pools
         return Unserved(why)
-    chosen = _chosen(facts, networks, specs or (PoolSpec(name=DEFAULT_POOL, cidrs=networks.cidrs),))
+    chosen = _chosen(facts, networks, specs or (PoolSpec(name=DEFAULT_POOL, index=0, cidrs=networks.cidrs),))
     if isinstance(chosen, Wait | Unserved):
         return chosen
     if allocator == "CloudAllocator" and 6 in chosen:

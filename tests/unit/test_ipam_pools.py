@@ -4,11 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from libs.common.cloud_config.document import parse_cloud_config
 from libs.common.cloud_config.rule import Operator, Requirement, Term
+from libs.common.cloud_config.rule import Pool as PoolSpec
 from libs.common.machine import AddressStatus, Inventory, MachineFacts
 from services.ipam.cidr_set import CidrSet
 from services.ipam.outcomes import Unserved, Wait
-from services.ipam.pools import Allocator, PodNetworks, Pool, PoolSpec, pools_for
+from services.ipam.pools import Allocator, PodNetworks, Pool, pools_for
 from tests.builders import a_node, some_facts
 
 V4, V6 = "10.244.0.0/16", "fd00:10:244::/56"
@@ -101,7 +103,7 @@ def test_a_subnet_that_is_too_small_is_told_and_is_no_reason_for_a_fallback():
 
 @pytest.mark.parametrize("allocator", ["RangeAllocator", "CloudAllocator"])
 def test_networks_that_are_not_known_yet_are_waited_for(allocator: Allocator):
-    specs = (PoolSpec(name="web", cidrs=("10.1.0.0/16",)),)  # service CIDRs are unknown then, too
+    specs = (PoolSpec(index=0, name="web", cidrs=("10.1.0.0/16",)),)  # service CIDRs are unknown then, too
     assert isinstance(asked(IN_A_SUBNET, None, specs, allocator), Wait)
 
 
@@ -123,11 +125,17 @@ def test_cluster_cidrs_that_cannot_serve_are_told(cidrs: tuple[str, ...], words:
 
 
 POOLS = (
-    PoolSpec(name="gpu", cidrs=("10.1.0.0/16", "10.3.0.0/24"), selector=on("zone", "a"), mask_size_ipv4=26),
     PoolSpec(
-        name="edge", cidrs=("10.2.0.0/16", "fd02::/56"), selector=on("zone", "a", "b"), mask_size_ipv6=72
+        index=0, name="gpu", cidrs=("10.1.0.0/16", "10.3.0.0/24"), selector=on("zone", "a"), mask_size_ipv4=26
     ),
-    PoolSpec(name="rest", cidrs=("10.9.0.0/16", "fd09::/56")),
+    PoolSpec(
+        index=0,
+        name="edge",
+        cidrs=("10.2.0.0/16", "fd02::/56"),
+        selector=on("zone", "a", "b"),
+        mask_size_ipv6=72,
+    ),
+    PoolSpec(index=0, name="rest", cidrs=("10.9.0.0/16", "fd09::/56")),
 )
 
 
@@ -143,6 +151,21 @@ def test_the_first_pool_that_selects_the_machine_and_has_the_family_serves_it(
     zone: str, served_from: list[str]
 ):
     assert names(asked(some_facts(zone=zone), specs=POOLS)) == served_from
+
+
+def test_pools_are_those_of_the_cloud_config_file():
+    text = """
+    ipam:
+      pools:
+        - name: gpu
+          cidrs: [10.1.0.0/16, "fd01::/56"]
+          maskSizeIPv4: 26
+          nodeSelector: [{matchExpressions: [{key: Zone, operator: In, values: [a]}]}]
+        - {name: rest, cidrs: [10.9.0.0/16, "fd09::/56"]}
+    """
+    specs = parse_cloud_config(text, "file").pools
+    assert names(asked(some_facts(zone="a"), specs=specs)) == ["gpu 10.1.0.0/16 /26", "gpu fd01::/56 /80"]
+    assert names(asked(some_facts(zone="b"), specs=specs)) == ["rest 10.9.0.0/16 /24", "rest fd09::/56 /80"]
 
 
 def test_cloud_allocator_takes_the_nodes_own_subnet_before_any_pool_of_the_configuration():
@@ -169,14 +192,14 @@ def test_metadata_that_the_cloud_has_not_told_yet_selects_no_pool():
 
 
 def test_a_fact_that_nobody_has_asked_talos_for_yet_is_waited_for():
-    specs = (PoolSpec(name="control", cidrs=(V4, V6), selector=on("machinetype", "controlplane")),)
+    specs = (PoolSpec(index=0, name="control", cidrs=(V4, V6), selector=on("machinetype", "controlplane")),)
     answer = asked(some_facts(), specs=specs)
     assert isinstance(answer, Wait)
     assert "MachineType" in answer.reason
 
 
 def test_a_pool_may_select_by_what_talos_was_asked_for():
-    specs = (PoolSpec(name="control", cidrs=(V4, V6), selector=on("machinetype", "controlplane")),)
+    specs = (PoolSpec(index=0, name="control", cidrs=(V4, V6), selector=on("machinetype", "controlplane")),)
     facts = some_facts()
     facts = MachineFacts(
         platform=facts.platform, looked_at=facts.looked_at, node_ip=facts.node_ip,
@@ -185,7 +208,7 @@ def test_a_pool_may_select_by_what_talos_was_asked_for():
     assert names(asked(facts, specs=specs)) == [f"control {V4} /24", f"control {V6} /80"]
 
 
-@pytest.mark.parametrize("specs", [POOLS[:1], (PoolSpec(name="empty", cidrs=()),)])
+@pytest.mark.parametrize("specs", [POOLS[:1], (PoolSpec(index=0, name="empty", cidrs=()),)])
 def test_a_node_that_no_pool_selects_is_told_and_never_given_half(specs: tuple[PoolSpec, ...]):
     for zone in ("a", "c"):  # gpu has no IPv6
         answer = asked(some_facts(zone=zone), specs=specs)
@@ -205,7 +228,7 @@ def test_pools_may_add_a_family_that_the_cluster_does_not_have():
 
 
 def test_a_pool_too_small_for_its_blocks_is_told_only_to_the_nodes_that_it_selects():
-    small = PoolSpec(name="small", cidrs=("10.1.0.0/28", "fd01::/56"), selector=on("zone", "a"))
+    small = PoolSpec(index=0, name="small", cidrs=("10.1.0.0/28", "fd01::/56"), selector=on("zone", "a"))
     answer = asked(some_facts(zone="a"), specs=(small, POOLS[2]))
     assert answer == Unserved("pool small cannot be used: a block of /24 is larger than all of 10.1.0.0/28")
     assert names(asked(some_facts(zone="b"), specs=(small, POOLS[2]))) == [
@@ -219,6 +242,7 @@ CIDRS = st.lists(
 ).map(tuple)
 SPECS = st.builds(
     PoolSpec,
+    index=st.just(0),
     name=st.sampled_from("ab"), cidrs=CIDRS, selector=st.sampled_from([(), on("zone", "a"), on("zone", "z")]),
     mask_size_ipv4=st.none() | st.integers(8, 33), mask_size_ipv6=st.none() | st.integers(40, 129),
 )  # fmt: skip
