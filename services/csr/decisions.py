@@ -1,8 +1,8 @@
-"""Publishes what was decided about a request, after it was carried out, and only when it is news."""
+"""Publishes what was decided about a request, once carried out: when it is news, or would be forgotten."""
 
 import logging
 from collections.abc import Callable
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 
 from libs.common import telemetry
@@ -14,6 +14,7 @@ from libs.common.wiring import CSR
 log = logging.getLogger(__name__)
 
 _OBSERVED_ONLY: Final = {"approved": "would-approve", "denied": "would-deny"}
+_AGAIN_AFTER: Final = timedelta(minutes=30)  # the stream forgets in an hour, some requests wait longer
 _MOST_KNOWN: Final = 50_000  # requests of which the last word is known; of the rest it is said again
 
 
@@ -24,7 +25,7 @@ class Decisions:
         self._bus = bus
         self._now = now
         self._observe_only = observe_only
-        self._said: dict[str, tuple[str, str, str]] = {}  # request -> uid, outcome, reason
+        self._said: dict[str, tuple[tuple[str, str, str], datetime]] = {}  # request -> what, when
 
     async def publish(
         self, request: SigningRequest, outcome: str, reason: str, *, changes: tuple[str, ...] = ()
@@ -32,8 +33,9 @@ class Decisions:
         """Say it, unless that has been said; what cannot be said now is said with the next decision."""
         outcome = _OBSERVED_ONLY.get(outcome, outcome) if self._observe_only else outcome
         telemetry.annotate(outcome=outcome, reason=reason, node=request.node_name)
-        news = (request.uid, outcome, reason)
-        if self._said.get(request.name) == news:
+        news, now = (request.uid, outcome, reason), self._now()
+        said, at = self._said.get(request.name, (None, now))
+        if said == news and abs(now - at) < _AGAIN_AFTER:
             return
         decided = Decided(
             service=CSR.service,
@@ -42,7 +44,7 @@ class Decisions:
             uid=request.uid,
             outcome=outcome,
             reason=reason,
-            decided_at=self._now(),
+            decided_at=now,
             changes=changes,
         )
         try:
@@ -51,10 +53,14 @@ class Decisions:
             # The request is as decided: failing the message for its report would only try it once more.
             log.warning("a decision could not be published", extra={"csr": request.name, "error": str(error)})
             return
-        self._said[request.name] = news
+        self._said[request.name] = (news, now)
         if len(self._said) > _MOST_KNOWN:
             del self._said[next(iter(self._said))]
 
     def forget(self, name: str) -> None:
         """The request is gone."""
         self._said.pop(name, None)
+
+    def forget_all(self) -> None:
+        """Another stream: nothing has been said to it."""
+        self._said.clear()

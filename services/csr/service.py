@@ -190,6 +190,7 @@ class CsrService:
         self._requesters.clear()
         self._waiting.clear()
         self._on_csr_enriched.forget_all()
+        self._decisions.forget_all()
         self._watch_waiting.forget_all()
 
     def _changed(self, node: str) -> None:

@@ -274,6 +274,23 @@ async def test_a_wait_is_told_once_when_it_has_lasted_long(flow: CsrFlow):
     assert "csr-1" in flow.kube.events[0].message
 
 
+async def test_what_waits_for_hours_is_said_again_before_the_stream_forgets_it(flow: CsrFlow):
+    clock = TurnedClock()
+    async with flow.csr_running(clock=clock) as csr:
+        await flow.silent(a_node(), HONEST)
+        await flow.asked(asks(), fault=REFUSED, node_uid="uid-1")
+        first = await flow.until_decided("csr-1", "waiting")
+        clock.turn(3000)
+        await flow.lead()
+        csr._watch_waiting.want(["csr-1"])  # as its next delivery does
+
+        async def said_again() -> bool:
+            decided = await flow.decided("csr-1")
+            return decided is not None and decided.decided_at > first.decided_at
+
+        await eventually(said_again)
+
+
 async def test_a_wait_that_somebody_else_ended_is_over_and_the_next_one_is_told_in_its_turn(flow: CsrFlow):
     clock = TurnedClock()
     async with flow.csr_running(clock=clock) as csr:
