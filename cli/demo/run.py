@@ -167,7 +167,8 @@ async def _stay(wanted: Wanted, parts: Parts, console: Console, run_dir: Path) -
     explain = f"talos-ccm explain csr {asks} --node --kubeconfig={kubeconfig} --talosconfig={talosconfig}"
     rows = [
         ("nodes", f"kubectl --kubeconfig={kubeconfig} get nodes -o wide"),
-        ("csr", explain),
+        ("csr", f"kubectl --kubeconfig={kubeconfig} get csr"),
+        ("why", explain),
         ("logs", f"tail -f {run_dir / 'services'}/*.log"),
         *((name, f"curl http://127.0.0.1:{port}/metrics") for name, port in parts.services.ports.items()),
     ]

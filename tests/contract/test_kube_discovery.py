@@ -9,6 +9,7 @@ import pytest
 
 from libs.testbed.kubelet_node import Kubelet
 from libs.testbed.kubelets import MERGE, Kubelets
+from libs.testbed.signing_requests import CSRS
 from libs.testbed.sim_apiserver.asked import KINDS
 from libs.testbed.sim_apiserver.discovery import documents
 from tests.contract.conftest import ApiServer
@@ -140,6 +141,33 @@ async def test_a_node_that_has_said_nothing_yet_has_a_row_too(kubectl: Kubectl, 
     table = await kubectl.get(path, TABLE)
     assert rows(table) == {"silent": [*before, "<unknown> (arm64)", "<unknown>"]}
     await admin.delete("silent")
+
+
+async def test_requests_for_certificates_are_shown_with_who_asks_and_what_became_of_them(
+    kubectl: Kubectl, admin: Kubelets
+):
+    kubelet = Kubelet(name="asks-for-tables")
+    names = [
+        await admin.ask_for_certificate(kubelet, expiration_seconds=seconds)
+        for seconds in (None, 3600, 30 * 86400, 5 * 86400, 20000)
+    ]
+    await admin.approve(names[1])
+    table = await kubectl.get(CSRS, TABLE)
+    assert [column["name"] for column in table["columnDefinitions"]] == [
+        *("Name", "Age", "SignerName", "Requestor", "RequestedDuration", "Condition")
+    ]
+    told = {row["cells"][0]: row["cells"][2:] for row in table["rows"]}
+    told[names[1]][-1] = told[names[1]][-1].removesuffix(",Issued")  # by whom runs beside the API server
+    who = ["kubernetes.io/kubelet-serving", "system:node:asks-for-tables"]
+    assert [told[name] for name in names] == [
+        [*who, "<none>", "Pending"],
+        [*who, "60m", "Approved"],
+        [*who, "30d", "Pending"],
+        [*who, "5d", "Pending"],
+        [*who, "5h33m", "Pending"],
+    ]
+    for name in names:
+        await admin.request("DELETE", f"{CSRS}/{name}")
 
 
 async def test_a_watch_that_asks_for_tables_tells_each_change_as_one(kubectl: Kubectl, node: str):

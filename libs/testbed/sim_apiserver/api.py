@@ -16,7 +16,6 @@ from libs.testbed.sim_apiserver.asked import KINDS, Asked, check, number
 from libs.testbed.sim_apiserver.certificates import SIGNING_REQUESTS
 from libs.testbed.sim_apiserver.discovery import DOCUMENTS, HEALTH
 from libs.testbed.sim_apiserver.listing import listed
-from libs.testbed.sim_apiserver.nodes import NODES
 from libs.testbed.sim_apiserver.objects import Caller, Kind
 from libs.testbed.sim_apiserver.reading import patched, read_json, read_object
 from libs.testbed.sim_apiserver.refusals import (
@@ -34,7 +33,7 @@ from libs.testbed.sim_apiserver.request_admission import admit_request
 from libs.testbed.sim_apiserver.rights import Identity, admit, authorize, may
 from libs.testbed.sim_apiserver.signing import answer_request
 from libs.testbed.sim_apiserver.store import Key, Store, Stored
-from libs.testbed.sim_apiserver.tables import node_table
+from libs.testbed.sim_apiserver.tables import has_table, table
 
 NAMESPACES: Final = ("default", "kube-node-lease", "kube-public", "kube-system")  # as in a new cluster
 
@@ -96,8 +95,8 @@ class Api:
 
     def told(self, asked: Asked, kind: Kind, stored: Stored) -> bytes:
         """An object as it stands alone: lists carry it without kind and apiVersion."""
-        if asked.as_table and kind == NODES:
-            return node_table([stored.item], {"resourceVersion": str(stored.version)}, self._now())
+        if asked.as_table and has_table(kind):
+            return table(kind, [stored.item], {"resourceVersion": str(stored.version)}, self._now())
         return _with_kind(kind, stored.raw)
 
     def _refuse_namespace(self, asked: Asked) -> None:

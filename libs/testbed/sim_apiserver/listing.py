@@ -8,12 +8,11 @@ from typing import Any
 import msgspec
 
 from libs.testbed.sim_apiserver.asked import Asked, number
-from libs.testbed.sim_apiserver.nodes import NODES
 from libs.testbed.sim_apiserver.objects import Kind
 from libs.testbed.sim_apiserver.reading import Token, read_token, selector
 from libs.testbed.sim_apiserver.refusals import expired, too_large_version
 from libs.testbed.sim_apiserver.store import CompactedError, Page, Store
-from libs.testbed.sim_apiserver.tables import node_table
+from libs.testbed.sim_apiserver.tables import has_table, table
 
 
 def listed(store: Store, asked: Asked, kind: Kind, now: datetime) -> bytes:
@@ -24,8 +23,8 @@ def listed(store: Store, asked: Asked, kind: Kind, now: datetime) -> bytes:
         metadata["continue"] = Token.after(page.version, page.items[-1]).encode()
         if not asked.query.get("fieldSelector"):  # nobody has counted how many of the rest are selected
             metadata["remainingItemCount"] = page.left
-    if asked.as_table and kind == NODES:
-        return node_table((stored.item for stored in page.items), metadata, now)
+    if asked.as_table and has_table(kind):
+        return table(kind, (stored.item for stored in page.items), metadata, now)
     head = {"kind": f"{kind.kind}List", "apiVersion": kind.api_version, "metadata": metadata}
     items = b",".join(stored.raw for stored in page.items)
     return msgspec.json.encode(head)[:-1] + b',"items":[' + items + b"]}"

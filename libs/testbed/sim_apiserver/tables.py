@@ -1,19 +1,22 @@
-"""Nodes as a Table, for `kubectl get nodes`: columns and cells of kube-apiserver 1.36. Pure."""
+"""Tables for `kubectl get nodes` and `kubectl get csr`: columns and cells of kube-apiserver 1.36. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Any, Final
 
 import msgspec
+from msgspec import UNSET
 
-from libs.testbed.sim_apiserver.nodes import Node, NodeInfo
+from libs.testbed.sim_apiserver.certificates import SIGNING_REQUESTS, SigningRequest
+from libs.testbed.sim_apiserver.nodes import NODES, Node, NodeInfo
+from libs.testbed.sim_apiserver.objects import Kind
 
 _WANTED: Final = {"as=Table", "v=v1", "g=meta.k8s.io"}
 _ROLE: Final = "node-role.kubernetes.io/"
 # Those of priority 1 are shown by `-o wide` only.
-_COLUMNS: Final = {
+_OF_NODES: Final = {
     "Name": 0,
     "Status": 0,
     "Roles": 0,
@@ -38,8 +41,14 @@ def wants_table(accept: str) -> bool:
     return False
 
 
-def node_table(nodes: Iterable[Node], metadata: Mapping[str, Any], now: datetime) -> bytes:
-    """The whole Table; `metadata` is that of the list, or the version of the single Node."""
+def has_table(kind: Kind) -> bool:
+    """Whether the kind is shown as a Table; others are answered as ever."""
+    return kind.plural in _KINDS
+
+
+def table(kind: Kind, items: Iterable[Any], metadata: Mapping[str, Any], now: datetime) -> bytes:
+    """The whole Table; `metadata` is that of the list, or the version of the single object."""
+    priorities, cells = _KINDS[kind.plural]
     columns = [
         {
             "name": name,
@@ -48,22 +57,24 @@ def node_table(nodes: Iterable[Node], metadata: Mapping[str, Any], now: datetime
             "description": name,
             "priority": priority,
         }
-        for name, priority in _COLUMNS.items()
+        for name, priority in priorities.items()
     ]
-    table = {
+    about = {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1"}
+    told = {
         "kind": "Table",
         "apiVersion": "meta.k8s.io/v1",
         "metadata": metadata,
         "columnDefinitions": columns,
-        "rows": [_row(node, now) for node in nodes],
+        "rows": [
+            {"cells": cells(item, now), "object": {**about, "metadata": item.metadata}} for item in items
+        ],
     }
-    return msgspec.json.encode(table)
+    return msgspec.json.encode(told)
 
 
-def _row(node: Node, now: datetime) -> dict[str, Any]:
-    about = {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": node.metadata}
+def _of_node(node: Node, now: datetime) -> list[str]:
     info = node.status.node_info
-    cells = [
+    return [
         node.metadata.name,
         _status(node),
         _roles(node),
@@ -75,7 +86,24 @@ def _row(node: Node, now: datetime) -> dict[str, Any]:
         _kernel(info),
         info.container_runtime_version or "<unknown>",
     ]
-    return {"cells": cells, "object": about}
+
+
+def _of_request(request: SigningRequest, now: datetime) -> list[str]:
+    wanted = request.spec.expiration_seconds
+    return [
+        request.metadata.name,
+        _age(request.metadata.creation_timestamp, now),
+        request.spec.signer_name,
+        request.spec.username,
+        "<none>" if wanted is UNSET else _duration(wanted),
+        _condition(request),
+    ]
+
+
+def _condition(request: SigningRequest) -> str:
+    decided = next((kind for kind in ("Denied", "Approved") if request.has(kind)), "Pending")
+    failed = ",Failed" if request.has("Failed") else ""
+    return f"{decided}{failed}{',Issued' if request.status.certificate else ''}"
 
 
 def _status(node: Node) -> str:
@@ -100,13 +128,34 @@ def _address(node: Node, kind: str) -> str:
 
 
 def _age(created: str | None, now: datetime) -> str:
-    """As kubectl tells ages, of which a simulated cluster reaches hours at most."""
+    """As kubectl tells ages."""
     if created is None:
         return "<unknown>"
-    seconds = max(0, int((now - datetime.fromisoformat(created)).total_seconds()))
+    return _duration(max(0, int((now - datetime.fromisoformat(created)).total_seconds())))
+
+
+def _duration(seconds: int) -> str:
     minutes, hours = seconds // 60, seconds // 3600
     if seconds < 120:
         return f"{seconds}s"
     if minutes < 10:
         return f"{minutes}m{seconds % 60}s" if seconds % 60 else f"{minutes}m"
-    return f"{minutes}m" if minutes < 180 else f"{hours}h"
+    if minutes < 180:
+        return f"{minutes}m"
+    if hours < 8:
+        return f"{hours}h{minutes % 60}m" if minutes % 60 else f"{hours}h"
+    if hours < 48:
+        return f"{hours}h"
+    days = hours // 24
+    if days < 8:
+        return f"{days}d{hours % 24}h" if hours % 24 else f"{days}d"
+    return f"{days}d"  # a simulated cluster reaches hours at most, and requests ask for a year
+
+
+_OF_REQUESTS: Final = dict.fromkeys(
+    ("Name", "Age", "SignerName", "Requestor", "RequestedDuration", "Condition"), 0
+)
+_KINDS: Final[dict[str, tuple[dict[str, int], Callable[[Any, datetime], list[str]]]]] = {
+    NODES.plural: (_OF_NODES, _of_node),
+    SIGNING_REQUESTS.plural: (_OF_REQUESTS, _of_request),
+}
