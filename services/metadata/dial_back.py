@@ -4,9 +4,11 @@ import asyncio
 import logging
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from services.metadata.ask_machine import Slots, Talos
+from services.metadata.contested import MOST_DIALLED
 from services.metadata.talos_api.api import MachineUnavailable
 
 log = logging.getLogger(__name__)
@@ -28,32 +30,53 @@ class DialBacks:
         self._monotonic = monotonic
         self._at_once = asyncio.Semaphore(AT_ONCE)
         self._asked: dict[str, tuple[float, asyncio.Task[str]]] = {}
+        self._under_way: dict[str, set[asyncio.Task[str]]] = {}  # node -> dials on its account
 
     async def answering(self, name: str, addresses: tuple[str, ...]) -> frozenset[str]:
-        """Those of the addresses at which the machine of that node name answers."""
-        asking = [self._ask(address) for address in addresses]
+        """Those of the addresses at which the machine of that node name answers.
+
+        On account of one Node few are dialled at a time, whoever still waits for the answers: its further
+        ones wait for those, and no other Node's do.
+        """
+        asking = [await self._ask(name, address) for address in addresses]
         names = await asyncio.gather(*(asyncio.shield(task) for task in asking))
         return frozenset(address for address, found in zip(addresses, names, strict=True) if found == name)
 
     async def close(self) -> None:
         """Ask nobody any more."""
         tasks = [task for _, task in self._asked.values()]
+        tasks += [task for of_node in self._under_way.values() for task in of_node]
         self._asked.clear()
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _ask(self, address: str) -> "asyncio.Task[str]":
+    async def _ask(self, name: str, address: str) -> "asyncio.Task[str]":
+        while (task := self._fresh(address)) is None:
+            others = {task for task in self._under_way.get(name, ()) if not task.done()}
+            if len(others) < MOST_DIALLED:
+                return self._dial(name, address)
+            await asyncio.wait(others, return_when=asyncio.FIRST_COMPLETED)
+        return task
+
+    def _fresh(self, address: str) -> "asyncio.Task[str] | None":
         began, task = self._asked.get(address, (-math.inf, None))
-        now = self._monotonic()
-        if task is not None and now - began < KEPT_SECONDS:
-            return task
+        return task if self._monotonic() - began < KEPT_SECONDS else None
+
+    def _dial(self, name: str, address: str) -> "asyncio.Task[str]":
         task = asyncio.create_task(self._node_name_at(address), name=f"dial {address}")
+        self._under_way.setdefault(name, set()).add(task)
+        task.add_done_callback(partial(self._dialled, name))
         self._asked.pop(address, None)
-        self._asked[address] = (now, task)
+        self._asked[address] = (self._monotonic(), task)
         if len(self._asked) > _MOST_KEPT:
             self._drop_oldest()
         return task
+
+    def _dialled(self, name: str, task: "asyncio.Task[str]") -> None:
+        self._under_way[name].discard(task)
+        if not self._under_way[name]:
+            del self._under_way[name]
 
     def _drop_oldest(self) -> None:
         address = next((one for one, (_, task) in self._asked.items() if task.done()), None)
