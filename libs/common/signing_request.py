@@ -80,6 +80,12 @@ class SigningRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
         issued = self.status.issued or bool(self.status.certificate)
         return not issued and not any(c.type in _FINAL for c in self.status.conditions)
 
+    @property
+    def owed(self) -> bool:
+        """Whether it is approved and its signer has not answered yet."""
+        issued = self.status.issued or bool(self.status.certificate)
+        return self.condition("Approved") is not None and not issued and self.condition("Failed") is None
+
     def condition(self, kind: str) -> SigningRequestCondition | None:
         """The condition of that type, None when it is absent."""
         return next((c for c in self.status.conditions if c.type == kind), None)

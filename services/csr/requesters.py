@@ -117,9 +117,7 @@ class Requesters:
 
     def _decide(self, request: SigningRequest, known: Pending | None) -> None:
         self._forget(request.name)
-        issued = request.status.issued or request.status.certificate
-        waits = request.condition("Approved") and not (issued or request.condition("Failed"))
-        (self.unissued.add if waits else self.unissued.discard)(request.name)
+        (self.unissued.add if request.owed else self.unissued.discard)(request.name)
         decided = _Decided(known.place if known else _place(request), known is not None)
         node = request.node_name
         self._decided[node] = max(decided, self._decided.pop(node, decided), key=_created_last)

@@ -92,7 +92,7 @@ CSR: Final[Kind[SigningRequest]] = Kind(
     # What has a longer name could never be said, and would be remembered by it: up to a megabyte each.
     is_ours=lambda request: request.is_kubelet_serving and len(request.name) <= NAME_LIMIT,
     queue=lambda request: request.node_name if request.pending else "",
-    is_repeated=lambda request: request.pending,
+    is_repeated=lambda request: request.pending or request.owed,
     rest_cap_seconds=3.0,  # csr, which reads nothing, relies on hearing within 5 s what became of a request
     said=lambda event: event.request if isinstance(event, CsrObserved) else None,
     observed=_csr_observed,

@@ -168,16 +168,18 @@ async def test_a_request_that_cannot_be_read_is_told_of_once_and_the_others_are_
     assert len(told) == 1
 
 
-async def test_the_resync_says_again_what_is_pending_and_counts_it_all():
-    decided = the_nth(2, conditions=(APPROVED,))
-    script = ScriptedRequests(the_nth(1), decided)
+async def test_the_resync_says_again_what_somebody_owes_an_answer_and_counts_it_all():
+    issued = the_nth(2, conditions=(APPROVED,), certificate="Y2VydA==")
+    owed = the_nth(3, conditions=(APPROVED,))  # by the signer: a csr that starts hours later counts it, too
+    script = ScriptedRequests(the_nth(1), issued, owed)
     bus, flow = MemoryBus(MemoryServer()), Flow()
     watcher = a_watcher(bus, ScriptedNodes().source, requests=script.source, resync_seconds=1.0)
     async with doing(watcher.run()), flow.following(bus):
         await flow.hears(lambda f: len(f.snapshots()) >= 3, "two resyncs")
-        assert {said.requests for said in flow.snapshots()} == {2}
+        assert {said.requests for said in flow.snapshots()} == {3}
         assert len(flow.of_request("csr-web-1-1")) >= 3
-        assert len(flow.of_request(decided.name)) == 1
+        assert len(flow.of_request(owed.name)) >= 3
+        assert len(flow.of_request(issued.name)) == 1
 
 
 async def test_a_new_leader_says_which_requests_went_while_nobody_watched_and_the_others_anew():
