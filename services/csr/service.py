@@ -8,6 +8,7 @@ from libs.common.delivery import TemporaryError
 from libs.common.events import (
     CsrGone,
     CsrObserved,
+    EnrichedCsrGone,
     EnrichedNodeGone,
     Leading,
     NodeEnriched,
@@ -52,6 +53,7 @@ class CsrService:
         self._claims = claims = Claims()
         self._table = table = FlowTable(
             clock=parts.monotonic,
+            keep=_is_worth_keeping,
             on_message=self._heard,
             on_dropped=self._dropped,
             on_void=self._all_is_void,
@@ -226,6 +228,11 @@ class CsrService:
         self._waiting.left(name)
         self._on_csr_enriched.forget(name)
         self._watch_waiting.forget(name)
+
+
+def _is_worth_keeping(message: Message) -> bool:
+    """A request that is not there is gone; that it is gone one kubelet can have said without end."""
+    return not isinstance(message.event, CsrGone | EnrichedCsrGone)
 
 
 CSR_RUN = Run(wiring=CSR, settings=CsrSettings, build=CsrService, controller=CSR_APPROVAL)

@@ -15,6 +15,7 @@ from libs.common.signing_request import (
     SigningRequestStatus,
     what_we_read_of_request,
 )
+from libs.common.subjects import ENRICHED_CSR, OBSERVED_CSR
 from services.csr import watch_flow
 from services.csr.budget import BURST
 from tests.builders import a_node, some_facts
@@ -473,6 +474,10 @@ async def test_nothing_is_remembered_of_requests_that_are_gone(flow: CsrFlow):
         assert not csr._waiting._on_node
         assert not csr._decisions._said
         await eventually(lambda: not csr._watch_waiting._again, "forgotten")
+        # for an hour the stream tells that they are gone: of a kubelet that files a hundred a second it
+        # holds hundreds of thousands by then
+        assert not csr._table.under(OBSERVED_CSR)
+        await eventually(lambda: not csr._table.under(ENRICHED_CSR), "forgotten")
 
 
 async def test_a_burst_of_word_about_nodes_looks_at_each_waiting_request_a_few_times_only(flow: CsrFlow):
