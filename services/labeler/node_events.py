@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from datetime import datetime
 from typing import Final, Protocol
+from weakref import WeakValueDictionary
 
 from libs.common.delivery import PermanentError, TemporaryError
 from libs.common.kube_api.events import ObjectEvent, about_node
@@ -55,6 +56,8 @@ class NodeEvents:
         self._quiet_seconds = quiet_seconds
         self._waiting: deque[tuple[Node, Plan, datetime]] = deque(maxlen=MOST_WAITING)
         self._news = asyncio.Event()
+        # Of one Node one plan at a time: what the first one says is not told by the second.
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def say(
         self, node: Node, notice: Notice, at: datetime | None = None, *, particular: str = ""
@@ -121,7 +124,8 @@ class NodeEvents:
     def _due_in(self) -> float:
         """In how many seconds the oldest is told, whatever is written."""
         _, _, at = self._waiting[0]
-        return AT_LATEST_SECONDS - (self._now() - at).total_seconds()
+        waited = (self._now() - at).total_seconds()
+        return AT_LATEST_SECONDS - waited if waited >= 0.0 else 0.0  # the clock was set back
 
     async def _tell_side_by_side(self) -> None:
         async with asyncio.TaskGroup() as tasks:
@@ -133,7 +137,8 @@ class NodeEvents:
             return
         told = self._waiting.popleft()
         try:
-            await self._tell(*told)
+            async with self._turns.setdefault(told[0].name, asyncio.Lock()):
+                await self._tell(*told)
         except BaseException:  # cancelled: it is among the last words
             self._waiting.appendleft(told)
             raise

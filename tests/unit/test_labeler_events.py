@@ -132,6 +132,32 @@ async def test_a_notice_that_could_not_be_written_is_given_with_the_next_plan_an
     assert [reason for _, reason, _ in writer.written] == ["RuleSkipped"]
 
 
+async def test_a_notice_that_two_plans_bear_is_told_once_side_by_side_too(
+    writer: Writer, events: NodeEvents, clock: TurnedClock
+):
+    writer.may_go_on.clear()
+    for _ in range(2):
+        events.tell(a_node(), Plan(outcome="unchanged", reason="", notices=(NOTICE,)))
+        clock.turn(61)
+    running = asyncio.create_task(events.run())
+    await eventually(lambda: writer.at_once >= 1, "one is being written")
+    writer.may_go_on.set()
+    await eventually(lambda: not events._waiting and not writer.at_once, "all is told")
+    assert [reason for _, reason, _ in writer.written] == ["RuleSkipped"]
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_a_clock_that_is_set_back_keeps_no_event_waiting(writer: Writer, clock: TurnedClock):
+    events = NodeEvents(writer, AlreadySaid(), now=clock.now, quiet_seconds=lambda: QUIET_SECONDS * 0.99)
+    running = asyncio.create_task(events.run())
+    events.tell(a_node(), INITIALIZED)
+    clock.turn(-3600)
+    await eventually(lambda: len(writer.written) == 1, "the Event")
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
 async def test_what_has_nothing_to_say_does_not_wait_in_the_queue(writer: Writer, events: NodeEvents):
     events.tell(a_node(), Plan(outcome="updated", reason="the Node did not say what its machine says"))
     await events.tell_all()
