@@ -80,7 +80,8 @@ async def _of_kubernetes(kube: KubeApi, source: Source) -> Evidence:
                 "decided one for an hour. Does the kubelet ask at all? (rotate-server-certificates)"
             )
     else:
-        found = await _requests(kube, {"fieldSelector": f"metadata.name={source.name}"})
+        selected = await _requests(kube, {"fieldSelector": f"metadata.name={source.name}"})
+        found = [one for one in selected if one.name == source.name]  # NAME may be more than a name
         if not found:
             raise CannotAsk(
                 f"there is no CertificateSigningRequest {source.name}: Kubernetes removes a decided one "
@@ -117,14 +118,15 @@ def _of_node(requests: Iterable[Filed], name: str) -> list[Filed]:
 async def _of_machines(machines: TalosApi, evidence: Evidence, *, all_machines: bool) -> Evidence:
     """First its own and those of all that claim the same, then the addresses that are contested by that."""
     nodes = {node.name: node for node in evidence.nodes}
-    names = nodes.keys() if all_machines else {evidence.filed.request.node_name, *claimants(evidence)}
-    evidence = msgspec.structs.replace(
-        evidence, looks=await _looks(machines, [nodes[name] for name in sorted(names)], evidence.nodes)
-    )
+    own = evidence.filed.request.node_name
+    names = nodes.keys() if all_machines else {own, *claimants(evidence)}
+    # A Node without node IPs is none of ours: metadata asks nobody about it, and says nothing.
+    asked = [nodes[name] for name in sorted(names) if name == own or nodes[name].provided_node_ip]
+    evidence = msgspec.structs.replace(evidence, looks=await _looks(machines, asked, evidence.nodes))
     addresses = tuple(contested(evidence))[:MOST_DIALLED]
     found = await asyncio.gather(*(node_name_at(machines, address) for address in addresses))
-    own = [ip for ip, name in zip(addresses, found, strict=True) if name == evidence.filed.request.node_name]
-    return msgspec.structs.replace(evidence, answered_at=tuple(own))
+    answered = tuple(ip for ip, name in zip(addresses, found, strict=True) if name == own)
+    return msgspec.structs.replace(evidence, answered_at=answered)
 
 
 async def _looks(machines: TalosApi, asked: Sequence[Node], nodes: Sequence[Node]) -> dict[str, Look]:
