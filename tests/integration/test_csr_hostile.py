@@ -2,19 +2,24 @@
 
 import asyncio
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from libs.common.bus import Bus
+from libs.common.events import Decided
+from libs.common.subjects import DECIDED
 from libs.testbed.control_plane.cluster import ControlPlane
 from libs.testbed.kubelets import Kubelet, Kubelets
 from libs.testbed.machines import Machines
 from libs.testbed.running_services import RunningServices
 from libs.testbed.signing_requests import CSRS, Outcome
 from services.csr.request import Asked, read_request
+from tests.bus_actors import eventually
 from tests.csr_cases import AMONG_OTHERS, CASES, Case
 from tests.csr_twins import Twin
-from tests.integration.conftest import StartServices
+from tests.integration.conftest import ConnectBus, StartServices
 from tests.integration.csr_cluster import (
     all_still_ready,
     anybody_may_ask,
@@ -36,10 +41,12 @@ FINAL = {"approve": "Approved", "deny": "Denied"}
 class Filed:
     """What was filed, and what has become of it."""
 
-    def __init__(self, kubelets: Kubelets, services: RunningServices) -> None:
+    def __init__(self, kubelets: Kubelets, services: RunningServices, bus: Bus | None) -> None:
+        """`bus` is where csr says what it has decided, None if nobody else can read that."""
         self.kubelets = kubelets
         self.requests: dict[str, Case] = {}  # by the name of the request
-        self._services = services
+        self.services = services
+        self._bus = bus
         self._csr = "csr" if "csr" in services.children else "all-in-one"
 
     async def one_after_the_other(self, cases: list[Case]) -> None:
@@ -52,7 +59,26 @@ class Filed:
             if case.expected in FINAL:
                 await self.kubelets.outcome_of(name, seconds=30)
             elif case.expected == "wait":
-                await until_said(self._services, self._csr, name, case.reason)
+                await self._waits(name, case)
+
+    async def _waits(self, name: str, case: Case) -> None:
+        await until_said(self.services, self._csr, name, case.reason)
+        message = await self._bus.last(f"{DECIDED}.csr.csr.{name}") if self._bus else None
+        if message is not None:
+            assert isinstance(message.event, Decided)
+            assert message.event.outcome == "waiting", case.name
+            assert case.reason in message.event.reason, case.name
+        else:
+            assert self._bus is None, case.name
+
+    async def nodes_are_told(self) -> bool:
+        """Each Node whose kubelet was denied something has an Event that says so."""
+        events = (await self.kubelets.request("GET", "/api/v1/namespaces/default/events")).body["items"]
+        told = {event["involvedObject"].get("uid") for event in events if event["reason"] == "CSRDenied"}
+        nodes = (await self.kubelets.request("GET", "/api/v1/nodes")).body["items"]
+        untold = {node["metadata"]["name"] for node in nodes if node["metadata"]["uid"] not in told}
+        denied = {case.username for case in self.requests.values() if case.expected == "deny"}
+        return not denied & {f"system:node:{name}" for name in untold}
 
     async def outcomes(self) -> dict[str, Outcome]:
         """By the name of the request."""
@@ -92,35 +118,29 @@ def approvals(control_plane: ControlPlane, since: int) -> tuple[int, set[tuple[s
     return ours.pop(("patch", "certificatesigningrequests/approval"), 0), set(ours)
 
 
+@pytest.fixture
+async def filed(
+    start_services: StartServices, connect_bus: ConnectBus, kubelets: Kubelets, form: Form
+) -> Filed:
+    """Nothing yet; our processes are ready."""
+    services = await start_services(**form)
+    return Filed(kubelets, services, None if "bus" in form else await connect_bus("labeler"))
+
+
 @pytest.mark.parametrize(
     "form",
     [{"all_in_one": True, "bus": "memory", "flags": (ALONE, *BOUNDS)}, {"own_flags": {"csr": BOUNDS}}],
     ids=["all-in-one-memory", "separate-processes"],
 )
 async def test_of_all_requests_only_the_good_ones_are_signed_and_each_costs_one_request(
-    start_services: StartServices,
-    control_plane: ControlPlane,
-    kubelets: Kubelets,
-    machines: Machines,
-    form: Form,
+    filed: Filed, control_plane: ControlPlane, kubelets: Kubelets, machines: Machines
 ):
-    services = await start_services(**form)
-    pids = pids_of(services)
-    since = control_plane.audit_mark()
-    filed = Filed(kubelets, services)
-    can_be_filed = [case for case in CASES if case.username.isprintable()]
-    of_twins = [case for case in can_be_filed if case.name not in AMONG_OTHERS]
+    pids, since = pids_of(filed.services), control_plane.audit_mark()
     async with anybody_may_ask(kubelets), the_cluster_of_the_cases(machines, kubelets, TWINS):
         others = {"db-1": "10.0.0.9", "db-2": "10.0.0.11", "old-1": "10.0.0.7", "writes-1": "10.0.0.12"}
         await asyncio.gather(*(honest(kubelets, name, ip) for name, ip in others.items()))
         await machines.delete("old-1")
-        await asyncio.gather(
-            filed.one_after_the_other([case for case in can_be_filed if case.name in AMONG_OTHERS]),
-            *(
-                filed.one_after_the_other([twin.asks(case) for case in of_twins[n :: len(TWINS)]])
-                for n, twin in enumerate(TWINS)
-            ),
-        )
+        await asyncio.gather(*(filed.one_after_the_other(cases) for cases in of_each_node()))
         outcomes = await filed.outcomes()
         for name, case in filed.requests.items():
             as_expected(case, outcomes[name])
@@ -131,6 +151,16 @@ async def test_of_all_requests_only_the_good_ones_are_signed_and_each_costs_one_
         written, else_done = approvals(control_plane, since)
         assert written == decided + len(others)
         assert else_done <= {(verb, "certificatesigningrequests") for verb in ("list", "watch")}
-        await all_still_ready(services, pids)
+        await eventually(filed.nodes_are_told, "each Node with a denial has an Event of it")
+        await all_still_ready(filed.services, pids)
     for name in filed.requests:
         await kubelets.request("DELETE", f"{CSRS}/{name}")
+
+
+def of_each_node() -> Iterator[list[Case]]:
+    """What web-1 asks for among others, and the rest of the cases, dealt out to its twins."""
+    can_be_filed = [case for case in CASES if case.username.isprintable()]
+    yield [case for case in can_be_filed if case.name in AMONG_OTHERS]
+    rest = [case for case in can_be_filed if case.name not in AMONG_OTHERS]
+    for n, twin in enumerate(TWINS):
+        yield [twin.asks(case) for case in rest[n :: len(TWINS)]]
