@@ -115,6 +115,29 @@ async def test_a_stolen_address_would_be_denied_and_the_owner_is_asked_as_well(c
     assert (await cluster.explained(name, "--all-machines"))["machinesNotAsked"] == 0
 
 
+async def test_where_two_machines_have_an_address_the_one_that_answers_there_gets_it(cluster: Cluster):
+    shared = "10.231.0.99"
+    there = ("10.231.0.10", shared)
+    owner = a_machine("owner", "10.231.0.10", external_ips=(shared,), reachable_at=there, platform="aws")
+    liar = a_machine("liar", "10.231.0.11", external_ips=(shared,), platform="aws")
+    await cluster.machines.put(owner, liar)
+    kubelets = [Kubelet(name="owner", ips=("10.231.0.10",)), Kubelet(name="liar", ips=("10.231.0.11",))]
+    await cluster.kubelets.join_all(kubelets)
+    told = {}
+    for kubelet in kubelets:
+        name = await cluster.kubelets.ask_for_certificate(kubelet, ips=(*kubelet.ips, shared))
+        told[kubelet.name] = (await cluster.explained(name, "--all-machines"))["decision"]
+    assert told["owner"]["now"] == "approve"
+    assert (told["liar"]["now"], told["liar"]["check"]) == ("wait", "rivals")
+
+
+async def test_a_node_that_is_none_of_ours_is_not_asked_and_withholds_nothing(cluster: Cluster):
+    await cluster.join(ONE)
+    await cluster.kubelets.join(Kubelet(name="foreign", ips=("10.231.0.1",), uninitialized=False))
+    told = await cluster.explained(await cluster.asks(ONE))
+    assert (told["machinesAsked"], told["decision"]["now"]) == (["asks-1"], "approve")
+
+
 async def test_without_a_talosconfig_it_says_what_is_not_known_and_how_to_give_access(cluster: Cluster):
     await cluster.join(ONE)
     said = await cluster.explain(await cluster.asks(ONE), TALOSCONFIG="none")
