@@ -13,9 +13,9 @@ from services.csr.request import Asked, shown
 _NEEDED: Final = frozenset({"digital signature", "server auth"})
 _ALLOWED: Final = _NEEDED | {"key encipherment"}
 _NAME_LIMIT: Final = 253  # of a DNS name
-_LABEL: Final = re.compile(r"[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?\Z", re.IGNORECASE)
+_LABEL: Final = re.compile(r"[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?\Z", re.IGNORECASE | re.ASCII)
 _NODE_NAME: Final = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?\Z")  # RFC 1123, as the API server has it
-_NUMBER: Final = re.compile(r"([0-9]+|0x[0-9a-f]*)\Z", re.IGNORECASE)
+_NUMBER: Final = re.compile(r"([0-9]+|0x[0-9a-f]*)\Z", re.IGNORECASE | re.ASCII)
 _MANY: Final = 3  # values shown of a list
 
 

@@ -405,3 +405,12 @@ def test_where_more_claim_it_than_words_have_room_the_message_is_cut():
     assert isinstance(decision, Wait)
     assert len(decision.nodes) == 501
     assert len(decision.message) < 1100
+
+
+@pytest.mark.parametrize("name", ["\u212anown.example", "a\u017f.example", "\u0130.example"])
+def test_a_letter_that_only_pretends_to_be_one_of_ours_makes_no_host_name(name: str):
+    # "K" in lower case is the k of an attested name, and a pattern that ignores case takes both
+    facts = facts_of("a", hostname=name.lower(), internal_dns="as.example")
+    decision = decided(asks("a", dns(name), facts=facts), claims_of(A))
+    assert isinstance(decision, Deny)
+    assert "no host name" in decision.message or "cannot be read" in decision.message
