@@ -129,7 +129,8 @@ class WatchWaiting:
         metrics.CSR_SUPERSEDED.set(len(self._requesters.pending) - len(newest))
         metrics.CSR_APPROVED_NOT_ISSUED.set(len(self._requesters.unissued))
         oldest = min((pending.place.created for pending in newest), default=None)
-        metrics.CSR_OLDEST_PENDING_AGE.set((self._now() - oldest).total_seconds() if oldest else 0.0)
+        age = (self._now() - oldest).total_seconds() if oldest else 0.0
+        metrics.CSR_OLDEST_PENDING_AGE.set(max(0.0, age))  # the API server's clock may be ahead of ours
 
     def _event(self, subject: str) -> Event | None:
         message = self._table.last(subject)

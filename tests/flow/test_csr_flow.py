@@ -551,6 +551,13 @@ async def test_gauges_tell_what_waits_for_how_long_and_what_the_signer_owes(flow
         await flow.delete(flow.kube.request("csr-new"))
         await flow.delete(flow.kube.request("csr-old"))
         await eventually(lambda: not csr._requesters.pending, "both are gone")
+        ahead = asks("csr-ahead", age_seconds=-60)
+        await flow.file(ahead)
+        await eventually(lambda: bool(csr._requesters.pending), "it is heard of")
+        csr._watch_waiting.look_around()
+        assert metrics.CSR_OLDEST_PENDING_AGE._value.get() == 0, "the API server's clock is ahead of ours"
+        await flow.delete(ahead)
+        await eventually(lambda: not csr._requesters.pending, "it is gone")
         csr._watch_waiting.look_around()
         assert metrics.CSR_WAITING.labels(waiting.reason)._value.get() == 0
         assert metrics.CSR_OLDEST_PENDING_AGE._value.get() == 0
