@@ -1,6 +1,8 @@
-# Each example of the model is up to 50 steps.
+# Steps are what must have been taken in the end; an example takes up to 50.
+IPAM_MODEL_STEPS ?= 100000
 IPAM_MODEL_EXAMPLES ?= 4000
 
 .PHONY: ipam-model
-ipam-model: env ## 100,000 steps and more of pod CIDRs never given twice (IPAM_MODEL_EXAMPLES=...)
-	@IPAM_MODEL_EXAMPLES=$(IPAM_MODEL_EXAMPLES) $(BIN)/pytest -q tests/unit/test_ipam_model.py
+ipam-model: env ## no pod CIDR twice, in 100,000 steps (IPAM_MODEL_STEPS=..., IPAM_MODEL_EXAMPLES=...)
+	@IPAM_MODEL_STEPS=$(IPAM_MODEL_STEPS) IPAM_MODEL_EXAMPLES=$(IPAM_MODEL_EXAMPLES) \
+	  $(BIN)/pytest -q --durations=1 tests/unit/test_ipam_model.py

@@ -15,20 +15,12 @@ from libs.common.delivery import TemporaryError
 from libs.common.kube_api.errors import KubeError
 from libs.common.node import Node
 from libs.common.patch import NodeChanges, node_patch
-from services.ipam.pages import (
-    PAGE_BYTES,
-    Claim,
-    Page,
-    StoredPage,
-    UnreadablePage,
-    decoded,
-    encoded,
-    page_name,
-    page_of,
-)
+from services.ipam.known_pages import KnownPages
+from services.ipam.pages import PAGE_BYTES, Page, StoredPage, encoded, page_name, page_of
 from services.ipam.plan import Answer, Assigned, Occupied, Plan, Refused, Want, plan_claims
 from services.ipam.pools import Pool
-from services.ipam.release import Odd, Present, Released, odd_in_themselves, ranges_of, release_plan
+from services.ipam.release import Present, Released, odd_in_themselves, ranges_of, release_plan
+from services.ipam.swept import Swept, swept
 
 _ROUNDS: Final = 12  # plans of one call; in each somebody's write went through, so others made progress
 
@@ -62,16 +54,6 @@ class Claimed(msgspec.Struct, frozen=True, kw_only=True):
     new: tuple[tuple[str, Pool], ...] = ()
 
 
-class Swept(msgspec.Struct, frozen=True, kw_only=True):
-    """What a sweep did and found."""
-
-    freed: tuple[Claim, ...] = ()
-    dropped: tuple[Claim, ...] = ()
-    adopted: tuple[Claim, ...] = ()  # after the first sweep: somebody else allocates
-    odd: tuple[Odd, ...] = ()
-    postponed: tuple[tuple[str, str], ...] = ()  # ranges that the next sweep comes to, and why
-
-
 class Allocator:
     """The claims as last read, and what is done with them. Calls may overlap: writes compare and swap."""
 
@@ -87,23 +69,12 @@ class Allocator:
         self._now = now
         self._quarantine = quarantine
         self._page_bytes = page_bytes
-        self._pages: dict[str, Page] = {}  # by range, as last read or written
-        self._unreadable: dict[str, UnreadablePage] = {}  # by name
+        self.pages = KnownPages()
         self._carried: Mapping[str, tuple[str, ...]] | None = None  # podCIDRs by uid, as last listed
         self._cursors: dict[tuple[str, int], str] = {}
 
-    @property
-    def pages(self) -> Mapping[str, Page]:
-        """By range."""
-        return self._pages
-
-    @property
-    def unreadable(self) -> tuple[UnreadablePage, ...]:
-        """Pages in which nothing is claimed or freed until somebody mends them."""
-        return tuple(self._unreadable.values())
-
     def forget(self) -> None:
-        """Before the next claim, everything is read again: for a start, and for another stream."""
+        """Before the next claim all Nodes and pages are read again: for another stream, or a lost page."""
         self._carried = None
 
     async def claim(self, wants: Sequence[Want], occupied: Occupied) -> Claimed:
@@ -125,11 +96,10 @@ class Allocator:
                 new += [(block, pool) for block, pool in plan.claimed if page_of(block) in written]
                 if len(written) < len(plan.changed):
                     continue
-            elif not reread and any(isinstance(answer, Refused) for answer in plan.answers.values()):
-                self._keep_all(await self._api.list_pages())
-                reread = True
-                continue
-            return Claimed(answers=plan.answers, new=tuple(new))
+            if reread or not any(isinstance(answer, Refused) for answer in plan.answers.values()):
+                return Claimed(answers=plan.answers, new=tuple(new))
+            self._keep_all(await self._api.list_pages())
+            reread = True
         raise TemporaryError("other replicas were quicker with every page of claims")
 
     async def give(self, node: Node, assigned: Assigned) -> Node:
@@ -145,7 +115,8 @@ class Allocator:
     async def sweep(self) -> Swept:
         """End claims that are due, and take over what Nodes carry without one. Raises KubeError."""
         look = await self._look()
-        swept = [Swept(odd=odd_in_themselves(look.present))]
+        done: list[Released] = []
+        postponed: list[tuple[str, str]] = []
         for page in look.pages:
             released = release_plan(
                 page,
@@ -156,14 +127,17 @@ class Allocator:
                 page_bytes=self._page_bytes,
             )
             error = None if released.page is page else await self._write(released.page)
-            swept.append(_told(released) if error is None else Swept(postponed=((page.range, str(error)),)))
-        return _together(swept)
+            if error is None:
+                done.append(released)
+            else:
+                postponed.append((page.range, str(error)))
+        return swept(done, odd_in_themselves(look.present), postponed)
 
     async def _look(self) -> "_Look":
         """Pages first, then Nodes: what a page holds was claimed for Nodes that existed before the list."""
         self._keep_all(await self._api.list_pages())
-        pages = dict(self._pages)
-        closed = set(self._unreadable)
+        pages = dict(self.pages.by_range)
+        closed = self.pages.closed()
         began = self._now()
         nodes = await self._api.list_nodes()
         ended = self._now()
@@ -181,12 +155,11 @@ class Allocator:
 
     def _plan(self, wants: Sequence[Want], occupied: Occupied, closed: Mapping[str, str]) -> Plan:
         carried = {**occupied.carried, **(self._carried or {})}  # who was listed with podCIDRs keeps them
-        unreadable = {page.name: f"{page.name} is unreadable: {page.reason}" for page in self.unreadable}
         return plan_claims(
-            self._pages,
+            self.pages.by_range,
             wants,
             Occupied(excluded=occupied.excluded, carried=carried),
-            closed={**closed, **unreadable},
+            closed={**closed, **self.pages.closed()},
             cursors=self._cursors,
             page_bytes=self._page_bytes,
         )
@@ -198,8 +171,7 @@ class Allocator:
             error = await self._write(page)
             if error is None:
                 written.add(page.range)
-                continue
-            if self._pages.get(page.range, Page(range=page.range)).resource_version == page.resource_version:
+            elif self.pages.is_still(page):
                 closed[page_name(page.range)] = f"{page_name(page.range)} was not written: {error}"
         if len(written) == len(plan.changed):
             self._cursors = dict(plan.cursors)
@@ -212,32 +184,15 @@ class Allocator:
             version = await self._api.write_page(stored)
         except KubeError as error:
             read = await self._api.read_page(stored.name)
-            self._keep(page, read)
+            if not self.pages.keep(page, read):
+                self.forget()  # what protected blocks is lost
             return error
-        self._pages[page.range] = msgspec.structs.replace(page, resource_version=version)
+        self.pages.written(page, version)
         return None
 
-    def _keep(self, old: Page, stored: StoredPage | None) -> None:
-        """What has been read of a page that could not be written."""
-        self._pages.pop(old.range, None)
-        self._unreadable.pop(page_name(old.range), None)
-        if stored is None:
-            if old.resource_version:
-                self._carried = None  # what protected blocks is lost: who carries which is read anew
-            return
-        page = decoded(stored)
-        if isinstance(page, UnreadablePage):
-            self._unreadable[page.name] = page
-        else:
-            self._pages[page.range] = page
-
     def _keep_all(self, stored: Sequence[StoredPage]) -> None:
-        known = {page_name(page_range) for page_range in self._pages}
-        pages = [decoded(page) for page in stored]
-        self._pages = {page.range: page for page in pages if isinstance(page, Page)}
-        self._unreadable = {page.name: page for page in pages if isinstance(page, UnreadablePage)}
-        if known - {page.name for page in stored}:
-            self._carried = None
+        if not self.pages.keep_all(stored):
+            self.forget()
 
 
 class _Look(msgspec.Struct, frozen=True, kw_only=True):
@@ -245,17 +200,3 @@ class _Look(msgspec.Struct, frozen=True, kw_only=True):
     present: Mapping[str, Present]
     began: datetime
     ended: datetime
-
-
-def _told(released: Released) -> Swept:
-    return Swept(freed=released.freed, dropped=released.dropped, adopted=released.adopted, odd=released.odd)
-
-
-def _together(swept: Sequence[Swept]) -> Swept:
-    return Swept(
-        freed=tuple(claim for one in swept for claim in one.freed),
-        dropped=tuple(claim for one in swept for claim in one.dropped),
-        adopted=tuple(claim for one in swept for claim in one.adopted),
-        odd=tuple(odd for one in swept for odd in one.odd),
-        postponed=tuple(late for one in swept for late in one.postponed),
-    )

@@ -49,6 +49,12 @@ def v6(cidr: str, mask: int) -> Pool:
     return Pool(name="v6", family=6, cidr=cidr, mask=mask)
 
 
+class Steps:
+    """Of all examples together."""
+
+    taken = 0
+
+
 class Config(msgspec.Struct, frozen=True):
     """How a replica is set up."""
 
@@ -61,7 +67,7 @@ CONFIGS = [
     Config((v4("10.0.0.0/26", 28), v6("fd00::/62", 64)), ("10.0.0.48/28",)),
     Config((v4("10.0.0.0/26", 27), v4("10.32.0.0/27", 28)), ("10.0.0.48/28", "10.32.0.16/28")),
     Config((v6("fd00::/62", 63), v4("10.0.0.0/10", 12)), ("10.0.0.48/28",)),  # blocks as wide as a page
-    Config((v4("10.0.0.0/26", 28), v4("10.32.0.0/27", 29)), ("10.0.0.48/28",), page_bytes=400),
+    Config((v4("10.0.0.0/26", 28), v4("10.32.0.0/27", 29)), ("10.0.0.48/28",), page_bytes=270),
 ]
 
 
@@ -141,6 +147,11 @@ class NeverTwice(RuleBasedStateMachine):
             if block not in was.claims or was.claims[block].uid != claim.uid:
                 self.judge_claim(task, claim)
                 self.claimed.add((block, claim.uid))
+            if claim.gone_since is not None:
+                assert claim.uid in self.left, f"{claim} is marked, and its Node is there"
+        if len(becomes.claims) > len(was.claims):
+            page_bytes = task.told["replica"].config.page_bytes
+            assert becomes.size <= page_bytes, "a page has outgrown its limit"
         for block, claim in was.claims.items():
             if block not in becomes.claims or becomes.claims[block].uid != claim.uid:
                 self.judge_end(claim)
@@ -232,6 +243,11 @@ class NeverTwice(RuleBasedStateMachine):
     def see(self, who):
         self.replicas[who].table = dict(self.server.nodes)
 
+    @rule(who=st.integers(0, 2))
+    def lose_the_stream(self, who):
+        self.replicas[who].table = {}
+        self.replicas[who].allocator.forget()
+
     @rule(who=st.integers(0, 2), names=st.lists(st.sampled_from(NAMES), min_size=1, unique=True))
     def serve(self, who, names):
         if len(self.replicas[who].tasks) < 6:
@@ -315,6 +331,10 @@ class NeverTwice(RuleBasedStateMachine):
     # ---- what always holds
 
     @invariant()
+    def one_more_step_was_taken(self):
+        Steps.taken += 1
+
+    @invariant()
     def what_we_gave_is_disjoint(self):
         nodes = [node for node in self.server.nodes.values() if node.uid in self.given]
         for one, other in combinations(nodes, 2):
@@ -378,8 +398,11 @@ def touched(block: Network, cidrs: Any) -> list[str]:
     return [cidr for cidr in cidrs if (network := readable(cidr)) is not None and overlap(network, block)]
 
 
-EXAMPLES = int(os.environ.get("IPAM_MODEL_EXAMPLES", "200"))
-STEPS = 50
-
 TestNeverTwice = NeverTwice.TestCase
-TestNeverTwice.settings = settings(max_examples=EXAMPLES, stateful_step_count=STEPS, deadline=None)
+TestNeverTwice.settings = settings(
+    max_examples=int(os.environ.get("IPAM_MODEL_EXAMPLES", "200")), stateful_step_count=50, deadline=None
+)
+
+
+def test_the_model_has_taken_as_many_steps_as_were_asked_for():
+    assert Steps.taken >= int(os.environ.get("IPAM_MODEL_STEPS", "1000"))

@@ -1,0 +1,59 @@
+"""The pages as they were last read or written: old, perhaps, which a write by compare-and-swap finds out."""
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from services.ipam.pages import Page, StoredPage, UnreadablePage, decoded, page_name
+
+
+class KnownPages:
+    """What a replica knows of the pages."""
+
+    def __init__(self) -> None:
+        self._pages: dict[str, Page] = {}  # by range
+        self._unreadable: dict[str, UnreadablePage] = {}  # by name
+
+    @property
+    def by_range(self) -> Mapping[str, Page]:
+        """The readable ones."""
+        return self._pages
+
+    @property
+    def unreadable(self) -> tuple[UnreadablePage, ...]:
+        """Those in which nothing is claimed or freed until somebody mends them."""
+        return tuple(self._unreadable.values())
+
+    def closed(self) -> dict[str, str]:
+        """By name, why nothing is claimed in a page."""
+        return {name: f"{name} is unreadable: {page.reason}" for name, page in self._unreadable.items()}
+
+    def is_still(self, page: Page) -> bool:
+        """Whether that version is the one that was read last; "" is the version of what is not there."""
+        known = self._pages.get(page.range)
+        return (known.resource_version if known else "") == page.resource_version
+
+    def keep_all(self, stored: Sequence[StoredPage]) -> bool:
+        """These are all there are. Whether none of those known is missing."""
+        known = {*self._unreadable, *map(page_name, self._pages)}
+        pages = [decoded(page) for page in stored]
+        self._pages = {page.range: page for page in pages if isinstance(page, Page)}
+        self._unreadable = {page.name: page for page in pages if isinstance(page, UnreadablePage)}
+        return known <= {page.name for page in stored}
+
+    def keep(self, before: Page, stored: StoredPage | None) -> bool:
+        """What that page is now, None for nothing. Whether it is there, if it was."""
+        self._pages.pop(before.range, None)
+        self._unreadable.pop(page_name(before.range), None)
+        if stored is None:
+            return not before.resource_version
+        page = decoded(stored)
+        if isinstance(page, UnreadablePage):
+            self._unreadable[page.name] = page
+        else:
+            self._pages[page.range] = page
+        return True
+
+    def written(self, page: Page, resource_version: str) -> None:
+        """That page was written, and got this version."""
+        self._pages[page.range] = msgspec.structs.replace(page, resource_version=resource_version)

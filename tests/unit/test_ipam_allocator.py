@@ -1,0 +1,238 @@
+"""What the model cannot name: how much is asked of Kubernetes, and what is told of it."""
+
+from collections.abc import Callable, Coroutine
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from libs.common.delivery import TemporaryError
+from libs.common.kube_api.errors import Conflict, Forbidden, KubeError
+from libs.common.node import Node, NodeSpec, ObjectMeta
+from services.ipam.allocator import Allocator, Claimed
+from services.ipam.pages import StoredPage
+from services.ipam.plan import Assigned, Occupied, Refused, Want
+from services.ipam.pools import Pool
+from tests.builders import NOW
+from tests.ipam_server import CallingApi, Server, Task, lost
+
+IPV4 = Pool(name="default", family=4, cidr="10.0.0.0/22", mask=24)
+OTHER = Pool(name="other", family=4, cidr="172.16.0.0/22", mask=24)
+IPV6 = Pool(name="default", family=6, cidr="fd00::/56", mask=64)
+PAGE = "talos-ccm-pod-cidrs-10.0.0.0-12"
+
+
+class Cluster:
+    """A server whose requests arrive at once and are counted; `refuse` may answer a write instead of it."""
+
+    def __init__(self) -> None:
+        self.server = Server(lambda *_: None, lambda *_: None)
+        self.time = NOW
+        self.asked: list[str] = []
+        self.refuse: Callable[[StoredPage], KubeError | None] = lambda page: None
+        self.allocator = self.replica()
+
+    def replica(self) -> Allocator:
+        cluster = self
+
+        class Counting(CallingApi):
+            async def list_nodes(self):
+                cluster.asked.append("list nodes")
+                return await super().list_nodes()
+
+            async def list_pages(self):
+                cluster.asked.append("list pages")
+                return await super().list_pages()
+
+            async def read_page(self, name):
+                cluster.asked.append("read")
+                return await super().read_page(name)
+
+            async def write_page(self, page):
+                cluster.asked.append("write")
+                refusal = cluster.refuse(page)
+                if refusal is not None:
+                    raise refusal
+                return await super().write_page(page)
+
+        return Allocator(Counting(self.server), now=lambda: self.time)
+
+    def node(self, name: str, *pod_cidrs: str) -> Node:
+        spec = NodeSpec(pod_cidr=pod_cidrs[0], pod_cidrs=pod_cidrs) if pod_cidrs else NodeSpec()
+        return self.server.put_node(Node(metadata=ObjectMeta(name=name, uid=f"uid-{name}"), spec=spec))
+
+    def claim(self, *names: str, pools: tuple[Pool, ...] = (IPV4,), by: Allocator | None = None) -> Claimed:
+        wants = [Want(uid=f"uid-{name}", node=name, pools=pools) for name in names]
+        claimed = finished((by or self.allocator).claim(wants, Occupied()))
+        assert isinstance(claimed, Claimed)
+        return claimed
+
+
+def finished(coroutine: Coroutine[Any, Any, Any]) -> Any:
+    task = Task(coroutine)
+    while not task.done:
+        task.hear()
+    if task.error is not None:
+        raise task.error
+    return task.result
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    return Cluster()
+
+
+def test_a_thousand_nodes_of_both_families_cost_two_writes(cluster):
+    names = [f"n{i}" for i in range(1000)]
+    pools = (Pool(name="p", family=4, cidr="10.0.0.0/13", mask=24), Pool("p", 6, "fd00::/48", 80))
+    claimed = cluster.claim(*names, pools=pools)
+    assert all(isinstance(answer, Assigned) for answer in claimed.answers.values())
+    assert len(claimed.new) == 2000
+    assert cluster.asked == ["list pages", "list nodes", "write", "write"]
+
+
+def test_a_node_that_comes_again_costs_no_request(cluster):
+    first = cluster.claim("a")
+    cluster.asked.clear()
+    assert cluster.claim("a").answers == first.answers
+    assert cluster.asked == []
+
+
+def test_the_next_node_costs_one_write_and_no_read(cluster):
+    cluster.claim("a")
+    cluster.asked.clear()
+    cluster.claim("b")
+    assert cluster.asked == ["write"]
+
+
+def test_a_replica_with_an_old_page_finds_the_claim_of_another_after_one_read(cluster):
+    second = cluster.replica()
+    cluster.claim("a", by=second)
+    of_b = cluster.claim("b", "c")
+    cluster.asked.clear()
+    assert cluster.claim("b", by=second).answers["uid-b"] == of_b.answers["uid-b"]
+    assert cluster.asked == ["write", "read"]
+
+
+def test_a_write_that_succeeded_though_an_error_was_told_is_found_and_not_repeated(cluster):
+    task = Task(cluster.allocator.claim([Want(uid="u", node="n", pools=(IPV4,))], Occupied()))
+    for _ in range(2):
+        task.hear()
+    task.arrive()
+    task.resume(lost())
+    while not task.done:
+        task.hear()
+    assert task.result.answers["u"] == Assigned(uid="u", pod_cidrs=("10.0.0.0/24",))
+    assert cluster.asked == ["list pages", "list nodes", "write", "read"]
+
+
+def test_a_page_that_takes_no_writes_stops_only_the_nodes_that_need_it(cluster):
+    cluster.refuse = lambda page: Forbidden("no right") if page.name == PAGE else None
+    wants = [Want(uid="a", node="a", pools=(IPV4,)), Want(uid="b", node="b", pools=(IPV4, OTHER))]
+    answers = finished(cluster.allocator.claim(wants, Occupied())).answers
+    assert answers["b"] == Assigned(uid="b", pod_cidrs=("172.16.0.0/24",))
+    assert answers["a"] == Refused(
+        reason=f"no free IPv4 block of /24 in 10.0.0.0/22 (pool default): {PAGE} was not written: no right"
+    )
+
+
+def test_endless_conflicts_end_in_a_temporary_error(cluster):
+    cluster.claim("a")
+
+    def somebody_was_quicker(page: StoredPage) -> KubeError:
+        there = cluster.server.pages[page.name]
+        cluster.server.pages[page.name] = msgspec.structs.replace(
+            there, resource_version=cluster.server.version()
+        )
+        return Conflict("another version")
+
+    cluster.refuse = somebody_was_quicker
+    with pytest.raises(TemporaryError, match="quicker"):
+        cluster.claim("b")
+
+
+def test_room_that_another_replica_made_is_seen_before_a_node_is_refused(cluster):
+    names = ("a", "b", "c", "d")
+    for name in names:
+        cluster.node(name)
+    cluster.claim(*names)
+    second = cluster.replica()
+    assert cluster.claim("e", by=second).answers["uid-e"] == Refused(
+        reason="no free IPv4 block of /24 in 10.0.0.0/22 (pool default)", exhausted=True
+    )
+    del cluster.server.nodes["a"]
+    finished(cluster.allocator.sweep())
+    cluster.time += timedelta(minutes=10)
+    assert [claim.node for claim in finished(cluster.allocator.sweep()).freed] == ["a"]
+    assert isinstance(cluster.claim("e", by=second).answers["uid-e"], Assigned)
+
+
+def test_pod_cidrs_of_somebody_elses_giving_are_told_by_the_next_sweep(cluster):
+    cluster.node("old", "10.0.0.0/24", "fd00::/64")
+    assert {claim.block for claim in finished(cluster.allocator.sweep()).adopted} == {
+        "10.0.0.0/24",
+        "fd00::/64",
+    }
+    cluster.claim("a")
+    cluster.node("b", "10.0.3.0/24")
+    assert [claim.node for claim in finished(cluster.allocator.sweep()).adopted] == ["b"]
+    assert finished(cluster.allocator.sweep()).adopted == ()
+
+
+def test_what_we_gave_is_not_told_as_somebody_elses(cluster):
+    node = cluster.node("a")
+    answer = cluster.claim("a").answers["uid-a"]
+    given = finished(cluster.allocator.give(node, answer))
+    assert given.spec.pod_cidrs == ("10.0.0.0/24",)
+    assert given.spec.pod_cidr == "10.0.0.0/24"
+    cluster.asked.clear()
+    swept = finished(cluster.allocator.sweep())
+    assert (swept.adopted, swept.odd, swept.dropped) == ((), (), ())
+    assert cluster.asked == ["list pages", "list nodes"]
+
+
+def test_odd_pod_cidrs_are_told_and_everybody_else_is_served(cluster):
+    cluster.node("wide", "10.0.0.0/8")
+    cluster.node("odd", "nonsense")
+    cluster.node("one", "172.16.0.0/24")
+    cluster.node("same", "172.16.0.0/24")
+    swept = finished(cluster.allocator.sweep())
+    assert sorted((odd.node, odd.reason) for odd in swept.odd) == [
+        ("odd", "it is no network"),
+        ("same", "172.16.0.0/24 is another's, or was claimed for it"),
+        ("wide", "it is wider than /12"),
+    ]
+    answers = cluster.claim("a", pools=(IPV4, OTHER, IPV6)).answers
+    assert answers["uid-a"] == Assigned(uid="uid-a", pod_cidrs=("172.16.1.0/24", "fd00::/64"))
+
+
+def test_an_unreadable_page_is_left_alone_and_named(cluster):
+    cluster.claim("a")
+    spoilt = StoredPage(name=PAGE, resource_version="77", data={"claims.json": "{"})
+    cluster.server.pages[PAGE] = spoilt
+    second = cluster.replica()
+    answer = cluster.claim("b", by=second).answers["uid-b"]
+    assert isinstance(answer, Refused)
+    assert f"{PAGE} is unreadable" in answer.reason
+    finished(second.sweep())
+    assert cluster.server.pages[PAGE] == spoilt
+    assert [page.name for page in second.pages.unreadable] == [PAGE]
+
+
+def test_a_page_that_somebody_deleted_makes_the_nodes_be_listed_before_the_next_claim(cluster):
+    node = cluster.node("a")
+    finished(cluster.allocator.give(node, cluster.claim("a").answers["uid-a"]))
+    second = cluster.replica()
+    cluster.claim("b", by=second)
+    cluster.server.pages.clear()
+    cluster.asked.clear()
+    answer = cluster.claim("c", by=second).answers["uid-c"]
+    assert cluster.asked == ["write", "read", "list pages", "list nodes", "write"]
+    assert answer != Assigned(uid="uid-c", pod_cidrs=node.spec.pod_cidrs)
+
+
+def test_what_is_claimed_for_one_node_is_given_to_no_other(cluster):
+    claimed = cluster.claim("a").answers["uid-a"]
+    with pytest.raises(ValueError, match="claimed for uid-a"):
+        finished(cluster.allocator.give(cluster.node("b"), claimed))

@@ -1,0 +1,225 @@
+"""Pages of claims: what stands in the ConfigMap, and when a claim ends."""
+
+import re
+from datetime import datetime, timedelta
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.ipam.pages import (
+    Claim,
+    Page,
+    StoredPage,
+    UnreadablePage,
+    decoded,
+    encoded,
+    page_name,
+    page_of,
+)
+from services.ipam.release import Odd, Present, Released, odd_in_themselves, ranges_of, release_plan
+from tests.builders import NOW
+
+HEAD = '{"version":1,"range":"10.240.0.0/12","claims":'
+QUARANTINE = timedelta(minutes=10)
+NAME = "talos-ccm-pod-cidrs-10.240.0.0-12"
+
+
+def claim(block: str, uid: str, gone_since: datetime | None = None) -> Claim:
+    return Claim(block=block, uid=uid, node=f"node-{uid}", gone_since=gone_since)
+
+
+def page(*claims: Claim, page_range: str = "10.240.0.0/12") -> Page:
+    return Page(range=page_range, resource_version="7", claims={one.block: one for one in claims})
+
+
+@pytest.mark.parametrize(
+    ("block", "page_range", "name"),
+    [
+        ("10.244.1.0/24", "10.240.0.0/12", NAME),
+        ("10.240.0.0/12", "10.240.0.0/12", NAME),
+        ("192.168.7.0/28", "192.160.0.0/12", "talos-ccm-pod-cidrs-192.160.0.0-12"),
+        ("fd00:10:244:7::/80", "fd00:10:244::/48", "talos-ccm-pod-cidrs-fd00-0010-0244-48"),
+        ("2001:db8::/64", "2001:db8::/48", "talos-ccm-pod-cidrs-2001-0db8-0000-48"),
+        ("::/48", "::/48", "talos-ccm-pod-cidrs-0000-0000-0000-48"),
+    ],
+)
+def test_a_block_has_one_page_whose_name_never_changes(block, page_range, name):
+    assert page_of(block) == page_range
+    assert page_name(page_range) == name
+
+
+@pytest.mark.parametrize("block", ["10.0.0.0/11", "fd00::/47", "0.0.0.0/0"])
+def test_a_block_wider_than_a_page_has_none(block):
+    with pytest.raises(ValueError, match="wider than a page"):
+        page_of(block)
+
+
+@given(
+    st.dictionaries(
+        st.integers(0, 4095).map(lambda third: f"10.{240 + third // 256}.{third % 256}.0/24"),
+        st.tuples(
+            st.uuids().map(str),
+            st.from_regex(r"[a-z0-9.-]{1,253}", fullmatch=True),
+            st.none() | st.datetimes(timezones=st.just(NOW.tzinfo)),
+        ),
+        max_size=20,
+    )
+)
+def test_a_page_is_read_as_it_was_written_and_no_larger_than_it_said(claims):
+    before = page(*(Claim(block=b, uid=u, node=n, gone_since=g) for b, (u, n, g) in claims.items()))
+    stored = encoded(before)
+    assert decoded(stored) == before
+    assert sum(map(len, stored.data["claims.json"].encode().splitlines())) <= before.size
+
+
+def test_this_is_what_stands_in_a_page():
+    """Clusters hold such pages: whatever comes later must read them."""
+    text = (
+        '{"version":1,"range":"10.240.0.0/12","claims":{"10.244.0.0/24":{"uid":"u1","node":"web-1"},'
+        '"10.244.1.0/24":{"uid":"u2","node":"web-2","goneSince":"2026-01-01T00:00:00Z"}}}'
+    )
+    read = decoded(StoredPage(name=NAME, resource_version="9", data={"claims.json": text}))
+    assert isinstance(read, Page)
+    assert read.claims["10.244.0.0/24"] == Claim(block="10.244.0.0/24", uid="u1", node="web-1")
+    assert encoded(read) == StoredPage(name=NAME, resource_version="9", data={"claims.json": text})
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "truncated"),
+        ("{", "truncated"),
+        ("[" * 5000, "recursion|array"),
+        ('{"version":2,"range":"10.240.0.0/12","claims":{}}', "version 2"),
+        ('{"version":1,"range":"10.0.0.0/12","claims":{}}', "speaks of 10.0.0.0/12"),
+        ('{"version":1,"range":"here","claims":{}}', "not a network"),
+        ('{"version":1,"range":"10.240.0.0/12","claims":{"x":{"uid":"u"}}}', "not a network"),
+        ('{"version":1,"range":"10.240.0.0/12","claims":{"10.0.0.0/24":{"uid":"u"}}}', "no block of"),
+        ('{"version":1,"range":"10.240.0.0/12","claims":{"10.240.0.1/24":{"uid":"u"}}}', "no block of"),
+        ('{"version":1,"range":"10.240.0.0/12","claims":{"10.240.0.0/24":{"uid":""}}}', "no uid"),
+        (
+            HEAD + '{"10.240.0.0/24":{"uid":"u"},"10.240.0.0/25":{"uid":"v"}}}',
+            "overlap",
+        ),
+        (
+            HEAD + '{"10.240.0.0/24":{"uid":"u","goneSince":"2026-01-01T00:00:00"}}}',
+            "without its zone",
+        ),
+    ],
+)
+def test_what_cannot_be_a_page_is_unreadable_and_says_why(text, reason):
+    read = decoded(StoredPage(name=NAME, resource_version="9", data={"claims.json": text}))
+    assert isinstance(read, UnreadablePage)
+    assert read.name == NAME
+    assert re.search(reason, read.reason, re.IGNORECASE), read.reason
+
+
+def test_a_config_map_without_claims_is_unreadable():
+    assert isinstance(decoded(StoredPage(name=NAME, resource_version="9")), UnreadablePage)
+
+
+# ---- the end of claims
+
+
+def released(
+    before: Page, present: dict[str, Present], at: datetime = NOW, page_bytes: int = 10**6
+) -> Released:
+    return release_plan(
+        before, present, list_began=at, list_ended=at, quarantine=QUARANTINE, page_bytes=page_bytes
+    )
+
+
+def test_a_claim_whose_node_is_gone_ends_with_the_second_list_a_quarantine_later():
+    first = released(page(claim("10.244.0.0/24", "u")), {})
+    assert first.page.claims["10.244.0.0/24"].gone_since == NOW
+    early = released(first.page, {}, NOW + QUARANTINE - timedelta(seconds=1))
+    assert early.page is first.page
+    late = released(first.page, {}, NOW + QUARANTINE)
+    assert late.page.claims == {}
+    assert [one.uid for one in late.freed] == ["u"]
+
+
+def test_the_quarantine_counts_from_the_end_of_one_list_to_the_begin_of_another():
+    minute = timedelta(minutes=1)
+    marked = release_plan(
+        page(claim("10.244.0.0/24", "u")),
+        {},
+        list_began=NOW - minute,
+        list_ended=NOW,
+        quarantine=QUARANTINE,
+        page_bytes=10**6,
+    ).page
+    slow_list = release_plan(
+        marked,
+        {},
+        list_began=NOW + QUARANTINE - minute,
+        list_ended=NOW + QUARANTINE + minute,
+        quarantine=QUARANTINE,
+        page_bytes=10**6,
+    )
+    assert slow_list.page is marked
+
+
+def test_a_uid_that_is_listed_again_is_not_gone():
+    marked = page(claim("10.244.0.0/24", "u", gone_since=NOW - QUARANTINE))
+    after = released(marked, {"u": Present("node-u", ())})
+    assert after.page.claims["10.244.0.0/24"].gone_since is None
+
+
+def test_the_claims_of_a_node_without_pod_cidrs_stay_all():
+    before = page(claim("10.244.0.0/24", "u"), claim("10.244.2.0/23", "u"))
+    assert released(before, {"u": Present("node-u", ())}).page is before
+
+
+def test_once_a_node_carries_something_its_other_claims_are_dropped():
+    before = page(claim("10.244.0.0/24", "u"), claim("10.244.2.0/23", "u"))
+    after = released(before, {"u": Present("node-u", ("10.244.2.0/23", "fd00::/64"))})
+    assert set(after.page.claims) == {"10.244.2.0/23"}
+    assert [one.block for one in after.dropped] == ["10.244.0.0/24"]
+
+
+def test_a_node_that_carries_only_what_nobody_can_read_loses_no_claim():
+    before = page(claim("10.244.0.0/24", "u"))
+    assert released(before, {"u": Present("node-u", ("nonsense",))}).page is before
+
+
+def test_what_a_node_carries_without_a_claim_is_adopted():
+    after = released(page(), {"u": Present("web-1", ("10.244.7.9/24", "fd00::/64", "172.16.0.0/24"))})
+    assert after.adopted == (Claim(block="10.244.7.0/24", uid="u", node="web-1"),)
+    assert after.page.claims == {"10.244.7.0/24": after.adopted[0]}
+
+
+def test_what_overlaps_a_claim_of_another_is_told_and_changes_nothing():
+    before = page(claim("10.244.0.0/24", "u"))
+    carried = ("10.244.0.0/24",)
+    present = {"u": Present("node-u", carried), "v": Present("node-v", ("10.244.0.0/23",))}
+    after = released(before, present)
+    assert after.page is before
+    assert after.odd == (
+        Odd("node-v", "v", "10.244.0.0/23", "10.244.0.0/24 is another's, or was claimed for it"),
+    )
+
+
+def test_a_full_page_adopts_nothing_and_still_marks_and_frees():
+    before = page(claim("10.244.0.0/24", "u"), claim("10.244.1.0/24", "v", gone_since=NOW - QUARANTINE))
+    after = released(before, {"w": Present("w", ("10.244.9.0/24",))}, page_bytes=before.size - 100)
+    assert after.page.claims == {"10.244.0.0/24": claim("10.244.0.0/24", "u", gone_since=NOW)}
+
+
+def test_pod_cidrs_that_no_page_can_hold_are_odd_in_themselves():
+    present = {"u": Present("a", ("nonsense", "10.0.0.0/8", "10.244.0.0/24", "fd00::/40"))}
+    assert [(odd.cidr, odd.reason) for odd in odd_in_themselves(present)] == [
+        ("nonsense", "it is no network"),
+        ("10.0.0.0/8", "it is wider than /12"),
+        ("fd00::/40", "it is wider than /48"),
+    ]
+    assert ranges_of(present) == {"10.240.0.0/12"}
+
+
+def test_a_page_is_not_changed_in_place():
+    before = page(claim("10.244.0.0/24", "u"))
+    copy = msgspec.structs.replace(before, claims=dict(before.claims))
+    released(before, {})
+    assert before == copy
