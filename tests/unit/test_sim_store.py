@@ -10,6 +10,10 @@ NAMES = st.sampled_from([Key("", "a"), Key("", "b"), Key("x", "a"), Key("x", "b"
 WRITES = st.lists(st.tuples(st.booleans(), NAMES), max_size=40)  # put or delete
 
 
+def everything(item: object) -> bool:
+    return True
+
+
 def written(writes: list[tuple[bool, Key]], **options: int) -> Store:
     store = Store(["things"], **options)
     for put, key in writes:
@@ -51,13 +55,15 @@ def test_pages_show_the_moment_of_the_first_one_each_object_once(
 ):
     store = written(before)
     wanted = store.table("things").of(namespace)
-    page = store.page("things", namespace, limit)
+    page = store.page("things", namespace, limit, everything)
     found: list[Stored] = list(page.items)
     for put, key in after:
         if put:
             store.put("things", key, None, b"later")
     while page.left:
-        page = store.next_page("things", namespace, limit, page.version, page.items[-1].key)
+        page = store.next_page(
+            "things", namespace, limit, everything, version=page.version, after=page.items[-1].key
+        )
         found += page.items
     assert found == list(wanted)
     assert [stored.key for stored in found] == sorted(stored.key for stored in found)
@@ -78,10 +84,10 @@ def test_a_short_history_tells_everything_or_says_that_it_cannot(writes: list[tu
 
 def test_after_a_compaction_only_the_present_is_known():
     store = written([(True, Key("", "a")), (True, Key("", "b")), (True, Key("", "c"))])
-    page = store.page("things", "", 1)
+    page = store.page("things", "", 1, everything)
     store.compact()
     with pytest.raises(CompactedError):
         store.table("things").changes(store.version - 1)
     with pytest.raises(CompactedError):
-        store.next_page("things", "", 1, page.version, page.items[-1].key)
+        store.next_page("things", "", 1, everything, version=page.version, after=page.items[-1].key)
     assert store.table("things").changes(store.version) == []
