@@ -72,8 +72,12 @@ class RequestReconciler:
         if event not in (self._saying, self.known.said):
             self._know(knowledge.overheard(self.known, event))
 
+    def is_unheard(self) -> None:
+        """The stream holds nothing of what was said."""
+        self._know(knowledge.unheard(self.known))
+
     def stream_is_another(self) -> None:
-        """What was said is lost; wait until the new stream names the request."""
+        """What was said is lost; wait until the stream names the request."""
         self._know(knowledge.made_void(self.known))
 
     def bus_is_back(self) -> None:

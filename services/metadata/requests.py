@@ -118,6 +118,11 @@ def made_void(known: KnownRequest) -> KnownRequest:
     return msgspec.structs.replace(known, void=True, said=None, repeat_due=NEVER, sequence=0)
 
 
+def unheard(known: KnownRequest) -> KnownRequest:
+    """What was said is lost, the observation is not."""
+    return known if known.said is None else msgspec.structs.replace(known, said=None, repeat_due=NEVER)
+
+
 # ---- what became of something said
 
 

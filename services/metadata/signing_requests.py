@@ -82,16 +82,28 @@ class SigningRequests:
 
     def caught_up(self) -> None:
         """The table holds what the stream does."""
+        self._make_void_what_was_lost()
         for message in self._table.under(OBSERVED_CSR):
             self._observe(message)
+        unheard = set(self._requests)
         for message in self._table.under(ENRICHED_CSR):
-            request, event = self._requests.get(name_in(message.subject, ENRICHED_CSR)), enriched_csr(message)
-            if request is not None and event is not None:
-                request.overhear(event)
+            name, event = name_in(message.subject, ENRICHED_CSR), enriched_csr(message)
+            if name in self._requests and event is not None:
+                unheard.discard(name)
+                self._requests[name].overhear(event)
             self._table.forget(message.subject)
+        for name in unheard:
+            self._requests[name].is_unheard()
         self.forget_unnamed()
         for request in self._requests.values():
             request.bus_is_back()
+
+    def _make_void_what_was_lost(self) -> None:
+        """A server that lost its last messages with a disk gives their sequences to others."""
+        for name, request in self._requests.items():
+            message = self._table.last(f"{OBSERVED_CSR}.{name}")
+            if message is None or message.sequence < request.known.sequence:
+                request.stream_is_another()
 
     def stream_is_another(self) -> None:
         """Nothing that was said is left."""

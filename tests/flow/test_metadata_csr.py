@@ -8,12 +8,12 @@ import time
 import msgspec
 import pytest
 
-from libs.common.bus import BusError
+from libs.common.bus import BusError, Opened
 from libs.common.events import EnrichedCsrGone
 from libs.common.machine import AddressStatus
 from libs.common.node import NodeAddress
 from libs.common.signing_request import SigningRequestCondition
-from libs.common.subjects import ENRICHED_CSR, ENRICHED_NODE, OBSERVED_CSR
+from libs.common.subjects import ENRICHED_CSR, ENRICHED_NODE, OBSERVED_CSR, OBSERVED_NODE, SNAPSHOT
 from services.metadata.ask_machine import Slots
 from services.metadata.contested import MOST_DIALLED
 from services.metadata.dial_back import AT_ONCE, DialBacks
@@ -269,6 +269,50 @@ async def test_what_ended_while_nobody_listened_is_passed_on_at_the_next_start(f
         await eventually(lambda: flow.times("gone") == 1)
         await eventually(lambda: not service._requests._requests)
         assert flow.times("decided") == 0
+
+
+async def replayed(flow, table, *subjects):
+    """The connection was lost and is back; of these subjects the stream still holds what it holds."""
+    table.lost("the server went away")
+    last = flow.server.stream.last_sequence
+    table.begin(Opened(incarnation=flow.incarnation, last_sequence=last))
+    for subject in subjects:
+        message = await flow.bus.last(subject)
+        assert message is not None
+        table.apply(message)
+    table.caught_up()
+
+
+async def test_what_the_server_lost_with_its_last_messages_is_said_again(flow, talos):
+    node, word, observed = f"{OBSERVED_NODE}.web-1", f"{ENRICHED_CSR}.csr-1", f"{OBSERVED_CSR}.csr-1"
+    async with flow.metadata(talos) as (service, _):
+        await flow.snapshot()
+        await flow.observe(a_node())
+        await flow.ask(a_request())
+        await flow.once(with_facts)
+        await eventually(lambda: service._requests._requests["csr-1"].known.said is not None)
+        await replayed(flow, service._table, SNAPSHOT, node, observed, word)
+        flow.server.stream._remove(word)
+        await replayed(flow, service._table, SNAPSHOT, node, observed)
+        await flow.once(with_facts)
+        assert flow.times() == 2
+
+
+async def test_a_request_under_a_sequence_that_was_given_before_is_heard(flow, talos):
+    node, word = f"{OBSERVED_NODE}.web-1", f"{ENRICHED_CSR}.csr-1"
+    async with flow.metadata(talos) as (service, _):
+        await flow.snapshot()
+        await flow.observe(a_node())
+        for _ in range(5):
+            await flow.ask(a_request())
+        await flow.once(with_facts)
+        flow.server.stream._remove(f"{OBSERVED_CSR}.csr-1")
+        flow.server.stream._remove(word)
+        flow.server.stream.last_sequence = 3
+        await replayed(flow, service._table, node)  # the snapshot went, too
+        await flow.ask(a_request())
+        event = await flow.once(with_facts)
+        assert event.observed_sequence == 4
 
 
 async def test_a_bus_that_refuses_is_told_later(flow, talos):
