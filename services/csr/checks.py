@@ -2,7 +2,8 @@
 
 import re
 from collections.abc import Iterator
-from ipaddress import IPv6Address, ip_address
+from functools import lru_cache
+from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Final
 
 from libs.common.node_ips import is_global_unicast, parse_ip
@@ -43,7 +44,7 @@ def checks_of_request(request: SigningRequest, asked: Asked, policy: Policy) -> 
         "kinds": f"asks for {listed(asked.other_sans)}" if asked.other_sans else "",
         "any": "" if asked.dns_names or asked.ips else "asks for no DNS name and no IP address",
         "names": _first(why_no_name(dns, request.node_name) for dns in asked.dns_names),
-        "addresses": _first(why_no_address(ip) for ip in asked.ips),
+        "addresses": _first(why_no_address(ip, policy.service_networks) for ip in asked.ips),
         "expiration": _expiration(request.spec.expiration_seconds, policy),
     }
     for name, problem in checks.items():
@@ -69,14 +70,30 @@ def why_no_name(dns: str, node_name: str) -> str:
     return ""
 
 
-def why_no_address(text: str) -> str:
+def why_no_address(text: str, service_networks: tuple[str, ...] = ()) -> str:
     """Why no node may have that address in a certificate, whatever its machine attests."""
     ip = ip_address(text)
     if isinstance(ip, IPv6Address) and ip.ipv4_mapped is not None:
         return f"IP address {text} is IPv4-mapped: a Go client would take it for {ip.ipv4_mapped}"
     if not is_global_unicast(ip):
         return f"IP address {text} is not a unicast address that others can reach"
+    if any(ip in network for network in networks_of(service_networks)):
+        # the first of them is the API server's, and pods may trust the signer's CA to tell them who that is
+        return f"IP address {text} is a Service's"
     return ""
+
+
+@lru_cache(maxsize=8)
+def networks_of(texts: tuple[str, ...]) -> tuple[IPv4Network | IPv6Network, ...]:
+    """The networks in these texts; whatever is none is left out."""
+    return tuple(network for text in texts if (network := _network(text)) is not None)
+
+
+def _network(text: str) -> IPv4Network | IPv6Network | None:
+    try:
+        return ip_network(text, strict=False)
+    except ValueError:
+        return None
 
 
 def listed(values: tuple[str, ...]) -> str:

@@ -58,5 +58,6 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     """What the operator allows."""
 
     allowed_networks: tuple[str, ...] = ()  # CIDRs; for requests that no machine attests
+    service_networks: tuple[str, ...] = ()  # CIDRs of the cluster's Services: there is no node's address
     min_expiration_seconds: int | None = None
     max_expiration_seconds: int | None = None

@@ -5,10 +5,10 @@ other Node says the same.
 """
 
 from collections.abc import Iterator
-from functools import lru_cache
-from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
+from ipaddress import IPv4Network, IPv6Network, ip_address
 
 from libs.common.node import Node
+from services.csr.checks import networks_of
 from services.csr.claims import Claims, Rank, written_ips, written_names
 from services.csr.judgement import Check, Policy
 from services.csr.request import Asked, shown
@@ -28,7 +28,7 @@ def checks_of_node_object(name: str, asked: Asked, claims: Claims, policy: Polic
     for dns in asked.dns_names:
         yield _check_of_name(dns, node, claims)
     for ip in asked.ips:
-        yield _check_of_address(ip, node, claims, _networks(policy.allowed_networks))
+        yield _check_of_address(ip, node, claims, networks_of(policy.allowed_networks))
 
 
 def _check_of_name(dns: str, node: Node, claims: Claims) -> Check:
@@ -62,11 +62,6 @@ def _alone(what: str, check: str, name: str, others: tuple[str, ...]) -> Check:
         return Check(name=check, passed=True, text=f"{what} is in the Node object, and in no other")
     text = f"{what} is in the status of Node {others[0]}, too"
     return Check(name="rivals", passed=None, text=text, nodes=frozenset({name, *others}), rivals=others)
-
-
-@lru_cache(maxsize=8)
-def _networks(texts: tuple[str, ...]) -> tuple[IPv4Network | IPv6Network, ...]:
-    return tuple(ip_network(text, strict=False) for text in texts)
 
 
 def _waits(check: str, text: str, *nodes: str) -> Check:

@@ -48,7 +48,7 @@ class OnCsrEnriched:
         approvals: ApprovalsApi,
         decisions: Decisions,
         events: NodeEvents,
-        policy: Policy,
+        policy: Callable[[], Policy],
         paused: Callable[[], str],
         clock: Callable[[], float],
     ) -> None:
@@ -131,7 +131,7 @@ class OnCsrEnriched:
         if seconds := self._budget.seconds_until(request.node_name, self._clock()):
             wait = Wait(reason=_TOO_MANY, message=_TOO_MANY_TEXT, nodes=frozenset())
             await self._wait(request, wait, max(seconds, AGAIN_SECONDS), due=self._clock() + seconds)
-        judgement = decide(event, self._claims, self._policy)
+        judgement = decide(event, self._claims, self._policy())
         match judgement.decision:
             case Ignore(reason=reason):
                 self._waiting.decided(request.name, request.node_name)

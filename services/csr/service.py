@@ -3,9 +3,12 @@
 import asyncio
 import logging
 
+import msgspec
+
 from libs.common.bus import Message
 from libs.common.delivery import TemporaryError
 from libs.common.events import (
+    ClusterNetworksObserved,
     CsrGone,
     CsrObserved,
     EnrichedCsrGone,
@@ -21,10 +24,11 @@ from libs.common.handling import Handling
 from libs.common.process.service import Parts, Run
 from libs.common.settings.reference_flags import CSR_APPROVAL
 from libs.common.signing_request import SigningRequest
-from libs.common.subjects import ENRICHED_NODE, FLOW, OBSERVED_CSR, OBSERVED_NODE, name_in
+from libs.common.subjects import ENRICHED_NODE, FLOW, NETWORKS, OBSERVED_CSR, OBSERVED_NODE, name_in
 from libs.common.wiring import CSR
 from services.csr.approvals_api import ApprovalsApi
 from services.csr.claims import Claims
+from services.csr.decide import Policy
 from services.csr.decisions import Decisions
 from services.csr.node_events import NodeEvents
 from services.csr.on_csr_enriched import OnCsrEnriched
@@ -73,7 +77,7 @@ class CsrService:
             approvals=ApprovalsApi(kube, observe_only=dry),
             decisions=self._decisions,
             events=self._events,
-            policy=settings.policy,
+            policy=self._policy,
             paused=self._paused,
             clock=parts.monotonic,
         )
@@ -129,6 +133,13 @@ class CsrService:
         if self._settings.observe_only:
             return ""
         return self._table.why_not_led(silence_seconds=self._settings.leader_silence_seconds)
+
+    def _policy(self) -> Policy:
+        """What the operator allows, in this cluster's networks as far as they have been told."""
+        said = self._table.last(NETWORKS)
+        event = said.event if said is not None else None
+        services = event.service_cidrs if isinstance(event, ClusterNetworksObserved) else ()
+        return msgspec.structs.replace(self._settings.policy, service_networks=services)
 
     # ---- what the flow says
 

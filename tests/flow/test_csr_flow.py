@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from libs.common import metrics
+from libs.common.events import ClusterNetworksObserved
 from libs.common.kube_api.errors import Unreachable
 from libs.common.machine import AddressStatus
 from libs.common.signing_request import (
@@ -18,7 +19,7 @@ from libs.common.signing_request import (
 from libs.common.subjects import ENRICHED_CSR, OBSERVED_CSR
 from services.csr import watch_flow
 from services.csr.budget import BURST
-from tests.builders import a_node, some_facts
+from tests.builders import NOW, a_node, some_facts
 from tests.bus_actors import eventually
 from tests.csr_actors import REFUSED, CsrFlow, asks
 from tests.csr_cases import CASES, FACTS, NODES, POLICY, WHO
@@ -151,6 +152,20 @@ async def test_without_talos_the_node_object_counts_within_the_allowed_networks_
 
 
 # ---- newest and older ones
+
+
+async def test_an_address_of_the_service_network_is_denied_once_the_networks_are_told(flow: CsrFlow):
+    facts = some_facts(addresses=(AddressStatus(address="10.96.0.1/32", link="eth0"),))
+    async with flow.csr_running():
+        await flow.say(
+            ClusterNetworksObserved(
+                incarnation=flow.incarnation, service_cidrs=("odd", "10.96.0.0/12"), observed_at=NOW
+            )
+        )
+        await flow.machine(a_node(), facts)
+        await flow.asked(asks(ips=("10.96.0.1",)), facts=facts, node_uid="uid-1")
+        await flow.until_decided("csr-1", "denied")
+    assert flow.kube.verdict("csr-1") == "Denied"
 
 
 async def test_only_the_newest_of_a_nodes_requests_is_answered(flow: CsrFlow):

@@ -407,6 +407,18 @@ def test_where_more_claim_it_than_words_have_room_the_message_is_cut():
     assert len(decision.message) < 1100
 
 
+def test_no_machine_has_an_address_of_the_service_network_whatever_it_says_of_itself():
+    # the API server is at the first one, and the cluster's CA, which all pods trust, signs for kubelets, too
+    facts = facts_of("a", "10.96.0.1/32", "fd00:96::1/128", "10.0.0.1/24", node_ip="10.0.0.1")
+    policy = Policy(service_networks=("10.96.0.0/12", "fd00:96::/108"))
+    for address in ("10.96.0.1", "fd00:96::1"):
+        decision = decide(asks("a", ip(address), facts=facts), claims_of(A), policy).decision
+        assert isinstance(decision, Deny)
+        assert f"{address} is a Service's" in decision.message
+    own = decide(asks("a", ip("10.0.0.1"), facts=facts), claims_of(A), policy).decision
+    assert isinstance(own, Approve)
+
+
 @pytest.mark.parametrize("name", ["\u212anown.example", "a\u017f.example", "\u0130.example"])
 def test_a_letter_that_only_pretends_to_be_one_of_ours_makes_no_host_name(name: str):
     # "K" in lower case is the k of an attested name, and a pattern that ignores case takes both
