@@ -9,7 +9,7 @@ from typing import Final, Protocol
 
 import msgspec
 
-from libs.common.delivery import PermanentError, TemporaryError
+from libs.common.delivery import PermanentError, TemporaryError, backoff_seconds
 from libs.common.kube_api.events import ObjectEvent, about_node
 from libs.common.node import Node
 from libs.common.signing_request import SigningRequest
@@ -20,6 +20,8 @@ COMPONENT: Final = "talos-ccm-csr"
 MOST_WAITING: Final = 10_000
 LAST_WORDS_SECONDS: Final = 3.0  # at the end of the process, for what is still to be written
 MOST_RIVALS: Final = 4  # other Nodes on which one wait is told: some addresses are on every machine
+WORTH_TELLING_SECONDS: Final = 600.0  # that an Event is tried, while the API server does not take it
+_AGAIN_AT_MOST_SECONDS: Final = 8.0
 _MOST_KNOWN: Final = 50_000
 
 
@@ -32,6 +34,7 @@ class EventWriter(Protocol):
 class _Told(msgspec.Struct, frozen=True):
     event: ObjectEvent
     at: datetime
+    until: float  # when it is given up, on the loop's clock
 
 
 class NodeEvents:
@@ -78,13 +81,18 @@ class NodeEvents:
         while True:
             await self._news.wait()
             self._news.clear()
-            await self._tell_all()
+            failures = 0
+            while self._waiting:
+                failures = 0 if await self._tell_next() else failures + 1
+                if failures:
+                    await asyncio.sleep(min(_AGAIN_AT_MOST_SECONDS, backoff_seconds(failures, 0.0)))
 
     async def last_words(self) -> None:
         """The process ends: what is left is told, if that takes but a moment."""
         try:
             async with asyncio.timeout(LAST_WORDS_SECONDS):
-                await self._tell_all()
+                for _ in range(len(self._waiting)):
+                    await self._tell_next()
         except TimeoutError:
             log.warning("Events go unsaid: the process ends", extra={"count": len(self._waiting)})
 
@@ -106,7 +114,8 @@ class NodeEvents:
         if len(self._waiting) == MOST_WAITING:
             about = self._waiting[0].event.about.name
             log.warning("too many Events wait: one goes unsaid", extra={"node": about})
-        self._waiting.append(_Told(event, at))
+        until = asyncio.get_running_loop().time() + WORTH_TELLING_SECONDS
+        self._waiting.append(_Told(event, at, until))
         self._news.set()
 
     def _forget(self, name: str) -> None:
@@ -114,21 +123,26 @@ class NodeEvents:
         for reason in ("CSRDenied", "CSRWaiting"):
             self._last.pop((node.uid if node else "", reason), None)
 
-    async def _tell_all(self) -> None:
-        while self._waiting:
-            told = self._waiting.popleft()
-            try:
-                await self._write(told)
-            except BaseException:  # cancelled: it is among the last words
-                self._waiting.appendleft(told)
-                raise
-
-    async def _write(self, told: _Told) -> None:
+    async def _tell_next(self) -> bool:
+        """Whether there is nothing more to do about it; else it is told after the others."""
+        told = self._waiting.popleft()
         try:
             await self._kube.create_event(told.event, now=told.at)
         except (TemporaryError, PermanentError) as error:
-            # What it speaks of has been done, and is told on the request itself.
-            log.warning(
-                "an Event could not be written",
-                extra={"node": told.event.about.name, "reason": told.event.reason, "error": str(error)},
-            )
+            is_over = isinstance(error, PermanentError) or asyncio.get_running_loop().time() >= told.until
+            if not is_over:
+                self._waiting.append(told)
+            self._warn(told, error, is_over=is_over)
+            return is_over
+        except BaseException:  # cancelled: it is among the last words
+            self._waiting.appendleft(told)
+            raise
+        return True
+
+    def _warn(self, told: _Told, error: Exception, *, is_over: bool) -> None:
+        """What it speaks of has been done, and is told on the request itself."""
+        about = {"node": told.event.about.name, "reason": told.event.reason, "error": str(error)}
+        if is_over:
+            log.warning("an Event could not be written", extra=about)
+        else:
+            log.info("an Event could not be written yet", extra=about)

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from libs.common.kube_api.errors import Unreachable
+from libs.common.kube_api.errors import Forbidden, Invalid, KubeError, Unreachable
 from libs.common.kube_api.events import ObjectEvent, event_name
 from libs.common.node import Node
 from services.csr import node_events
@@ -20,14 +20,16 @@ class Writer:
     def __init__(self) -> None:
         self.events: list[ObjectEvent] = []
         self.names: list[str] = []
-        self.failing = False
+        self.failing: KubeError | None = None
+        self.tried = 0
         self.gate = asyncio.Event()
         self.gate.set()
 
     async def create_event(self, event: ObjectEvent, *, now: datetime) -> bool:
         await self.gate.wait()
-        if self.failing:
-            raise Unreachable("no answer")
+        self.tried += 1
+        if self.failing is not None:
+            raise self.failing
         self.events.append(event)
         self.names.append(event_name(event, now))
         return True
@@ -93,16 +95,32 @@ async def test_nobody_is_told_where_there_is_no_node_and_nothing_in_observe_only
     assert writer.events == []
 
 
-async def test_an_event_that_cannot_be_written_ends_nothing():
+async def test_what_the_api_server_cannot_take_for_a_while_is_told_when_it_can():
     writer = Writer()
     events = events_on(writer)
     async with doing(events.run()):
-        writer.failing = True
+        writer.failing = Unreachable("no answer")
         events.denied(a_request(), "names", "because")
         events.denied(a_request(node="web-2"), "names", "because")
-        await eventually(lambda: not events._waiting, "both were tried")
-        writer.failing = False
+        await eventually(lambda: writer.tried >= 3, "both were tried")
+        writer.failing = None
+        await eventually(lambda: len(writer.events) == 2, "both are told")
+    assert len(set(writer.names)) == 2
+
+
+async def test_what_is_never_taken_is_given_up_and_ends_nothing(monkeypatch: pytest.MonkeyPatch):
+    writer = Writer()
+    events = events_on(writer)
+    async with doing(events.run()):
+        writer.failing = Invalid("no such field", status=422)
+        events.denied(a_request(), "names", "because")
+        await eventually(lambda: not events._waiting and writer.tried == 1, "it was refused for good")
+        monkeypatch.setattr(node_events, "WORTH_TELLING_SECONDS", 0.0)
+        writer.failing = Forbidden("no right to create events", status=403)
         events.denied(a_request(), "addresses", "because")
+        await eventually(lambda: not events._waiting and writer.tried == 2, "it was tried for long enough")
+        writer.failing = None
+        events.denied(a_request(), "usages", "because")
         await eventually(lambda: len(writer.events) == 1, "the next one is written")
 
 
