@@ -53,6 +53,13 @@ def explain() -> None:
     metavar="NETWORK,...",
     help="As csr has it.",
 )
+@click.option(
+    "--service-networks",
+    default="",
+    metavar="NETWORK,...",
+    help="The cluster's Service networks, whose addresses no node gets; csr hears of them from metadata "
+    "where that has asked for them.",
+)
 @click.option("--csr-min-expiration", "least", callback=_seconds, metavar="DURATION", help="As csr has it.")
 @click.option("--csr-max-expiration", "most", callback=_seconds, metavar="DURATION", help="As csr has it.")
 @click.option(
@@ -63,7 +70,14 @@ def explain() -> None:
     show_default=True,
     help="Words, or JSON.",
 )
-def csr(output: str, allowed_networks: str, least: int | None, most: int | None, **source: Any) -> None:
+def csr(
+    output: str,
+    allowed_networks: str,
+    service_networks: str,
+    least: int | None,
+    most: int | None,
+    **source: Any,
+) -> None:
     """Explain what becomes of the CertificateSigningRequest NAME, and why: who asks for what, each check of
     csr with its result by what is so now, the decision, what Kubernetes holds, and what to do.
 
@@ -82,15 +96,21 @@ def csr(output: str, allowed_networks: str, least: int | None, most: int | None,
       talos-ccm explain csr csr-x7k2p
       talos-ccm explain csr web-1 --node -o json
     """  # noqa: D301 - click reads the \b: the paragraph keeps its lines
-    networks = parse_list(allowed_networks)
-    _refuse_nonsense(networks)
+    networks, services = parse_list(allowed_networks), parse_list(service_networks)
+    _refuse_nonsense("--csr-allowed-networks", networks)
+    _refuse_nonsense("--service-networks", services)
     try:
         from cli.explain.from_cluster import CannotAsk, Source  # noqa: PLC0415 - `--help` need not load it
         from cli.explain.run import explain_csr  # noqa: PLC0415
         from cli.lines import complain  # noqa: PLC0415
         from services.csr.judgement import Policy  # noqa: PLC0415
 
-        policy = Policy(allowed_networks=networks, min_expiration_seconds=least, max_expiration_seconds=most)
+        policy = Policy(
+            allowed_networks=networks,
+            service_networks=services,
+            min_expiration_seconds=least,
+            max_expiration_seconds=most,
+        )
         try:
             status = explain_csr(Source(**source), policy, as_json=output == "json")
         except CannotAsk as error:
@@ -101,11 +121,11 @@ def csr(output: str, allowed_networks: str, least: int | None, most: int | None,
     sys.exit(status)
 
 
-def _refuse_nonsense(networks: tuple[str, ...]) -> None:
+def _refuse_nonsense(option: str, networks: tuple[str, ...]) -> None:
     for text in networks:
         try:
             ipaddress.ip_network(text)
         except ValueError:
             raise click.UsageError(
-                f'--csr-allowed-networks: "{text}" is not a network such as 10.0.0.0/8 or fd00::/8'
+                f'{option}: "{text}" is not a network such as 10.0.0.0/8 or fd00::/8'
             ) from None

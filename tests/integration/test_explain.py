@@ -138,6 +138,13 @@ async def test_a_node_that_is_none_of_ours_is_not_asked_and_withholds_nothing(cl
     assert (told["machinesAsked"], told["decision"]["now"]) == (["asks-1"], "approve")
 
 
+async def test_an_address_of_the_service_networks_that_are_named_would_be_denied(cluster: Cluster):
+    await cluster.join(ONE)
+    told = await cluster.explained(await cluster.asks(ONE), "--service-networks=10.231.0.0/24")
+    assert told["decision"]["now"] == "deny"
+    assert "10.231.0.1 is a Service's" in told["decision"]["reason"]
+
+
 async def test_without_a_talosconfig_it_says_what_is_not_known_and_how_to_give_access(cluster: Cluster):
     await cluster.join(ONE)
     said = await cluster.explain(await cluster.asks(ONE), TALOSCONFIG="none")

@@ -231,6 +231,7 @@ def test_json_has_each_check_and_the_advice():
     [
         ([], "Missing argument 'NAME'"),
         (["x", "--csr-allowed-networks=10.0.0.0/8,home"], '"home" is not a network such as 10.0.0.0/8'),
+        (["x", "--service-networks=10.0.0.5/8"], '--service-networks: "10.0.0.5/8" is not a network'),
         (["x", "--csr-max-expiration=soon"], "'soon' is not a duration such as"),
         (["x", "-o", "yaml"], "'yaml' is not one of 'text', 'json'"),
     ],
