@@ -23,6 +23,10 @@ class Newest:
         insort(places, _place(metadata))
         return places.pop(0)[1] if len(places) > self._limit else None
 
+    def is_full(self, queue: str) -> bool:
+        """Whether one more costs the oldest its place."""
+        return len(self._queues.get(queue, ())) >= self._limit
+
     def remove(self, queue: str, metadata: ObjectMeta) -> None:
         """It waits no more."""
         places = self._queues[queue]

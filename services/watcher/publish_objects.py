@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection
 from datetime import datetime
-from typing import Generic
+from typing import Final, Generic
 
 from libs.common import metrics, telemetry
 from libs.common.bus import BusError, NoStream
@@ -19,6 +19,8 @@ from services.watcher.observe import Observation, Publish, Skipped, Stamp, obser
 from services.watcher.store import Store
 
 log = logging.getLogger(__name__)
+
+CROWDED_SECONDS: Final = 5.0  # before the first word of what may lose its place to newer ones at any moment
 
 
 class ObjectPublisher(Generic[Seen]):
@@ -76,10 +78,23 @@ class ObjectPublisher(Generic[Seen]):
     def say(self, names: Collection[str]) -> None:
         """There is news of these."""
         for name in names:
-            self._agenda.want(name)
-            if self._cannot_wait(name):
-                self._agenda.rested(name)
+            if self._held.of(self._kind, name) is None and self._store.is_crowded(name):
+                # Its requester asks without end. What has lost its place until then was never said, and so
+                # is not said to be gone either: each of the two words would stay in the stream for an hour.
+                asyncio.get_running_loop().call_later(CROWDED_SECONDS, self._say_if_left, name)
+            else:
+                self._want(name)
         self._start()
+
+    def _say_if_left(self, name: str) -> None:
+        if self._store.get(name) is not None:
+            self._want(name)
+            self._start()
+
+    def _want(self, name: str) -> None:
+        self._agenda.want(name)
+        if self._cannot_wait(name):
+            self._agenda.rested(name)
 
     def say_again(self, names: Collection[str]) -> None:
         """It is the turn of these in the resync."""

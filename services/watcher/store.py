@@ -52,6 +52,12 @@ class Store(Generic[Seen]):
         """What we read of that object, None if there is none or it cannot be read."""
         return self._objects.get(name)
 
+    def is_crowded(self, name: str) -> bool:
+        """Whether that object will lose its place to the next ones of its queue."""
+        found = self._objects.get(name)
+        queue = self._kind.queue(found) if found is not None else ""
+        return bool(queue) and self._newest.is_full(queue)
+
     def is_unreadable(self, name: str) -> bool:
         """Whether an object of that name exists which cannot be read: it has not gone."""
         return name in self._unreadable

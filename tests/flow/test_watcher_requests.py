@@ -112,6 +112,24 @@ async def test_of_a_noisy_requester_only_the_newest_are_said_however_many_come()
         await flow.hears(lambda f: f.existing_requests() == newest | {"csr-quiet-0"})
 
 
+async def test_of_a_requester_that_never_stops_little_is_said_and_of_others_all_at_once():
+    # each word stays in the stream for an hour, as the word that it is gone: 100 a second would fill it
+    script = ScriptedRequests(*(the_nth(number, node="noisy") for number in range(PENDING_LIMIT)))
+    bus, flow = MemoryBus(MemoryServer()), Flow()
+    watcher = a_watcher(bus, ScriptedNodes().source, requests=script.source)
+    async with doing(watcher.run()), flow.following(bus):
+        await flow.hears(lambda f: f.snapshots())
+        last = PENDING_LIMIT + 500
+        for number in range(PENDING_LIMIT, last):
+            script.put(the_nth(number, node="noisy"))
+            await asyncio.sleep(0.002)
+        script.put(the_nth(0, node="quiet"))
+        await flow.hears(lambda f: "csr-quiet-0" in f.existing_requests())
+        newest = {f"csr-noisy-{number}" for number in range(last - PENDING_LIMIT, last)}
+        await flow.hears(lambda f: f.existing_requests() == newest | {"csr-quiet-0"})
+    assert len({event.name for event in flow.requests() if isinstance(event, CsrGone)}) <= 3 * PENDING_LIMIT
+
+
 async def test_nodes_are_said_while_requests_cannot_be_listed_and_the_missing_rule_is_named():
     nodes, script = ScriptedNodes(a_node("web-1")), ScriptedRequests(the_nth(1))
     script.refusal = REFUSAL
