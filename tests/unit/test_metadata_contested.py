@@ -2,6 +2,7 @@
 
 import msgspec
 import pytest
+from cryptography import x509
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -111,6 +112,21 @@ def test_addresses_are_read_in_their_one_spelling():
 @given(st.binary(max_size=400))
 def test_bytes_of_any_kind_are_survived(garbage):
     assert requested_addresses(a_request(pem=garbage)) == frozenset()
+
+
+def test_a_broken_assertion_inside_the_parser_is_survived_and_the_end_of_the_process_is_not(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    panic = type("PanicException", (BaseException,), {"__module__": "pyo3_runtime"})
+
+    def refuse(_: bytes) -> None:
+        raise panic("assertion failed")
+
+    monkeypatch.setattr(x509, "load_pem_x509_csr", refuse)
+    assert requested_addresses(a_request(pem=b"x")) == frozenset()
+    panic.__module__ = "elsewhere"
+    with pytest.raises(panic):
+        requested_addresses(a_request(pem=b"x"))
 
 
 @given(st.integers(min_value=0), st.integers(min_value=0, max_value=255))
