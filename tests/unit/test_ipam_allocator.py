@@ -236,3 +236,17 @@ def test_what_is_claimed_for_one_node_is_given_to_no_other(cluster):
     claimed = cluster.claim("a").answers["uid-a"]
     with pytest.raises(ValueError, match="claimed for uid-a"):
         finished(cluster.allocator.give(cluster.node("b"), claimed))
+
+
+def test_a_claim_made_while_the_nodes_were_listed_is_not_taken_for_one_whose_node_is_gone(cluster):
+    cluster.node("a")
+    cluster.claim("a")
+    sweep = Task(cluster.allocator.sweep())
+    sweep.hear()
+    sweep.arrive()  # the list of Nodes, without b, is on its way back
+    cluster.node("b")
+    cluster.claim("b")
+    while not sweep.done:
+        sweep.hear()
+    assert '"uid-b"' in cluster.server.pages[PAGE].data["claims.json"]
+    assert "goneSince" not in cluster.server.pages[PAGE].data["claims.json"]
