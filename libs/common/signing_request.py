@@ -75,6 +75,11 @@ class SigningRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
         return self.spec.signer_name == KUBELET_SERVING and bool(self.node_name)
 
     @property
+    def is_by_node(self) -> bool:
+        """Whether who asks is a node: a user may bear such a name and be none (OIDC without a prefix)."""
+        return bool(self.node_name) and NODES_GROUP in self.spec.groups
+
+    @property
     def pending(self) -> bool:
         """Whether nobody has decided it yet."""
         issued = self.status.issued or bool(self.status.certificate)

@@ -55,8 +55,8 @@ class Requesters:
 
         It was the newest before and is superseded, or it is the newest now that this one is decided.
         """
-        if not request.node_name:
-            return ""
+        if not request.is_by_node:
+            return ""  # it is never answered, and must not keep the node's own from it
         before = self.newest(request.node_name)
         known = self.pending.get(request.name)
         if known is not None and (known.uid, known.node) != (request.uid, request.node_name):

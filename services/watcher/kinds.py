@@ -64,6 +64,11 @@ def _csr_gone(incarnation: str, order: ObservedOrder, request: SigningRequest, n
     return CsrGone(incarnation=incarnation, order=order, name=request.name, uid=request.uid, observed_at=now)
 
 
+def _queue(request: SigningRequest) -> str:
+    """One for the node, and one for whoever bears its name and is none: that takes no place of the node's."""
+    return request.node_name if request.is_by_node else f"not {request.node_name}"
+
+
 NODE: Final[Kind[Node]] = Kind(
     noun="node",
     message="node observed",
@@ -91,7 +96,7 @@ CSR: Final[Kind[SigningRequest]] = Kind(
     same_to_us=same_request_to_us,
     # What has a longer name could never be said, and would be remembered by it: up to a megabyte each.
     is_ours=lambda request: request.is_kubelet_serving and len(request.name) <= NAME_LIMIT,
-    queue=lambda request: request.node_name if request.pending else "",
+    queue=lambda request: _queue(request) if request.pending else "",
     is_repeated=lambda request: request.pending or request.owed,
     rest_cap_seconds=3.0,  # csr, which reads nothing, relies on hearing within 5 s what became of a request
     said=lambda event: event.request if isinstance(event, CsrObserved) else None,

@@ -101,6 +101,16 @@ def test_after_a_restored_backup_versions_begin_anew_and_supersede_nothing():
     assert requesters.newest("web-1") == "new"
 
 
+def test_who_only_bears_a_nodes_name_supersedes_nothing_of_that_node():
+    stranger = filed("stranger", 5, version=500)
+    spec = msgspec.structs.replace(stranger.spec, groups=("system:authenticated",))
+    stranger = msgspec.structs.replace(stranger, spec=spec)
+    requesters = heard(filed("mine", 1), stranger)
+    assert requesters.newest("web-1") == "mine"
+    requesters = heard(filed("mine", 1), approved(stranger))
+    assert requesters.newest("web-1") == "mine"
+
+
 def test_the_older_one_comes_up_when_the_newest_goes_undecided_and_only_then():
     requesters = heard(filed("a", 1), filed("b", 2), filed("c", 3))
     assert requesters.gone("a") == ""

@@ -101,6 +101,14 @@ def test_a_decided_request_is_known_beyond_the_newest_and_leaves_its_place():
     assert len(store) == PENDING_LIMIT + 2
 
 
+def test_who_only_bears_a_nodes_name_takes_no_place_of_that_node():
+    store = a_store(the_nth(0))
+    for number in range(1, PENDING_LIMIT + 2):
+        store.put(the_nth(number, groups=("system:authenticated",)))
+    assert store.get(the_nth(0).name) is not None
+    assert store.get(the_nth(1).name) is None, "those have a bound, too"
+
+
 def test_a_request_that_goes_leaves_its_place():
     store = a_store(*(the_nth(number) for number in range(PENDING_LIMIT)))
     store.remove(the_nth(0).name, "3000")
