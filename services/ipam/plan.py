@@ -6,7 +6,6 @@ from itertools import groupby
 import msgspec
 
 from services.ipam.ledger import Ledger
-from services.ipam.networks import Network
 from services.ipam.pages import PAGE_BYTES, Page
 from services.ipam.pools import Pool
 from services.ipam.spans import contains, network_of
@@ -98,35 +97,36 @@ def _answer(want: Want, ledger: Ledger, occupied: Occupied) -> Answer:
     own = ledger.blocks_of(want.uid)
     for family, grouped in groupby(want.pools, key=lambda pool: pool.family):
         pools = tuple(grouped)
-        block = _claimed_before(own, pools, ledger)
-        if block:
-            found.append((block, None))
-            continue
-        fresh = ledger.next_free(pools, want.uid, want.node)
-        if fresh is None:  # all families or none: the other's block goes back
+        one = _block_for(want, pools, own, ledger)
+        if one is None:  # all families or none: the other's block goes back
             ledger.put_back(found)
             return _refused(family, pools, ledger)
-        found.append(fresh)
+        found.append(one)
     for block, pool in found:
         if pool is not None:
             ledger.claim(block, pool, want.uid, want.node)
     return Assigned(uid=want.uid, pod_cidrs=tuple(block for block, _ in found))
 
 
-def _claimed_before(own: Sequence[str], pools: tuple[Pool, ...], ledger: Ledger) -> str:
-    return next(
-        (
-            block
-            for pool in pools
-            for block in own
-            if _is_of(network_of(block), pool) and ledger.obstacle(network_of(block)) is None
-        ),
-        "",
-    )
+def _block_for(
+    want: Want, pools: tuple[Pool, ...], own: Sequence[str], ledger: Ledger
+) -> tuple[str, Pool | None] | None:
+    """One that was claimed before, else a new one.
+
+    Where there is no room for a new one, one of another mask will do that was claimed before: it would stand
+    in this Node's own way for ever.
+    """
+    before = [(block, pool.mask) for pool in pools for block in own if _is_usable(block, pool, ledger)]
+    for block, mask in before:
+        if network_of(block).prefix == mask:
+            return block, None
+    fresh = ledger.next_free(pools, want.uid, want.node)
+    return fresh or ((before[0][0], None) if before else None)
 
 
-def _is_of(block: Network, pool: Pool) -> bool:
-    return block.prefix == pool.mask and contains(network_of(pool.cidr), block)
+def _is_usable(block: str, pool: Pool, ledger: Ledger) -> bool:
+    network = network_of(block)
+    return contains(network_of(pool.cidr), network) and ledger.obstacle(network) is None
 
 
 def _refused(family: int, pools: tuple[Pool, ...], ledger: Ledger) -> Refused:

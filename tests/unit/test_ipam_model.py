@@ -391,7 +391,7 @@ class NeverTwice(RuleBasedStateMachine):
             replica.sweep()
             self.finish(replica)
             self.time += QUARANTINE + SKEW  # a mark may be by a clock ahead of this one
-        for _ in range(2):  # what some are given ends their other claims: room for others
+        for _ in NAMES:  # what some are given ends their other claims: room for others
             replica.table = dict(self.server.nodes)
             replica.serve(NAMES)
             done = self.finish(replica)

@@ -86,6 +86,14 @@ def test_a_claim_of_another_mask_stays_and_another_block_is_claimed():
     assert set(plan.changed[0].claims) == {"10.0.0.0/24", "10.0.2.0/23"}
 
 
+def test_where_there_is_no_room_a_claim_of_another_mask_will_do():
+    other_mask = Pool(name="new", family=4, cidr="10.0.0.0/23", mask=23)
+    plan = planned(want("u", other_mask), want("v", other_mask), pages=(a_page(t0="u"),))
+    assert given_to(plan.answers["u"]) == ("10.0.0.0/24",)
+    assert isinstance(plan.answers["v"], Refused)
+    assert plan.changed == ()
+
+
 @pytest.mark.parametrize("lies_in_it", ["10.0.0.9", "10.0.0.0/8", "10.0.0.128/25"])
 def test_a_claim_in_which_something_has_come_to_lie_is_not_used(lies_in_it):
     free_again = Occupied(excluded=("10.0.0.77",)) if lies_in_it == "10.0.0.0/8" else NOTHING
