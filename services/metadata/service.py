@@ -7,6 +7,7 @@ from libs.common.events import SnapshotComplete
 from libs.common.flow_table import FlowTable
 from libs.common.process.service import Parts, Run
 from libs.common.publisher import OrderedPublisher
+from libs.common.settings.reference_flags import CSR_APPROVAL, runs_controller
 from libs.common.subjects import FLOW, NETWORKS, is_about_a_csr, is_about_a_node
 from libs.common.wiring import METADATA
 from services.metadata.ask_machine import Slots, Talos, open_talos
@@ -27,7 +28,9 @@ class MetadataService:
     def __init__(self, parts: Parts, settings: MetadataSettings, *, talos: Talos | None = None) -> None:
         self._bus = parts.bus
         self._without_talos = settings.without_talos
-        self._for_ipam = settings.for_ipam
+        # csr approves no address of a Service, and ipam gives none of them to a pod.
+        approves = runs_controller(settings.controllers, CSR_APPROVAL) and not settings.without_talos
+        self._tells_networks = settings.for_ipam or approves
         self._talos = talos or open_talos(parts, settings)
         self._random = parts.random
         self._table = FlowTable(
@@ -86,7 +89,7 @@ class MetadataService:
             async with asyncio.TaskGroup() as group:
                 if not self._without_talos:
                     group.create_task(self._nodes.run())
-                if self._for_ipam:
+                if self._tells_networks:
                     group.create_task(kept_running(self._networks.run, self._random, task="networks"))
                 group.create_task(
                     follow(METADATA.service, f"{FLOW}.>", self._table, but_not=self._is_nothing_to_us)

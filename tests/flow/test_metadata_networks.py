@@ -1,4 +1,4 @@
-"""Metadata tells the cluster's networks and gateways: where pod CIDRs are allocated, and only there."""
+"""Metadata tells the cluster's networks and gateways: to whoever allocates or approves, and only there."""
 
 import msgspec
 import pytest
@@ -60,15 +60,27 @@ async def told(stream: Flow, networks: ClusterNetworks) -> ClusterNetworksObserv
     return found[-1]
 
 
-async def test_where_nothing_is_allocated_no_control_plane_and_no_machine_is_asked_for_networks(
+async def test_who_neither_allocates_nor_approves_asks_no_control_plane_and_no_machine_for_networks(
     nats_server, stream, talos
 ):
-    async with metadata_running(nats_server.url, talos):
+    neither = msgspec.structs.replace(CALM, controllers=("cloud-node",))
+    async with metadata_running(nats_server.url, talos, neither):
         await stream.observe(a_node())
         event = await stream.once("web-1", NodeEnriched)
     assert (event.facts.inventory, event.facts.gateways) == (None, ())
     assert (talos.questions, talos.asked) == (0, [])
     assert await said(stream) is None
+
+
+async def test_where_certificates_are_approved_networks_are_told_and_no_machine_is_asked_for_gateways(
+    nats_server, stream, talos
+):
+    async with metadata_running(nats_server.url, talos):
+        await stream.observe(a_node())
+        event = await stream.once("web-1", NodeEnriched)
+        networks = await told(stream, NETWORK)
+    assert (event.facts.inventory, talos.asked) == (None, [])
+    assert networks.service_cidrs == NETWORK.service_cidrs
 
 
 async def test_where_pod_cidrs_are_allocated_networks_and_gateways_are_told(nats_server, stream, talos):
