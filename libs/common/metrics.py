@@ -169,6 +169,43 @@ CSR_APPROVED_NOT_ISSUED: Final = _gauge(
     "talosccm_csr_approved_not_issued", "Approved requests that the cluster's signer has not answered."
 )
 
+# ---- Pod CIDRs: the reference's names, spelling included; clusterCIDR is a pool's network
+
+
+IPAM_ALLOCATIONS: Final = _counter(
+    "node_ipam_controller_cidrset_cidrs_allocations_total", "Blocks that were claimed.", "clusterCIDR"
+)
+IPAM_RELEASES: Final = _counter(
+    "node_ipam_controller_cidrset_cidrs_releases_total", "Blocks that are free again.", "clusterCIDR"
+)
+IPAM_MAX: Final = _gauge(
+    "node_ipam_controller_cirdset_max_cidrs", "Blocks that the network has in all.", "clusterCIDR"
+)
+IPAM_USAGE: Final = _gauge(
+    "node_ipam_controller_cidrset_usage_cidrs",
+    "Part of the network's blocks that is taken, 0 to 1, with those that rest.",
+    "clusterCIDR",
+)
+IPAM_NODES_SERVED: Final = _counter("talosccm_ipam_nodes_served_total", "Nodes that were given pod CIDRs.")
+IPAM_NODES_WAITING: Final = _gauge(
+    "talosccm_ipam_waiting_nodes",
+    "Nodes without pod CIDRs: waiting for what is not known yet, or unserved until somebody acts.",
+    "outcome",
+)
+IPAM_EXHAUSTED: Final = _gauge(
+    "talosccm_ipam_exhausted_nodes", "Nodes for which the pools have no block left."
+)
+IPAM_QUARANTINED: Final = _gauge(
+    "talosccm_ipam_quarantined_cidrs",
+    "Claimed blocks of Nodes that are gone: they rest before they are given again.",
+)
+IPAM_CONFLICTS: Final = _gauge(
+    "talosccm_ipam_conflicts", "podCIDRs of Nodes that are malformed, too wide, or overlap another's."
+)
+IPAM_FOREIGN: Final = _counter(
+    "talosccm_ipam_foreign_nodes_total", "Nodes that got pod CIDRs from somebody else while we allocated."
+)
+
 # ---- Handling of messages
 
 HANDLED: Final = _counter(

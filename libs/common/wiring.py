@@ -19,7 +19,7 @@ from libs.common.subjects import (
     SNAPSHOT,
 )
 
-ServiceName = Literal["watcher", "metadata", "labeler", "csr"]
+ServiceName = Literal["watcher", "metadata", "labeler", "csr", "ipam"]
 
 
 class Right(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,6 +42,7 @@ class Wiring(msgspec.Struct, frozen=True, kw_only=True):
     publishes: tuple[str, ...] = ()  # subject filters
     owns: tuple[str, ...] = ()  # fields and objects that nobody else writes
     provisions_stream: bool = False
+    by_default: bool = True  # False: it runs only where it is asked for
     rights: tuple[Right, ...] = ()
     secrets: tuple[str, ...] = ()
 
@@ -122,5 +123,28 @@ CSR = Wiring(
     ),
 )
 
-SERVICES: tuple[Wiring, ...] = (WATCHER, METADATA, LABELER, CSR)
+IPAM = Wiring(
+    service="ipam",
+    hears="enriched nodes and the cluster's networks; follows all that is known of Nodes",
+    durables=(Durable(service="ipam", name="ipam-nodes", filter=f"{ENRICHED_NODE}.>"),),
+    follows=(f"{FLOW}.>",),
+    publishes=(f"{DECIDED}.ipam.>", f"{DEAD}.ipam.>"),
+    owns=("node/spec.podCIDR", "node/spec.podCIDRs", f"configmap/{LEASE_NAMESPACE}/talos-ccm-pod-cidrs-*"),
+    by_default=False,
+    rights=(
+        Right(group="", resource="nodes", verbs=("list", "patch")),
+        # Which pages there are follows from the blocks: no list of names could be given beforehand.
+        Right(
+            group="",
+            resource="configmaps",
+            verbs=("get", "list", "create", "update"),
+            namespace=LEASE_NAMESPACE,
+        ),
+        Right(group="", resource="events", verbs=("create",), namespace="default"),  # as the labeler's
+    ),
+)
+
+SERVICES: tuple[Wiring, ...] = (WATCHER, METADATA, LABELER, CSR, IPAM)
+BY_DEFAULT: tuple[Wiring, ...] = tuple(wiring for wiring in SERVICES if wiring.by_default)
+# Of all services: the watcher, who makes them, need not know which of them run.
 DURABLES: tuple[Durable, ...] = tuple(durable for wiring in SERVICES for durable in wiring.durables)

@@ -13,7 +13,7 @@ from typing import Final, Literal, NoReturn, Protocol, Self
 import aiohttp
 import msgspec
 
-from libs.common.wiring import SERVICES
+from libs.common.wiring import BY_DEFAULT, Wiring
 from libs.testbed.children import Child, ChildDied, free_port, until
 from libs.testbed.kubelets import Kubelets, Refused
 from libs.testbed.service_rights import ALL_IN_ONE, path_of, role_objects, user_of
@@ -41,7 +41,7 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunningServices:
-    """The processes by name: "watcher", "metadata", "labeler", "csr", or "all-in-one" alone."""
+    """The processes by name, such as "watcher" and "labeler", or "all-in-one" alone."""
 
     def __init__(self) -> None:
         self.children: dict[str, Child] = {}
@@ -63,16 +63,18 @@ class RunningServices:
         flags: Sequence[str] = (),
         own_flags: Mapping[str, Sequence[str]] | None = None,
         env: Mapping[str, str] | None = None,
+        wirings: Sequence[Wiring] = BY_DEFAULT,
     ) -> AsyncIterator[Self]:
         """Grant the rights, start the processes, end them orderly at the end. `ready` waits for them.
 
-        `flags` are for every process, `own_flags` for those of that name.
+        `flags` are for every process, `own_flags` for those of that name. `wirings` are the services that
+        get rights and, unless all are in one, a process; in the all-in-one the flags say what runs.
         On the memory bus, which only the all-in-one has, nobody is told of `nats_url`.
         """
-        await grant_rights(kubelets)
+        await grant_rights(kubelets, wirings)
         _make(run_dir)
         services = cls()
-        users = {"all-in-one": ALL_IN_ONE} if all_in_one else {w.service: user_of(w) for w in SERVICES}
+        users = {"all-in-one": ALL_IN_ONE} if all_in_one else {w.service: user_of(w) for w in wirings}
         carrier = f"--nats-url={nats_url}" if bus == "nats" else "--bus=memory"
         common = [carrier, "--bind-address=127.0.0.1", "--secure-serving=false", *flags]
         try:
@@ -138,9 +140,9 @@ def _process(name: str, flags: Sequence[str], run_dir: Path, env: Mapping[str, s
     return Child.start(name, argv, run_dir, env={"PYTHONPATH": str(ROOT), **env})
 
 
-async def grant_rights(kubelets: Kubelets) -> None:
-    """Create the RBAC objects of every service. Raises Refused; what exists already stays."""
-    for wiring in SERVICES:
+async def grant_rights(kubelets: Kubelets, wirings: Sequence[Wiring] = BY_DEFAULT) -> None:
+    """Create the RBAC objects of these services. Raises Refused; what exists already stays."""
+    for wiring in wirings:
         for manifest in role_objects(wiring):
             answer = await kubelets.request("POST", path_of(manifest), body=manifest)
             if answer.status not in (HTTPStatus.CREATED, HTTPStatus.CONFLICT):

@@ -7,6 +7,7 @@ import msgspec
 
 from libs.common.cloud_config.rule import CloudConfig
 from libs.common.settings.flags import (
+    ALLOCATE_NODE_CIDRS,
     CLOUD_CONFIG,
     CONTROLLERS,
     NODE_STATUS_UPDATE_FREQUENCY,
@@ -34,7 +35,7 @@ class MetadataSettings(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = False
     controllers: Annotated[tuple[str, ...], CONTROLLERS] = ("*",)
-    allocate_node_cidrs: bool = False
+    allocate_node_cidrs: Annotated[bool, ALLOCATE_NODE_CIDRS] = False
     prefer_ipv6: Annotated[bool, PREFER_IPV6] = False
     cloud_config_file: Annotated[Path | None, CLOUD_CONFIG] = None  # followed: what it says may change
     cloud_config: CloudConfig = CloudConfig()  # what it said at the start

@@ -26,7 +26,7 @@ SHELL = (
     r"services\.metadata\.(ask_machine|dial_back|kept_running|observed_nodes|signing_requests)",
     r"services\.labeler\.(decisions|replay|node_events)",
     r"services\.csr\.(decisions|node_events)",
-    r"services\.ipam\.allocator",
+    r"services\.ipam\.(allocator|decisions|gathering|measured|node_events)",
     # the simulated machines: what runs, listens and answers
     r"libs\.testbed\.sim_machines\.(__main__|client|connection|control|doors|machine|service)",
 )

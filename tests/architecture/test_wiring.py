@@ -118,7 +118,11 @@ def test_a_right_to_what_lives_in_a_namespace_is_a_right_in_that_namespace_only(
         if right.resource not in CLUSTER_SCOPED
     }
     about = about_node("web-1", "uid-1")
-    assert namespaces == {"leases": LEASE_NAMESPACE, "events": event_namespace(about)}
+    assert namespaces == {
+        "leases": LEASE_NAMESPACE,
+        "configmaps": LEASE_NAMESPACE,
+        "events": event_namespace(about),
+    }
 
 
 def test_only_the_watcher_provisions_the_stream():

@@ -245,7 +245,11 @@ webhook-bind-address webhook-cert-dir webhook-disable-http2-serving webhook-secu
 webhook-tls-cipher-suites webhook-tls-curve-preferences webhook-tls-min-version webhook-tls-private-key-file
 webhook-tls-sni-cert-key webhooks
 """.split()  # noqa: SIM905 - a list of 80 words reads better as text
-BOOLEANS = {name for name, flag in ACCEPTED.items() if flag.boolean} | {"leader-elect"}
+BOOLEANS = {name for name, flag in ACCEPTED.items() if flag.boolean} | {"leader-elect", "allocate-node-cidrs"}
+OF_IPAM = {
+    "allocate-node-cidrs", "cluster-cidr", "service-cluster-ip-range", "cidr-allocator-type",
+    "node-cidr-mask-size", "node-cidr-mask-size-ipv4", "node-cidr-mask-size-ipv6",
+}  # fmt: skip
 SENSIBLE = {
     "controllers": "cloud-node",
     "leader-elect-lease-duration": "30s",
@@ -270,7 +274,7 @@ def test_every_flag_of_the_reference_is_obeyed_or_its_uselessness_explained(name
     obeyed = {option.flag.name for option in options_of(GardenerSettings, ProcessSettings)}
     shared = {"leader-elect-retry-period", "leader-elect-resource-name", "leader-elect-resource-namespace"}
     assert len(warnings) == (0 if name in obeyed else 1), warnings
-    assert name in obeyed | shared or warnings[0].startswith(f"--{name}=")
+    assert name in obeyed | shared | OF_IPAM or warnings[0].startswith(f"--{name}=")
 
 
 def test_the_booleans_among_the_accepted_do_not_swallow_the_next_flag():
@@ -289,17 +293,7 @@ def test_old_throttling_values_change_nothing_and_say_why():
 
 
 def test_a_value_that_asks_for_what_we_do_anyway_is_not_warned_of():
-    assert (
-        read(
-            "--cloud-provider=external", "--configure-cloud-routes=false", "--allocate-node-cidrs=false"
-        ).warnings
-        == ()
-    )
-
-
-def test_pod_cidrs_are_loudly_missing():
-    (warning,) = read("--allocate-node-cidrs=true").warnings
-    assert "not obeyed: NOT IN THIS VERSION" in warning
+    assert read("--cloud-provider=external", "--configure-cloud-routes=false").warnings == ()
 
 
 def test_a_flag_of_another_service_is_accepted_and_told():
@@ -321,7 +315,7 @@ def test_a_flag_of_another_service_is_accepted_and_told():
         ("*,-cloud-node-lifecycle", []),
         (
             "cloud-node,cloud-node-lifecycle,node-ipam-controller",
-            ["cloud-node-lifecycle", "node-ipam-controller"],
+            ["cloud-node-lifecycle"],
         ),
         ("cloud-node,service,route", ["service-lb-controller", "node-route-controller"]),
     ],
@@ -331,7 +325,7 @@ def test_controllers_that_do_not_exist_yet_are_warned_of_and_do_not_stop_us(item
     assert [warning.split(" ")[2].rstrip(":") for warning in warnings] == warned_of
 
 
-@pytest.mark.parametrize("items", ["node-ipam-controller", "-cloud-node,*,-node-csr-approval", "-*"])
+@pytest.mark.parametrize("items", ["cloud-node-lifecycle", "-cloud-node,*,-node-csr-approval", "-*"])
 def test_without_any_controller_of_this_version_there_is_nothing_to_run(items: str):
     (told,) = mistakes(f"--controllers={items}")
     assert "leaves nothing to run" in told

@@ -1,7 +1,7 @@
 """The requests to the Kubernetes API that we make, typed. Writes send what `patch` planned, fence and all."""
 
 import random
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from copy import copy
 from datetime import datetime
 from typing import Any, Final
@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from libs.common.kube_api.config_maps import ConfigMap, config_maps, document_of
 from libs.common.kube_api.errors import AlreadyExists, Invalid, ServerError
 from libs.common.kube_api.events import ObjectEvent, event_body, event_namespace
 from libs.common.kube_api.identity import KubeConfig
@@ -137,6 +138,54 @@ class KubeApi:
             content_type="application/json-patch+json",
         )
         await self.transport.call(request)
+
+    # ---- ConfigMaps
+
+    async def list_config_maps(
+        self, namespace: str, labels: Mapping[str, str]
+    ) -> AsyncIterator[Page[ConfigMap]]:
+        """Those that bear all these labels, of one moment, from etcd. Raises Gone half-way."""
+        resource, token = config_maps(namespace, labels), ""
+        while True:
+            page = await self.list_page(resource, continue_token=token, on_unreadable=_refuse)
+            yield page
+            token = page.continue_token
+            if not token:
+                return
+
+    async def get_config_map(self, namespace: str, name: str) -> ConfigMap:
+        """As etcd has it now. Raises NotFound."""
+        path = f"{config_maps(namespace, {}).path}/{_segment(name)}"
+        request = Request(verb="get", resource="configmaps", name=name, path=path)
+        return decoded(await self.transport.call(request), ConfigMap, request)
+
+    async def create_config_map(self, namespace: str, config_map: ConfigMap) -> ConfigMap:
+        """The ConfigMap after it. Raises AlreadyExists, Invalid."""
+        request = Request(
+            verb="create",
+            resource="configmaps",
+            name=config_map.metadata.name,
+            method="POST",
+            path=config_maps(namespace, {}).path,
+            body=document_of(config_map),
+        )
+        return decoded(await self.transport.call(request), ConfigMap, request)
+
+    async def update_config_map(self, namespace: str, config_map: ConfigMap) -> ConfigMap:
+        """Replace the version that its resourceVersion names; the ConfigMap after it.
+
+        Raises Conflict if there is another version by now, NotFound if there is none, Invalid.
+        """
+        name = config_map.metadata.name
+        request = Request(
+            verb="update",
+            resource="configmaps",
+            name=name,
+            method="PUT",
+            path=f"{config_maps(namespace, {}).path}/{_segment(name)}",
+            body=document_of(config_map),
+        )
+        return decoded(await self.transport.call(request), ConfigMap, request)
 
     # ---- Events
 

@@ -19,7 +19,7 @@ from libs.common.process.serving_certificate import ServingCertificate
 from libs.common.settings.flags import KUBERNETES
 from libs.common.settings.help_text import help_text
 from libs.common.settings.of_process import ProcessSettings
-from libs.common.settings.reading import Option, SettingsError, options_of, read_settings
+from libs.common.settings.reading import Option, Reading, SettingsError, options_of, read_settings
 from libs.common.settings.reference_flags import runs_controller
 
 EXIT_CONFIGURATION: Final = 2
@@ -46,7 +46,7 @@ def run_process(
         if reading.wants_version:
             return _say(sys.stdout, f"talos-ccm {version('talos-ccm')}\n")
         settings = reading.of(ProcessSettings)
-        runs = _chosen(runs, settings)
+        runs = _chosen(runs, reading)
         judge_bus(runs, settings)
         telemetry.setup_logging(
             log_format=settings.logging_format, level=level_of_verbosity(settings.verbosity)
@@ -59,12 +59,17 @@ def run_process(
         return EXIT_CONFIGURATION
 
 
-def _chosen(runs: Sequence[Run[Any]], settings: ProcessSettings) -> tuple[Run[Any], ...]:
-    """Those that --controllers names; a service that was started alone was chosen by that."""
+def _chosen(runs: Sequence[Run[Any]], reading: Reading) -> tuple[Run[Any], ...]:
+    """Those that --controllers and the like ask for; a service that was started alone was chosen by that."""
+    items = reading.of(ProcessSettings).controllers
     return tuple(
         run
         for run in runs
-        if len(runs) == 1 or not run.controller or runs_controller(settings.controllers, run.controller)
+        if len(runs) == 1
+        or (
+            (not run.controller or runs_controller(items, run.controller))
+            and run.wanted(reading.of(run.settings))
+        )
     )
 
 

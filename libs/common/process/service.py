@@ -62,3 +62,4 @@ class Run(Generic[SettingsT]):
     settings: type[SettingsT]
     build: Callable[[Parts, SettingsT], Service]
     controller: str = ""  # of --controllers, without which the all-in-one leaves it out; "" = always
+    wanted: Callable[[SettingsT], bool] = lambda settings: True  # whether the all-in-one runs it

@@ -24,6 +24,7 @@ class Flag(msgspec.Struct, frozen=True):
 
 NODES: Final = "Nodes"
 CERTIFICATES: Final = "Kubelet serving certificates"
+POD_CIDRS: Final = "Pod CIDRs"
 TALOS: Final = "Talos"
 LEADING: Final = "Leader election"
 KUBERNETES: Final = "Kubernetes"
@@ -60,7 +61,8 @@ CLOUD_CONFIG: Final = Flag(
 CONTROLLERS: Final = Flag(
     "controllers",
     "Controllers to run, as in the Talos cloud controller manager: cloud-node makes Nodes usable, "
-    "node-csr-approval approves what kubelets serve with. `*` = both, -name = all but that one.",
+    "node-csr-approval approves what kubelets serve with, node-ipam-controller gives Nodes their pod CIDRs. "
+    "`*` = the first two, -name = all but that one.",
     NODES,
 )
 PREFER_IPV6: Final = Flag(
@@ -68,6 +70,46 @@ PREFER_IPV6: Final = Flag(
     "IPv6 before IPv4 where both are possible.",
     NODES,
     config="global.preferIPv6",
+)
+
+ALLOCATE_NODE_CIDRS: Final = Flag(
+    "allocate-node-cidrs",
+    "Give Nodes their pod CIDRs, as node-ipam-controller in --controllers does. Nobody else may do so in the "
+    "same cluster: kube-controller-manager needs --controllers=*,-node-ipam-controller.",
+    POD_CIDRS,
+)
+CLUSTER_CIDR: Final = Flag(
+    "cluster-cidr",
+    "Pod networks of the cluster, one or one of each family, the primary family first. Without it, those "
+    "in the machine config of a control plane.",
+    POD_CIDRS,
+)
+SERVICE_CLUSTER_IP_RANGE: Final = Flag(
+    "service-cluster-ip-range",
+    "Service networks of the cluster, which no pod CIDR touches; those in the machine config of a control "
+    "plane are spared as well, and without this flag nothing is allocated before they are known.",
+    POD_CIDRS,
+)
+CIDR_ALLOCATOR_TYPE: Final = Flag(
+    "cidr-allocator-type",
+    "RangeAllocator: a block of each pod network. CloudAllocator: initialized Nodes only, and the IPv6 block "
+    "comes from the Node's own subnet, if it has one.",
+    POD_CIDRS,
+)
+NODE_CIDR_MASK_SIZE: Final = Flag(
+    "node-cidr-mask-size",
+    "Prefix length of a Node's block where there is one family. 0 = not said.",
+    POD_CIDRS,
+)
+NODE_CIDR_MASK_SIZE_IPV4: Final = Flag(
+    "node-cidr-mask-size-ipv4",
+    "Prefix length of a Node's IPv4 block, 12 to 32. 0 = that of the machine config, or else 24.",
+    POD_CIDRS,
+)
+NODE_CIDR_MASK_SIZE_IPV6: Final = Flag(
+    "node-cidr-mask-size-ipv6",
+    "Prefix length of a Node's IPv6 block, 48 to 128. 0 = that of the machine config, or else 80.",
+    POD_CIDRS,
 )
 
 TALOSCONFIG: Final = Flag(
@@ -117,11 +159,18 @@ LEASE_NAMESPACE: Final = Flag("leader-elect-resource-namespace", "Namespace of t
 
 # Known to every service, also to those that do not take them: one extraArgs may serve them all.
 SHARED_BOOLEANS: Final[dict[str, bool]] = {
-    flag.name: flag in (OBSERVE_ONLY, LEADER_ELECT)
+    flag.name: flag in (OBSERVE_ONLY, LEADER_ELECT, ALLOCATE_NODE_CIDRS)
     for flag in (
         OBSERVE_ONLY,
         NODE_STATUS_UPDATE_FREQUENCY,
         CLUSTER_NAME,
+        ALLOCATE_NODE_CIDRS,
+        CLUSTER_CIDR,
+        SERVICE_CLUSTER_IP_RANGE,
+        CIDR_ALLOCATOR_TYPE,
+        NODE_CIDR_MASK_SIZE,
+        NODE_CIDR_MASK_SIZE_IPV4,
+        NODE_CIDR_MASK_SIZE_IPV6,
         TALOSCONFIG,
         TALOS_ENDPOINTS,
         LEADER_ELECT,

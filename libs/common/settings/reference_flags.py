@@ -26,7 +26,6 @@ _OTHER_CLOUD = "there are no cloud routes, load balancers or volumes here"
 _HTTP2 = "health and metrics are served over HTTP/1.1"
 _LOGS = "logs go to stderr, one line each; see --logging-format"
 _K8S = "it concerns only programs that are built from Kubernetes' own code"
-_IPAM = "NOT IN THIS VERSION: pod CIDRs are not allocated; leave that to kube-controller-manager for now"
 
 
 def _all(names: str, why: str, *, boolean: bool = False, loud: bool = False) -> list[Accepted]:
@@ -100,13 +99,6 @@ _TABLE: Final = (
         _LOGS,
         boolean=True,
     ),
-    *_all(
-        "cluster-cidr service-cluster-ip-range cidr-allocator-type node-cidr-mask-size"
-        " node-cidr-mask-size-ipv4 node-cidr-mask-size-ipv6",
-        _IPAM,
-        loud=True,
-    ),
-    Accepted("allocate-node-cidrs", _IPAM, boolean=True, quiet_on=("false",), loud=True),
 )
 
 ACCEPTED: Final[dict[str, Accepted]] = {flag.name: flag for flag in _TABLE}
@@ -127,11 +119,10 @@ _ALIASES: Final = {
     "route": "node-route-controller",
 }
 _NOT_YET: Final = {
-    NODE_IPAM: "pod CIDRs are not allocated",
     NODE_LIFECYCLE: "Nodes of machines that are gone are not deleted",
 }
 _NEVER: Final = ("service-lb-controller", "node-route-controller")
-_HERE: Final = (CLOUD_NODE, CSR_APPROVAL)
+_HERE: Final = (CLOUD_NODE, CSR_APPROVAL, NODE_IPAM)
 _ONLY_BY_NAME: Final = (NODE_IPAM, NODE_LIFECYCLE, *_NEVER)  # `*` does not mean these
 CONTROLLERS: Final = tuple(sorted({*_HERE, *_ALIASES, *_NOT_YET, *_NEVER}))
 
@@ -163,8 +154,8 @@ def choose_controllers(items: tuple[str, ...]) -> Chosen:
     ]
     if not mistakes and not any(runs_controller(items, name) for name in _HERE):
         mistakes.append(
-            f"--controllers={','.join(items)} leaves nothing to run: this version has cloud-node and "
-            "node-csr-approval"
+            f"--controllers={','.join(items)} leaves nothing to run: this version has cloud-node, "
+            "node-csr-approval and node-ipam-controller"
         )
     return Chosen(tuple(_in_vain(items)), tuple(mistakes))
 

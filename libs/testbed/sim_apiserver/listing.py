@@ -1,4 +1,4 @@
-"""Lists: of one moment, page by page, of what the fieldSelector selects."""
+"""Lists: of one moment, page by page, of what the selectors select."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ def listed(store: Store, asked: Asked, kind: Kind, now: datetime) -> bytes:
     metadata: dict[str, Any] = {"resourceVersion": str(page.version)}
     if page.left:
         metadata["continue"] = Token.after(page.version, page.items[-1]).encode()
-        if not asked.query.get("fieldSelector"):  # nobody has counted how many of the rest are selected
+        if not asked.query.get("fieldSelector") and not asked.query.get(
+            "labelSelector"
+        ):  # nobody has counted how many of the rest are selected
             metadata["remainingItemCount"] = page.left
     if asked.as_table and has_table(kind):
         return table(kind, (stored.item for stored in page.items), metadata, now)

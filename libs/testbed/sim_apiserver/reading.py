@@ -113,15 +113,21 @@ def _refuse_unknown(error: msgspec.ValidationError, kind: Kind) -> None:
 
 
 def selector(asked: Asked, kind: Kind) -> Callable[[Any], bool]:
-    """Whether an object is of the fieldSelector. Raises Refusal."""
-    text = asked.query.get("fieldSelector", "")
-    wanted = [_term(part) for part in text.split(",")] if text else []
+    """Whether an object is of the fieldSelector and of the labelSelector. Raises Refusal."""
+    wanted = _terms(asked, "fieldSelector")
     for field, _, _ in wanted:
         if field not in kind.selectable:
             raise bad_request(f"field label not supported: {field}")
-    return lambda item: all(
-        (kind.selectable[field](item) == value) == equal for field, equal, value in wanted
+    labels = _terms(asked, "labelSelector")  # sets, and keys alone, are not simulated
+    return lambda item: (
+        all((kind.selectable[field](item) == value) == equal for field, equal, value in wanted)
+        and all((item.metadata.labels.get(key) == value) == equal for key, equal, value in labels)
     )
+
+
+def _terms(asked: Asked, name: str) -> list[tuple[str, bool, str]]:
+    text = asked.query.get(name, "")
+    return [_term(part) for part in text.split(",")] if text else []
 
 
 def _term(text: str) -> tuple[str, bool, str]:

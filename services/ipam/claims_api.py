@@ -1,0 +1,83 @@
+"""Claims and Nodes in Kubernetes: the allocator's requests, as ConfigMaps and JSON Patches."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final, Protocol
+
+from libs.common.kube_api.config_maps import ConfigMap
+from libs.common.kube_api.errors import NotFound
+from libs.common.kube_api.events import ObjectEvent
+from libs.common.kube_api.objects import Page
+from libs.common.node import Node, ObjectMeta
+from libs.common.wiring import LEASE_NAMESPACE
+from services.ipam.pages import NAME_PREFIX, StoredPage
+
+LABELS: Final = {
+    "app.kubernetes.io/managed-by": "talos-ccm",
+    "app.kubernetes.io/component": "pod-cidrs",
+}
+_AT_ONCE: Final = 16  # in one process with the labeler, what makes Nodes usable needs connections, too
+
+
+class Kubernetes(Protocol):
+    """What ipam may do there; `kube_api.KubeApi` does it."""
+
+    def list_config_maps(
+        self, namespace: str, labels: Mapping[str, str]
+    ) -> AsyncIterator[Page[ConfigMap]]: ...
+    async def get_config_map(self, namespace: str, name: str) -> ConfigMap: ...
+    async def create_config_map(self, namespace: str, config_map: ConfigMap) -> ConfigMap: ...
+    async def update_config_map(self, namespace: str, config_map: ConfigMap) -> ConfigMap: ...
+    def list_nodes(self) -> AsyncIterator[Page[Node]]: ...
+    async def patch_node(self, name: str, json_patch: Sequence[dict[str, Any]], /) -> Node: ...
+    async def create_event(self, event: ObjectEvent, *, now: datetime) -> bool: ...
+
+
+class KubernetesClaims:
+    """`allocator.ClaimsApi` on an API server.
+
+    Pages bear our labels: who takes those off hides a page until it is written to, which fails, and then it
+    is read by its name.
+    """
+
+    def __init__(self, kube: Kubernetes) -> None:
+        self._kube = kube
+        self._room = asyncio.Semaphore(_AT_ONCE)
+
+    async def list_pages(self) -> Sequence[StoredPage]:
+        """Raises KubeError."""
+        return [
+            _stored(found)
+            async for page in self._kube.list_config_maps(LEASE_NAMESPACE, LABELS)
+            for found in page.items
+            if found.metadata.name.startswith(NAME_PREFIX)
+        ]
+
+    async def read_page(self, name: str) -> StoredPage | None:
+        """Raises KubeError."""
+        try:
+            return _stored(await self._kube.get_config_map(LEASE_NAMESPACE, name))
+        except NotFound:
+            return None
+
+    async def write_page(self, page: StoredPage) -> str:
+        """Raises KubeError."""
+        metadata = ObjectMeta(name=page.name, resource_version=page.resource_version, labels=LABELS)
+        config_map = ConfigMap(metadata=metadata, data=dict(page.data))
+        write = self._kube.update_config_map if page.resource_version else self._kube.create_config_map
+        return (await write(LEASE_NAMESPACE, config_map)).metadata.resource_version
+
+    async def patch_node(self, name: str, json_patch: Sequence[dict[str, Any]], /) -> Node:
+        """Raises KubeError."""
+        async with self._room:
+            return await self._kube.patch_node(name, json_patch)
+
+    async def list_nodes(self) -> Sequence[Node]:
+        """Raises KubeError."""
+        return [node async for page in self._kube.list_nodes() for node in page.items]
+
+
+def _stored(config_map: ConfigMap) -> StoredPage:
+    metadata = config_map.metadata
+    return StoredPage(name=metadata.name, resource_version=metadata.resource_version, data=config_map.data)

@@ -1,0 +1,68 @@
+"""Many Nodes, one write: who wants a block waits for those who want one at the same time."""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Final
+
+from libs.common.delivery import TemporaryError
+from services.ipam.plan import Answer, Want
+
+PAUSE_SECONDS: Final = 0.3  # between two writes of a page: what comes meanwhile shares the second one
+
+Claim = Callable[[Sequence[Want]], Awaitable[Mapping[str, Answer]]]
+
+
+class Gathering:
+    """The first want goes at once; those that come while it is under way, or soon after, together."""
+
+    def __init__(
+        self, claim: Claim, *, clock: Callable[[], float], pause_seconds: float = PAUSE_SECONDS
+    ) -> None:
+        """`clock` is monotonic, in seconds."""
+        self._claim = claim
+        self._clock = clock
+        self._pause_seconds = pause_seconds
+        self._wants: dict[str, tuple[Want, asyncio.Future[Answer]]] = {}
+        self._last = float("-inf")
+        self._running: asyncio.Task[None] | None = None
+
+    async def answer(self, want: Want) -> Answer:
+        """What the claim came to. Raises what it raised."""
+        known = self._wants.get(want.uid)
+        future = known[1] if known else asyncio.get_running_loop().create_future()
+        self._wants[want.uid] = (want, future)
+        if self._running is None or self._running.done():
+            self._running = asyncio.create_task(self._run())
+        return await asyncio.shield(future)
+
+    async def end(self) -> None:
+        """Nobody waits any more."""
+        if self._running is not None:
+            self._running.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._running
+
+    async def _run(self) -> None:
+        while self._wants:
+            left = self._last + self._pause_seconds - self._clock()
+            await asyncio.sleep(max(0.0, min(self._pause_seconds, left)))
+            wants, self._wants = self._wants, {}
+            try:
+                answers = await self._claim([want for want, _ in wants.values()])
+            except BaseException as error:
+                _fail(wants.values(), error)
+                if not isinstance(error, Exception):
+                    raise
+            else:
+                for uid, (_, future) in wants.items():
+                    future.set_result(answers[uid])
+            self._last = self._clock()
+
+
+def _fail(wants: "Iterable[tuple[Want, asyncio.Future[Answer]]]", error: BaseException) -> None:
+    """Each hears why; an end of the process is no error of theirs."""
+    told = error if isinstance(error, Exception) else TemporaryError("ipam ends")
+    for _, future in wants:
+        future.set_exception(told)
+        future.exception()  # whoever waited may be gone

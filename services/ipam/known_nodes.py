@@ -1,0 +1,124 @@
+"""What the flow says of all Nodes, as far as it decides which blocks are free."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from libs.common.events import NodeEnriched, NodeUnreachable
+from libs.common.machine import MachineFacts
+from libs.common.node import Node
+from libs.common.node_ips import BadNodeIP, node_ips
+from libs.common.public_addresses import bare
+from services.ipam.plan import Occupied
+from services.ipam.spans import readable
+
+_MOST_FROM_NODE = 64  # addresses in a Node's status: its kubelet writes them
+
+
+class _Enriched(msgspec.Struct, frozen=True):
+    uid: str
+    facts: MachineFacts | None
+    addresses: tuple[str, ...]
+
+
+class KnownNodes:
+    """By name; the addresses of all, each once."""
+
+    def __init__(self) -> None:
+        self._nodes: dict[str, Node] = {}
+        self._enriched: dict[str, _Enriched] = {}
+        self._addresses: Counter[str] = Counter()
+        self._of_node: dict[str, tuple[str, ...]] = {}
+        self._excluded: tuple[str, ...] | None = None  # of `_addresses`, made when it is asked for
+
+    def node(self, name: str) -> Node | None:
+        """As the watcher told it last, None if there is none."""
+        return self._nodes.get(name)
+
+    def facts(self, name: str, uid: str) -> MachineFacts | None:
+        """Of that Node's machine, now or at any time earlier."""
+        enriched = self._enriched.get(name)
+        return enriched.facts if enriched is not None and enriched.uid == uid else None
+
+    def named(self, uids: Iterable[str]) -> dict[str, Node]:
+        """Those of these uids, by uid."""
+        wanted = set(uids)
+        return {node.uid: node for node in self._nodes.values() if node.uid in wanted}
+
+    def occupied(self, services: Sequence[str]) -> Occupied:
+        """What no block may touch."""
+        if self._excluded is None:
+            self._excluded = tuple(self._addresses)
+        carried = {node.uid: node.spec.pod_cidrs for node in self._nodes.values() if node.spec.pod_cidrs}
+        return Occupied(excluded=(*services, *self._excluded), carried=carried)
+
+    def in_use(self) -> dict[str, str]:
+        """By podCIDR, the name of the Node that carries it."""
+        return {cidr: name for name, node in self._nodes.items() for cidr in node.spec.pod_cidrs}
+
+    # ---- what the flow says
+
+    def observed(self, node: Node) -> None:
+        """The Node is like that."""
+        self._nodes[node.name] = node
+        self._put(self._of_node, node.name, _addresses_of(node))
+
+    def gone(self, name: str) -> None:
+        """There is no Node of that name."""
+        self._nodes.pop(name, None)
+        self._put(self._of_node, name, ())
+        self._of_node.pop(name, None)
+
+    def enriched(self, event: NodeEnriched | NodeUnreachable) -> None:
+        """The Node's machine is like that, or was."""
+        node = event.node
+        facts = event.facts if isinstance(event, NodeEnriched) else event.last_known
+        self._enrich(node.name, _Enriched(node.uid, facts, _addresses_in(facts)))
+
+    def enriched_gone(self, name: str) -> None:
+        """Nothing is known of the machine."""
+        self._enrich(name, None)
+
+    def clear(self) -> None:
+        """Everything known is void."""
+        for table in (self._nodes, self._enriched, self._addresses, self._of_node):
+            table.clear()
+        self._excluded = None
+
+    def _enrich(self, name: str, enriched: _Enriched | None) -> None:
+        before = self._enriched.pop(name, None)
+        self._count(before.addresses if before else (), enriched.addresses if enriched else ())
+        if enriched is not None:
+            self._enriched[name] = enriched
+
+    def _put(self, table: dict[str, tuple[str, ...]], name: str, addresses: tuple[str, ...]) -> None:
+        self._count(table.get(name, ()), addresses)
+        table[name] = addresses
+
+    def _count(self, before: tuple[str, ...], after: tuple[str, ...]) -> None:
+        if before == after:
+            return
+        self._addresses.update(after)
+        for address in before:
+            self._addresses[address] -= 1
+            if not self._addresses[address]:
+                del self._addresses[address]
+        self._excluded = None
+
+
+def _addresses_of(node: Node) -> tuple[str, ...]:
+    ips = node_ips(node.provided_node_ip) if node.provided_node_ip else ()
+    provided = () if isinstance(ips, BadNodeIP) else tuple(map(str, ips))
+    told = [a.address for a in node.status.addresses if a.type in ("InternalIP", "ExternalIP")]
+    return _readable((*provided, *told[:_MOST_FROM_NODE]))
+
+
+def _addresses_in(facts: MachineFacts | None) -> tuple[str, ...]:
+    """Addresses alone: that a node is in a subnet keeps nobody from giving blocks of it."""
+    return () if facts is None else _readable((*map(bare, facts.addresses), *facts.gateways))
+
+
+def _readable(addresses: Iterable[str]) -> tuple[str, ...]:
+    networks = (readable(address) for address in addresses)
+    return tuple(dict.fromkeys(str(network) for network in networks if network is not None))

@@ -1,0 +1,291 @@
+"""ipam: consumes enriched nodes, follows the flow, claims blocks in Kubernetes and writes them on Nodes."""
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+
+from libs.common.bus import Message
+from libs.common.events import (
+    ClusterNetworksObserved,
+    EnrichedNodeGone,
+    Leading,
+    NodeEnriched,
+    NodeGone,
+    NodeObserved,
+    NodeUnreachable,
+)
+from libs.common.flow_table import FlowTable
+from libs.common.handling import Handling
+from libs.common.node import Node
+from libs.common.process.service import Parts, Run
+from libs.common.subjects import ENRICHED_NODE, FLOW, OBSERVED_NODE, is_about_a_csr, name_in
+from libs.common.wiring import IPAM
+from services.ipam.allocator import Allocator
+from services.ipam.claims_api import KubernetesClaims
+from services.ipam.cluster_networks import ClusterNetworks, cluster_networks
+from services.ipam.decisions import Decisions
+from services.ipam.gathering import Gathering
+from services.ipam.known_nodes import KnownNodes
+from services.ipam.measured import Measured
+from services.ipam.node_events import NodeEvents
+from services.ipam.on_node_enriched import OnNodeEnriched
+from services.ipam.outcomes import Unserved, Wait
+from services.ipam.plan import Answer, Want
+from services.ipam.pools import Pool, pools_for
+from services.ipam.settings import IpamSettings
+from services.ipam.waiting import WaitingNodes
+from services.ipam.watch_claims import WatchClaims
+from services.ipam.watch_config import WatchConfig
+from services.ipam.watch_flow import WatchFlow
+from services.ipam.watch_waiting import WatchWaiting
+
+log = logging.getLogger(__name__)
+
+_NO_FACTS = "Talos has told nothing of its machine yet, and no block may hold an address of it"
+
+
+class IpamService:
+    """Any number of replicas share the work; each follows the flow for itself."""
+
+    wiring = IPAM
+
+    def __init__(self, parts: Parts, settings: IpamSettings) -> None:
+        self._parts = parts
+        self._settings = settings
+        self._led = asyncio.Event()
+        self._not_taken_in: set[str] = set()  # subjects of which we do not know what they say
+        self._networks: ClusterNetworks | Wait | Unserved = cluster_networks(settings.said, None)
+        self._known = KnownNodes()
+        self._waiting = WaitingNodes()
+        self._measured = Measured()
+        self._table = FlowTable(
+            clock=parts.monotonic,
+            on_message=self._heard,
+            on_dropped=self._dropped,
+            on_void=self._all_is_void,
+            on_caught_up=self._caught_up,
+        )
+        self._flow = WatchFlow(self._table)
+        kube = parts.kubernetes()
+        self._events = NodeEvents(kube, now=parts.now, observe_only=settings.observe_only)
+        self._decisions = Decisions(parts.bus, now=parts.now)
+        self._allocator = Allocator(KubernetesClaims(kube), now=parts.now, quarantine=settings.quarantine)
+        self._gathering = Gathering(self._claim, clock=parts.monotonic)
+        self._watch_config = WatchConfig(
+            settings,
+            in_use=self._in_use,
+            changed=self._pools_changed,
+            kube=kube,
+            now=parts.now,
+            random=parts.random,
+        )
+        self._watch_claims = self._watch_claims_of(parts, settings)
+        handling = Handling(
+            IPAM.service, "node", system=parts.bus.system, clock=parts.monotonic, random=parts.random
+        )
+        self._handle = handling.around(self._on_node_enriched_of(parts, settings))
+        self._watch_waiting = WatchWaiting(
+            table=self._table,
+            waiting=self._waiting,
+            events=self._events,
+            handle=self._handle,
+            clock=parts.monotonic,
+        )
+
+    async def run(self) -> None:
+        """Work until cancelled; what is in flight is finished."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                following = self._parts.bus.follow(
+                    IPAM.service, f"{FLOW}.>", self._table, but_not=is_about_a_csr
+                )
+                tasks.create_task(following)
+                tasks.create_task(self._events.run())
+                tasks.create_task(self._watch_config.run())
+                tasks.create_task(self._serve())
+        finally:
+            await self._gathering.end()
+            await self._events.last_words()
+
+    def problems(self) -> tuple[str, ...]:
+        """Why nothing, or not everything, is allocated now."""
+        paused = self._paused()
+        networks = self._networks
+        return (
+            *self._flow.problems(),
+            *((paused,) if paused else ()),
+            *((networks.reason,) if isinstance(networks, Wait | Unserved) else ()),
+            *(f"{page.name} is unreadable: {page.reason}" for page in self._allocator.pages.unreadable),
+            *self._watch_config.problems(),
+        )
+
+    async def _serve(self) -> None:
+        await self._led.wait()  # before that every message would only be handed back
+        [durable] = IPAM.durables
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._watch_waiting.run())
+            tasks.create_task(self._watch_claims.run())
+            consuming = self._parts.bus.consume(durable, self._handle, in_flight=self._settings.in_flight)
+            tasks.create_task(consuming)
+
+    def _paused(self) -> str:
+        """Why nothing may be written."""
+        if self._not_taken_in:
+            return f"defect: no sense could be made of {min(self._not_taken_in)}, so addresses may be missing"
+        if self._settings.observe_only:
+            return ""
+        return self._table.why_not_led(silence_seconds=self._settings.leader_silence_seconds)
+
+    # ---- what the parts need of one another
+
+    def _on_node_enriched_of(self, parts: Parts, settings: IpamSettings) -> OnNodeEnriched:
+        return OnNodeEnriched(
+            table=self._table,
+            flow=self._flow,
+            known=self._known,
+            waiting=self._waiting,
+            pools_of=self._pools_of,
+            gathering=self._gathering,
+            allocator=self._allocator,
+            decisions=self._decisions,
+            events=self._events,
+            paused=self._paused,
+            served=self._room_in,
+            foreign=self._watch_claims.soon,
+            observe_only=settings.observe_only,
+            clock=parts.monotonic,
+        )
+
+    def _watch_claims_of(self, parts: Parts, settings: IpamSettings) -> WatchClaims:
+        return WatchClaims(
+            self._allocator,
+            self._events,
+            quarantine=settings.quarantine,
+            resync_seconds=settings.resync_seconds,
+            why_not=self._why_not_look,
+            room_made=self._room_made,
+            measured=self._measured,
+            clock=parts.monotonic,
+            now=parts.now,
+            random=parts.random,
+        )
+
+    def _why_not_look(self) -> str:
+        if self._settings.observe_only:
+            return "nothing is written"
+        return "; ".join(self._flow.problems()) or self._paused()
+
+    def _pools_of(self, node: Node) -> tuple[Pool, ...] | Wait | Unserved:
+        """Where that Node's blocks come from."""
+        networks = self._networks
+        if isinstance(networks, Wait | Unserved):
+            return networks
+        facts = self._known.facts(node.name, node.uid)
+        if facts is None:
+            return Wait(_NO_FACTS)
+        pools = pools_for(
+            node, facts, networks.pods, self._watch_config.pools, self._settings.cidr_allocator_type
+        )
+        if isinstance(pools, tuple):
+            self._measured.offered(pools)
+        return pools
+
+    async def _claim(self, wants: Sequence[Want]) -> Mapping[str, Answer]:
+        networks = self._networks
+        services = networks.services if isinstance(networks, ClusterNetworks) else ()
+        claimed = await self._allocator.claim(wants, self._known.occupied(services))
+        self._measured.claimed(claimed)
+        self._measured.look(self._allocator.pages.by_range)
+        return claimed.answers
+
+    def _room_in(self, pools: tuple[Pool, ...]) -> None:
+        self._watch_waiting.room_in(pools)
+
+    def _room_made(self) -> None:
+        self._watch_waiting.want_all()
+
+    def _in_use(self) -> Mapping[str, str] | None:
+        if self._flow.problems():
+            return None
+        pages = self._allocator.pages.by_range.values()
+        claims = {claim.block: claim.node for page in pages for claim in page.claims.values()}
+        return {**claims, **self._known.in_use()}
+
+    def _pools_changed(self) -> None:
+        self._measured.other_pools()
+        self._watch_waiting.want_all()
+
+    # ---- what the flow says
+
+    def _heard(self, message: Message) -> None:
+        try:
+            self._take_in(message.event)
+            self._not_taken_in.discard(message.subject)
+        except Exception:
+            # Whoever wrote it must neither end the process nor hide an address: until it is replaced or gone,
+            # nothing is allocated.
+            self._not_taken_in.add(message.subject)
+            log.exception("a message could not be taken in", extra={"subject": message.subject})
+        if isinstance(message.event, Leading) or self._settings.observe_only:
+            self._led.set()
+        self._flow.moved()
+
+    def _take_in(self, event: object) -> None:
+        match event:
+            case NodeObserved(node=node):
+                self._node_observed(node)
+            case NodeGone(name=name):
+                self._node_gone(name)
+            case NodeEnriched() | NodeUnreachable():
+                self._known.enriched(event)
+            case EnrichedNodeGone(name=name):
+                self._known.enriched_gone(name)
+            case ClusterNetworksObserved():
+                self._networks_observed(event)
+
+    def _dropped(self, subject: str) -> None:
+        """The stream holds it no more: that is how long it has been gone."""
+        self._not_taken_in.discard(subject)
+        if subject.startswith(f"{OBSERVED_NODE}."):
+            self._node_gone(name_in(subject, OBSERVED_NODE))
+        elif subject.startswith(f"{ENRICHED_NODE}."):
+            self._known.enriched_gone(name_in(subject, ENRICHED_NODE))
+
+    def _caught_up(self) -> None:
+        self._flow.moved()
+        self._watch_waiting.want_all()
+
+    def _all_is_void(self) -> None:
+        self._not_taken_in.clear()
+        self._known.clear()
+        self._waiting.clear()
+        self._decisions.forget_all()
+        self._watch_waiting.forget_all()
+        self._allocator.forget()
+        self._watch_claims.again()
+
+    def _node_observed(self, node: Node) -> None:
+        before = self._known.node(node.name)
+        self._known.observed(node)
+        if before is not None and before.uid != node.uid:
+            self._left(before.name)
+
+    def _node_gone(self, name: str) -> None:
+        if self._known.node(name) is not None:
+            self._known.gone(name)
+            self._left(name)
+
+    def _left(self, name: str) -> None:
+        self._waiting.left(name)
+        self._decisions.forget(name)
+        self._watch_claims.soon()
+
+    def _networks_observed(self, event: ClusterNetworksObserved) -> None:
+        networks = cluster_networks(self._settings.said, event)
+        if networks != self._networks:
+            self._networks = networks
+            self._measured.other_pools()
+            self._watch_waiting.want_all()
+
+
+IPAM_RUN = Run(wiring=IPAM, settings=IpamSettings, build=IpamService, wanted=lambda settings: settings.wanted)

@@ -1,0 +1,66 @@
+"""The Nodes that wait for pod CIDRs, for what, and since when."""
+
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+
+from services.ipam.pools import Pool
+
+LONG_SECONDS: Final = 30.0  # a wait of one reason that lasts longer is told on the Node
+
+
+class WaitingNode(msgspec.Struct, frozen=True, kw_only=True):
+    """One Node that could not be served."""
+
+    name: str
+    uid: str
+    outcome: str  # "waiting": something is not known yet; "unserved": somebody has to change something
+    reason: str
+    room_in: tuple[Pool, ...] = ()  # it wants a block of these, and they have none
+    since: float  # when it began to wait for this, in monotonic seconds
+
+
+class WaitingNodes:
+    """By name; a wait goes on while it is for the same."""
+
+    def __init__(self) -> None:
+        self.by_name: dict[str, WaitingNode] = {}
+        self._told: set[tuple[str, str]] = set()  # name and reason
+
+    def waits(self, node: WaitingNode) -> None:
+        """It could not be served."""
+        before = self.by_name.get(node.name)
+        if before is not None and (before.uid, before.reason) == (node.uid, node.reason):
+            node = msgspec.structs.replace(node, since=before.since)
+        elif before is not None:
+            self._told.discard((before.name, before.reason))
+        self.by_name[node.name] = node
+
+    def left(self, name: str) -> WaitingNode | None:
+        """It is served, has blocks of somebody else, or is gone; how it waited, if it did."""
+        node = self.by_name.pop(name, None)
+        if node is not None:
+            self._told.discard((name, node.reason))
+        return node
+
+    def for_room(self) -> dict[tuple[Pool, ...], list[str]]:
+        """Names by the pools that have no block for them."""
+        found: dict[tuple[Pool, ...], list[str]] = {}
+        for node in self.by_name.values():
+            if node.room_in:
+                found.setdefault(node.room_in, []).append(node.name)
+        return found
+
+    def untold(self, at: float) -> Iterator[WaitingNode]:
+        """Those whose wait has become a long one, each once until its reason changes."""
+        for node in list(self.by_name.values()):
+            key = (node.name, node.reason)
+            if at - node.since >= LONG_SECONDS and key not in self._told:
+                self._told.add(key)
+                yield node
+
+    def clear(self) -> None:
+        """Everything known is void."""
+        self.by_name.clear()
+        self._told.clear()

@@ -1,0 +1,161 @@
+"""Keeps claims and Nodes together: looks at all of both now and then, and when a Node is gone."""
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from typing import Final
+
+from libs.common import metrics
+from libs.common.delivery import PermanentError, TemporaryError, backoff_seconds
+from services.ipam.allocator import Allocator
+from services.ipam.measured import Measured
+from services.ipam.node_events import CONFLICT, OTHER_ALLOCATOR, NodeEvents
+from services.ipam.pages import Claim
+from services.ipam.release import Odd
+from services.ipam.swept import Swept
+
+log = logging.getLogger(__name__)
+
+PASS_SECONDS: Final = 0.5
+SOON_SECONDS: Final = 2.0  # Nodes that go together are seen by one look
+_AT_LEAST_SECONDS: Final = 10.0  # between two looks for Nodes that go one by one: each lists all Nodes
+_POSTPONED_SECONDS: Final = 5.0  # another replica wrote the page meanwhile
+_TOLD_AT_ONCE: Final = 20  # of one sweep, by name; the others are counted
+_MOST_ODD: Final = 50_000
+
+
+class WatchClaims:
+    """Every replica does it; writes compare and swap, and who is second finds nothing to do."""
+
+    def __init__(
+        self,
+        allocator: Allocator,
+        events: NodeEvents,
+        *,
+        quarantine: timedelta,
+        resync_seconds: float,
+        why_not: Callable[[], str],
+        room_made: Callable[[], None],
+        measured: Measured,
+        clock: Callable[[], float],
+        now: Callable[[], datetime],
+        random: random.Random,
+    ) -> None:
+        """`why_not` says why nothing may be looked at now, "" if it may; `clock` is monotonic, in seconds.
+
+        `room_made` hears that claims have ended.
+        """
+        self._allocator = allocator
+        self._events = events
+        self._quarantine = quarantine
+        self._resync_seconds = resync_seconds
+        self._why_not = why_not
+        self._room_made = room_made
+        self._measured = measured
+        self._clock = clock
+        self._now = now
+        self._random = random
+        self._due = float("-inf")
+        self._last = float("-inf")
+        self._failures = 0
+        self._imported = False  # what Nodes carry from before is in the pages
+        self._odd: set[tuple[str, str]] = set()  # told of: uid and podCIDR
+
+    def soon(self) -> None:
+        """A Node is gone, or carries what nobody here gave."""
+        at = max(self._clock() + SOON_SECONDS, self._last + _AT_LEAST_SECONDS)
+        self._due = min(self._due, at)
+
+    def again(self) -> None:
+        """Another stream: look at once."""
+        self._due = float("-inf")
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            if self._clock() >= self._due and not self._why_not():
+                await self._look()
+            await asyncio.sleep(PASS_SECONDS)
+
+    async def _look(self) -> None:
+        try:
+            swept = await self._allocator.sweep()
+        except (TemporaryError, PermanentError) as error:
+            self._failures += 1
+            self._due = self._clock() + backoff_seconds(self._failures, self._random.random())
+            level = logging.WARNING if self._failures == 1 else logging.DEBUG
+            log.log(
+                level,
+                "claims and nodes could not be compared, it is tried again",
+                extra={"error": str(error)},
+            )
+            return
+        self._failures = 0
+        self._last = self._clock()
+        self._due = self._last + self._until_next(swept)
+        self._tell(swept)
+        self._measured.freed((*swept.freed, *swept.dropped))
+        self._measured.look(self._allocator.pages.by_range)
+        if swept.freed or swept.dropped:
+            self._room_made()
+
+    def _until_next(self, swept: Swept) -> float:
+        """A resync, or less: until a block has rested, or what could not be written is tried again."""
+        resync = self._resync_seconds * (0.8 + 0.2 * self._random.random())
+        pages = self._allocator.pages.by_range.values()
+        rested = [
+            (claim.gone_since + self._quarantine - self._now()).total_seconds()
+            for page in pages
+            for claim in page.claims.values()
+            if claim.gone_since is not None
+        ]
+        soonest = min(rested, default=resync) + 1.5 * self._random.random()
+        if swept.postponed:
+            soonest = min(soonest, _POSTPONED_SECONDS)
+        return max(1.0, min(resync, soonest))
+
+    # ---- what was found
+
+    def _tell(self, swept: Swept) -> None:
+        for told, claims in (("freed", swept.freed), ("dropped", swept.dropped)):
+            if claims:
+                log.info("blocks are free again", extra={"why": told, **_named(claims)})
+        for page_range, why in swept.postponed:
+            log.info("a page of claims is looked at again", extra={"page": page_range, "why": why})
+        self._tell_odd(swept.odd)
+        if self._imported and swept.adopted:
+            self._tell_foreign(swept.adopted)
+        elif swept.adopted:
+            log.info("pod CIDRs of nodes were taken over as they are", extra=_named(swept.adopted))
+        self._imported = self._imported or not swept.postponed
+
+    def _tell_foreign(self, claims: Sequence[Claim]) -> None:
+        """Nobody can prevent it: it is told."""
+        metrics.IPAM_FOREIGN.inc(len({claim.uid for claim in claims}))
+        text = (
+            "carries {}, which was not claimed here: another allocator runs (kube-controller-manager? it "
+            "needs --controllers=*,-node-ipam-controller), or a page of claims was deleted"
+        )
+        log.warning(
+            "nodes got pod CIDRs from somebody else, or a page of claims was deleted", extra=_named(claims)
+        )
+        for claim in claims[:_TOLD_AT_ONCE]:
+            self._events.tell(claim.node, claim.uid, OTHER_ALLOCATOR, f"it {text.format(claim.block)}")
+
+    def _tell_odd(self, found: Sequence[Odd]) -> None:
+        metrics.IPAM_CONFLICTS.set(len(found))
+        news = [odd for odd in found if (odd.uid, odd.cidr) not in self._odd]
+        self._odd = {(odd.uid, odd.cidr) for odd in found[:_MOST_ODD]}
+        if not news:
+            return
+        shown = "; ".join(f"{odd.node} {odd.cidr}: {odd.reason}" for odd in news[:_TOLD_AT_ONCE])
+        log.warning("odd pod CIDRs are left to their nodes", extra={"count": len(news), "nodes": shown})
+        for odd in news[:_TOLD_AT_ONCE]:
+            self._events.tell(odd.node, odd.uid, CONFLICT, f"its pod CIDR {odd.cidr} is odd: {odd.reason}")
+
+
+def _named(claims: Sequence[Claim]) -> dict[str, object]:
+    shown = ", ".join(f"{claim.node} {claim.block}" for claim in claims[:_TOLD_AT_ONCE])
+    return {"count": len(claims), "nodes": shown}

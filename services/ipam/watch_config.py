@@ -1,0 +1,181 @@
+"""The pools of the --cloud-config file, whenever it changes; what takes blocks from nodes is not obeyed."""
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Final
+
+from libs.common import metrics
+from libs.common.cloud_config.document import CloudConfigError
+from libs.common.cloud_config.rule import CloudConfig, Pool
+from libs.common.delivery import PermanentError, TemporaryError, backoff_seconds
+from libs.common.kube_api.events import About, ObjectEvent
+from libs.common.settings.cloud_config_file import CloudConfigFile
+from libs.common.wiring import IPAM, LEASE_NAMESPACE
+from services.ipam.claims_api import Kubernetes
+from services.ipam.node_events import COMPONENT
+from services.ipam.settings import IpamSettings
+from services.ipam.shrinking import refused_shrinking
+
+log = logging.getLogger(__name__)
+
+# What lies in no namespace is told of in `default`, where alone we may write Events; this is always there.
+_CLUSTER: Final = About(kind="Namespace", name=LEASE_NAMESPACE, uid="")
+_MOST_MISTAKES: Final = 20  # in one line of the log
+_AGAIN_SECONDS: Final = 5.0  # what blocks are in use may change, or become known
+
+
+class WatchConfig:
+    """The newest pools that may be obeyed, and why they are not those of the file."""
+
+    def __init__(
+        self,
+        settings: IpamSettings,
+        *,
+        in_use: Callable[[], Mapping[str, str] | None],
+        changed: Callable[[], None],
+        kube: Kubernetes,
+        now: Callable[[], datetime],
+        random: random.Random,
+    ) -> None:
+        """`in_use`: block -> node, None while that is not known; `changed` hears when other pools hold."""
+        self._settings = settings
+        self._in_use = in_use
+        self._changed = changed
+        self._kube = kube
+        self._now = now
+        self._random = random
+        self._held = settings.file.pools
+        self._held_since = now()
+        self._wanted: tuple[Pool, ...] | None = None  # of a good file that is not obeyed yet
+        self._mistakes: tuple[str, ...] = ()
+        self._untold: ObjectEvent | None = None
+        self._is_untold = asyncio.Event()
+
+    @property
+    def pools(self) -> tuple[Pool, ...]:
+        """Those that hold now."""
+        return self._held
+
+    def problems(self) -> tuple[str, ...]:
+        """The mistakes of a file that is not obeyed."""
+        return (self._summary(),) if self._mistakes else ()
+
+    async def run(self) -> None:
+        """Look at the file until cancelled; without one there is nothing to do."""
+        if self._settings.cloud_config is None:
+            return
+        self._measure()
+        file = CloudConfigFile(self._settings.cloud_config, self._settings.file)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(file.watch(self._look_at, look_seconds=self._settings.file_look_seconds))
+            tasks.create_task(self._look_again())
+            tasks.create_task(self._tell())
+
+    def _look_at(self, found: CloudConfig | CloudConfigError) -> None:
+        if isinstance(found, CloudConfigError):
+            self._wanted = None
+            self._refuse(tuple(found.mistakes))
+        else:
+            self._wanted = found.pools
+            self._judge()
+
+    async def _look_again(self) -> None:
+        while True:
+            await asyncio.sleep(_AGAIN_SECONDS)
+            if self._wanted is not None:
+                self._judge()
+
+    def _judge(self) -> None:
+        assert self._wanted is not None
+        in_use = self._in_use()
+        if in_use is None:
+            return  # what would be taken from whom is not known yet
+        refused = refused_shrinking(self._held, self._wanted, in_use)
+        if refused:
+            self._refuse(refused)
+        else:
+            self._obey(self._wanted)
+
+    def _obey(self, pools: tuple[Pool, ...]) -> None:
+        was_bad, self._mistakes, self._wanted = bool(self._mistakes), (), None
+        differ = _meaning(pools) != _meaning(self._held)
+        self._held, self._held_since = pools, self._now()
+        self._measure()
+        if was_bad:
+            self._say("PoolsAccepted", f"the pools of {self._settings.cloud_config} are obeyed", "")
+        if differ:
+            log.info("other pools hold", extra={"pools": ", ".join(pool.name for pool in pools) or "none"})
+            self._changed()
+
+    def _refuse(self, mistakes: tuple[str, ...]) -> None:
+        if mistakes == self._mistakes:
+            return
+        self._mistakes = mistakes
+        self._measure()
+        metrics.RULES_RELOAD_ERRORS.labels(IPAM.service).inc()
+        shown = "; ".join(mistakes[:_MOST_MISTAKES])
+        more = len(mistakes) - _MOST_MISTAKES
+        log.error(
+            "the pools of the --cloud-config file are not obeyed, those from before stay in force",
+            extra={"mistakes": shown + (f"; and {more} more" if more > 0 else "")},
+        )
+        self._say("PoolsRejected", self._summary(), "\n".join(mistakes))
+
+    def _summary(self) -> str:
+        first, *others = self._mistakes
+        more = f" (and {len(others)} more, see the log)" if others else ""
+        return f"{first}{more}; the pools of {self._held_since:%Y-%m-%dT%H:%M:%SZ} stay in force"
+
+    def _say(self, reason: str, message: str, particular: str) -> None:
+        if self._settings.observe_only:
+            return
+        self._untold = ObjectEvent(
+            about=_CLUSTER,
+            reason=reason,
+            message=message,
+            type="Warning" if particular else "Normal",
+            component=COMPONENT,
+            particular=particular,
+        )
+        self._is_untold.set()
+
+    async def _tell(self) -> None:
+        """The newest news as an Event; for as long as Kubernetes does not take it, it is tried again."""
+        while True:
+            await self._is_untold.wait()
+            self._is_untold.clear()
+            attempt = 0
+            while (event := self._untold) is not None:
+                attempt += 1
+                try:
+                    await self._kube.create_event(event, now=self._now())
+                except (TemporaryError, PermanentError) as error:
+                    if attempt == 1:
+                        log.warning(
+                            "an Event could not be written, it is tried again",
+                            extra={"reason": event.reason, "error": str(error)},
+                        )
+                    await asyncio.sleep(backoff_seconds(attempt, self._random.random()))
+                else:
+                    self._untold = None if self._untold is event else self._untold
+
+    def _measure(self) -> None:
+        metrics.RULES_RELOAD_SUCCESS.labels(IPAM.service).set(not self._mistakes)
+        metrics.RULES_LAST_RELOAD.labels(IPAM.service).set(self._held_since.timestamp())
+
+
+def _meaning(pools: tuple[Pool, ...]) -> list[object]:
+    """Without the lines of the file: a comment above them is no other pool."""
+    return [
+        (
+            pool.name,
+            pool.cidrs,
+            pool.mask_size_ipv4,
+            pool.mask_size_ipv6,
+            [[(r.key, r.operator, r.values) for r in term.requirements] for term in pool.selector],
+        )
+        for pool in pools
+    ]

@@ -1,0 +1,53 @@
+"""The followed flow, as far as claims need it: complete, and not behind the message."""
+
+import asyncio
+import heapq
+import itertools
+from typing import Final
+
+from libs.common.delivery import TemporaryError
+from libs.common.flow_table import FlowTable
+
+BEHIND_SECONDS: Final = 5.0  # the follower is behind its consumer by milliseconds, or it is not connected
+
+
+class WatchFlow:
+    """Tells whoever waits for it when the table has heard all that a message could rest on."""
+
+    def __init__(self, table: FlowTable) -> None:
+        self._table = table
+        self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
+        self._number = itertools.count()
+
+    def problems(self) -> tuple[str, ...]:
+        """Why nothing can be decided, in words for /readyz."""
+        return self._table.problems()
+
+    async def reached(self, sequence: int) -> None:
+        """Return when everything up to there is known. Raises TemporaryError after BEHIND_SECONDS."""
+        if self._table.sequence < sequence or self.problems():
+            await self._wait_for(sequence)
+        if why := self.problems():  # lost since it was reached
+            raise TemporaryError("nothing can be decided", "; ".join(why))
+
+    async def _wait_for(self, sequence: int) -> None:
+        woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        heapq.heappush(self._waiting, (sequence, next(self._number), woken))
+        try:
+            async with asyncio.timeout(BEHIND_SECONDS):
+                await woken
+        except TimeoutError:
+            raise TemporaryError("the flow is behind", "; ".join(self.problems())) from None
+        finally:
+            if woken.cancelled():
+                self._waiting = [waiting for waiting in self._waiting if waiting[2] is not woken]
+                heapq.heapify(self._waiting)
+
+    def moved(self) -> None:
+        """The table has heard something, or has become complete."""
+        if not self._waiting or self.problems():
+            return
+        while self._waiting and self._waiting[0][0] <= self._table.sequence:
+            _, _, woken = heapq.heappop(self._waiting)
+            if not woken.done():
+                woken.set_result(None)
