@@ -64,6 +64,17 @@ def test_what_is_an_hour_old_leaves_the_stream_and_every_backlog():
     world.say("a.old", expected=0)
 
 
+def test_a_durable_that_nobody_consumes_keeps_no_more_than_the_stream_does():
+    world = World()
+    unused = world.stream.backlog("a.>")
+    for number in range(50):
+        world.say(f"a.{number}", ttl=10 if number % 7 == 0 else None)
+        world.now += MAX_AGE_SECONDS / 10
+    assert len(unused._waiting) <= 11
+    assert (taken := unused.take(world.now)) is not None
+    assert taken.subject == "a.41"
+
+
 def test_a_ttl_shortens_the_hour_and_ends_with_the_message_that_had_it():
     world = World()
     world.say("a.x", ttl=10)

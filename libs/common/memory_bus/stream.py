@@ -129,7 +129,13 @@ class Backlog:
         if matches(self._filter, stored.subject):
             self._waiting[stored.subject] = stored
             self._waiting.move_to_end(stored.subject)
+            self._drop_what_aged_out(stored.expires - MAX_AGE_SECONDS)
             self._news()
+
+    def _drop_what_aged_out(self, now: float) -> None:
+        """Names that never return must not pile up where nobody takes: some durables have no consumer."""
+        while (oldest := next(iter(self._waiting.values()))).expires <= now:
+            del self._waiting[oldest.subject]
 
     def take(self, now: float) -> Stored | None:
         """The next one that the stream still holds."""
