@@ -1,6 +1,7 @@
 """One HTTP session to one API server: deadlines, retries that the server asked for, translated errors."""
 
 import asyncio
+import io
 import random
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -28,6 +29,7 @@ DEADLINE_SECONDS: Final = 15.0
 # may; with 24 an API server that takes 20 ms for a write still gets more of them than it can store.
 CONNECTIONS: Final = 24
 _LINE_LIMIT: Final = 2**21  # bytes of one watch event: etcd's 1.5 MiB for an object, and its envelope
+_PART_BYTES: Final = 2**16  # a larger body is sent in parts, between which others have their turn
 _PAUSE_FLOOR_SECONDS: Final = 0.25  # for a server that says "Retry-After: 0"
 
 # verb, resource with its subresource ("nodes/status"), HTTP status (0: none), seconds
@@ -222,7 +224,7 @@ class Transport:
                 request.method,
                 self._config.server + request.path,
                 params=request.query,
-                data=request.body,
+                data=_in_parts(request.body),
                 headers=headers,
                 timeout=timeout,
                 allow_redirects=False,
@@ -289,3 +291,7 @@ class _ConnectionBroke(Exception):
     def __init__(self, cause: Exception) -> None:
         super().__init__(str(cause))
         self.cause = cause
+
+
+def _in_parts(body: bytes | None) -> bytes | io.BytesIO | None:
+    return body if body is None or len(body) <= _PART_BYTES else io.BytesIO(body)

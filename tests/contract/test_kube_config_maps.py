@@ -1,0 +1,110 @@
+"""What ipam relies on when it keeps claims in ConfigMaps, on a real and a simulated API server."""
+
+from collections.abc import AsyncIterator
+
+import msgspec
+import pytest
+
+from libs.common.kube_api.api import KubeApi
+from libs.common.kube_api.config_maps import ConfigMap
+from libs.common.kube_api.errors import AlreadyExists, Conflict, Invalid, NotFound
+from libs.common.node import ObjectMeta
+from libs.testbed.kubelets import Kubelets
+
+NAMESPACE = "kube-system"
+LABELS = {"app.kubernetes.io/managed-by": "talos-ccm", "app.kubernetes.io/component": "test"}
+PATH = f"/api/v1/namespaces/{NAMESPACE}/configmaps"
+
+
+def a_config_map(
+    name: str, *, version: str = "", labels: dict[str, str] | None = None, **data: str
+) -> ConfigMap:
+    metadata = ObjectMeta(name=name, resource_version=version, labels=LABELS if labels is None else labels)
+    return ConfigMap(metadata=metadata, data=data)
+
+
+@pytest.fixture
+async def name(admin: Kubelets, request: pytest.FixtureRequest) -> AsyncIterator[str]:
+    """Of a ConfigMap that is gone afterwards."""
+    made = f"c{abs(hash(request.node.name)) % 10**12}"
+    yield made
+    await admin.request("DELETE", f"{PATH}/{made}")
+
+
+async def listed(api: KubeApi, labels: dict[str, str]) -> list[ConfigMap]:
+    return [found async for page in api.list_config_maps(NAMESPACE, labels) for found in page.items]
+
+
+async def test_what_is_created_is_read_and_listed_as_it_was_written(api: KubeApi, name: str):
+    created = await api.create_config_map(NAMESPACE, a_config_map(name, key="value"))
+    assert created.metadata.resource_version
+    read = await api.get_config_map(NAMESPACE, name)
+    assert (read.data, read.metadata.labels) == ({"key": "value"}, LABELS)
+    assert read.metadata.resource_version == created.metadata.resource_version
+    assert [found.metadata.name for found in await listed(api, LABELS)] == [name]
+    assert await listed(api, LABELS | {"another": "label"}) == []
+
+
+async def test_a_second_create_is_refused_whatever_it_says(api: KubeApi, name: str):
+    await api.create_config_map(NAMESPACE, a_config_map(name, key="value"))
+    with pytest.raises(AlreadyExists):
+        await api.create_config_map(NAMESPACE, a_config_map(name, key="other"))
+    assert (await api.get_config_map(NAMESPACE, name)).data == {"key": "value"}
+
+
+async def test_an_update_replaces_only_the_version_that_it_names(api: KubeApi, name: str):
+    first = await api.create_config_map(NAMESPACE, a_config_map(name, key="1"))
+    version = first.metadata.resource_version
+    second = await api.update_config_map(NAMESPACE, a_config_map(name, version=version, key="2"))
+    assert second.metadata.resource_version != version
+    with pytest.raises(Conflict) as refused:
+        await api.update_config_map(NAMESPACE, a_config_map(name, version=version, key="3"))
+    assert not isinstance(refused.value, AlreadyExists)
+    assert (await api.get_config_map(NAMESPACE, name)).data == {"key": "2"}
+
+
+async def test_an_update_of_what_was_deleted_does_not_bring_it_back(admin: Kubelets, api: KubeApi, name: str):
+    created = await api.create_config_map(NAMESPACE, a_config_map(name, key="1"))
+    await admin.request("DELETE", f"{PATH}/{name}")
+    with pytest.raises((NotFound, Conflict)):
+        await api.update_config_map(
+            NAMESPACE, a_config_map(name, version=created.metadata.resource_version, key="2")
+        )
+    with pytest.raises(NotFound):
+        await api.get_config_map(NAMESPACE, name)
+
+
+async def test_an_update_to_the_same_is_a_success_too(api: KubeApi, name: str):
+    created = await api.create_config_map(NAMESPACE, a_config_map(name, key="1"))
+    again = await api.update_config_map(
+        NAMESPACE, a_config_map(name, version=created.metadata.resource_version, key="1")
+    )
+    assert again.metadata.resource_version == created.metadata.resource_version
+
+
+async def test_more_than_a_mebibyte_is_refused_for_good(api: KubeApi, name: str):
+    with pytest.raises(Invalid):
+        await api.create_config_map(NAMESPACE, a_config_map(name, key="x" * (1024 * 1024 + 1)))
+
+
+async def test_a_list_has_all_pages_of_one_moment(admin: Kubelets, api: KubeApi):
+    labels = LABELS | {"many": "yes"}
+    names = [f"many-{number:02}" for number in range(45)]
+    for each in names:
+        await api.create_config_map(NAMESPACE, a_config_map(each, labels=labels))
+    try:
+        pages = [page async for page in api.list_config_maps(NAMESPACE, labels)]
+        assert [len(page.items) for page in pages] == [20, 20, 5]
+        assert len({page.resource_version for page in pages}) == 1
+        assert sorted(found.metadata.name for page in pages for found in page.items) == names
+    finally:
+        for each in names:
+            await admin.request("DELETE", f"{PATH}/{each}")
+
+
+async def test_labels_of_others_do_not_matter_to_the_selector(api: KubeApi, name: str):
+    await api.create_config_map(NAMESPACE, a_config_map(name, labels=LABELS | {"more": "x"}, key="1"))
+    found = [each for each in await listed(api, LABELS) if each.metadata.name == name]
+    assert [msgspec.structs.replace(each, metadata=ObjectMeta(name=name)).data for each in found] == [
+        {"key": "1"}
+    ]
