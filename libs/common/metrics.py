@@ -186,6 +186,12 @@ IPAM_USAGE: Final = _gauge(
     "Part of the network's blocks that is taken, 0 to 1, with those that rest.",
     "clusterCIDR",
 )
+IPAM_TRIES: Final = _histogram(
+    "node_ipam_controller_cidrset_allocation_tries_per_request",
+    "Blocks that were looked at until a free one was found.",
+    "clusterCIDR",
+    buckets=(1.0, 5.0, 25.0, 125.0, 625.0),
+)
 IPAM_NODES_SERVED: Final = _counter("talosccm_ipam_nodes_served_total", "Nodes that were given pod CIDRs.")
 IPAM_NODES_WAITING: Final = _gauge(
     "talosccm_ipam_waiting_nodes",

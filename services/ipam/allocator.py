@@ -52,6 +52,7 @@ class Claimed(msgspec.Struct, frozen=True, kw_only=True):
 
     answers: Mapping[str, Answer]
     new: tuple[tuple[str, Pool], ...] = ()
+    tries: Mapping[str, int] = {}  # by new block, how many were looked at for it
 
 
 class Allocator:
@@ -85,6 +86,7 @@ class Allocator:
         """
         closed: dict[str, str] = {}
         new: list[tuple[str, Pool]] = []
+        tries: dict[str, int] = {}
         reread = False
         for _ in range(_ROUNDS):
             if self._carried is None:
@@ -92,12 +94,13 @@ class Allocator:
                 reread = True
             plan = self._plan(wants, occupied, closed)
             if plan.changed:
+                tries.update(plan.tries)
                 written = await self._write_all(plan, closed)
                 new += [(block, pool) for block, pool in plan.claimed if page_of(block) in written]
                 if len(written) < len(plan.changed):
                     continue
             if reread or not any(isinstance(answer, Refused) for answer in plan.answers.values()):
-                return Claimed(answers=plan.answers, new=tuple(new))
+                return Claimed(answers=plan.answers, new=tuple(new), tries=tries)
             self._keep_all(await self._api.list_pages())
             reread = True
         raise TemporaryError("other replicas were quicker with every page of claims")

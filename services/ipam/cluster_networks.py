@@ -10,8 +10,10 @@ from services.ipam.networks import Family, read_network, why_no_blocks
 from services.ipam.outcomes import Unserved, Wait
 from services.ipam.pages import PAGE_LENGTHS
 from services.ipam.pools import PodNetworks, cluster_cidrs_mistake
+from services.ipam.spans import readable
 
-_DEFAULT_MASKS: Final[dict[Family, int]] = {4: 24, 6: 80}
+_DEFAULT_IPV4: Final = 24
+_DEFAULT_IPV6: Final = 80  # the reference's; kube-controller-manager has 64
 _BITS: Final[dict[Family, int]] = {4: 32, 6: 128}
 _UNKNOWN: Final = (
     "the cluster's {} networks are not known yet: no control plane has told them to metadata, and --{} is "
@@ -52,11 +54,14 @@ def cluster_networks(
     why = masks_mistake(said, cidrs)
     if why:
         return Unserved(why)
-    masks = {
-        4: said.mask_size_ipv4 or said.mask_size or (observed and observed.node_cidr_mask_size_ipv4),
-        6: said.mask_size_ipv6 or said.mask_size or (observed and observed.node_cidr_mask_size_ipv6),
-    }
-    ipv4, ipv6 = (masks[family] or _DEFAULT_MASKS[family] for family in (4, 6))
+    families = {network.family for network in map(readable, cidrs) if network is not None}
+    of_one = {family: said.mask_size if family in families else 0 for family in _BITS}
+    ipv4 = (
+        said.mask_size_ipv4 or of_one[4] or (observed and observed.node_cidr_mask_size_ipv4) or _DEFAULT_IPV4
+    )
+    ipv6 = (
+        said.mask_size_ipv6 or of_one[6] or (observed and observed.node_cidr_mask_size_ipv6) or _DEFAULT_IPV6
+    )
     for why in (_mask_mistake(4, ipv4), _mask_mistake(6, ipv6)):
         if why:
             return Unserved(why)
@@ -96,7 +101,7 @@ def said_mistakes(said: SaidNetworks) -> tuple[str, ...]:
 
 def masks_mistake(said: SaidNetworks, cidrs: Sequence[str]) -> str:
     """Why the mask flags cannot be obeyed with these pod networks: the reference's rules; "" if they can."""
-    families = {read_network(cidr).family for cidr in cidrs if not _unreadable([cidr])}
+    families = {network.family for network in map(readable, cidrs) if network is not None}
     if len(cidrs) > 1:
         alone = "--node-cidr-mask-size cannot be used with dual-stack networks: say -ipv4 and -ipv6"
         return alone if said.mask_size else ""

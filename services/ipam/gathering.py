@@ -2,14 +2,15 @@
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
-from libs.common.delivery import TemporaryError
+from libs.common.delivery import PermanentError, TemporaryError
 from services.ipam.plan import Answer, Want
 
 PAUSE_SECONDS: Final = 0.3  # between two writes of a page: what comes meanwhile shares the second one
 
+Waiting = tuple[Want, "asyncio.Future[Answer]"]
 Claim = Callable[[Sequence[Want]], Awaitable[Mapping[str, Answer]]]
 
 
@@ -23,7 +24,7 @@ class Gathering:
         self._claim = claim
         self._clock = clock
         self._pause_seconds = pause_seconds
-        self._wants: dict[str, tuple[Want, asyncio.Future[Answer]]] = {}
+        self._wants: dict[str, Waiting] = {}
         self._last = float("-inf")
         self._running: asyncio.Task[None] | None = None
 
@@ -47,22 +48,31 @@ class Gathering:
         while self._wants:
             left = self._last + self._pause_seconds - self._clock()
             await asyncio.sleep(max(0.0, min(self._pause_seconds, left)))
-            wants, self._wants = self._wants, {}
-            try:
-                answers = await self._claim([want for want, _ in wants.values()])
-            except BaseException as error:
-                _fail(wants.values(), error)
-                if not isinstance(error, Exception):
-                    raise
-            else:
-                for uid, (_, future) in wants.items():
-                    future.set_result(answers[uid])
+            wants, self._wants = list(self._wants.values()), {}
+            await self._answer(wants)
             self._last = self._clock()
 
+    async def _answer(self, wants: "Sequence[Waiting]") -> None:
+        try:
+            answers = await self._claim([want for want, _ in wants])
+        except (TemporaryError, PermanentError) as error:
+            _fail(wants, error)
+        except Exception as error:  # noqa: BLE001 - a defect that one Node hits must not keep all the others waiting
+            if len(wants) == 1:
+                _fail(wants, error)
+            else:
+                for alone in wants:
+                    await self._answer([alone])
+        except BaseException:
+            _fail(wants, TemporaryError("ipam ends"))
+            raise
+        else:
+            for want, future in wants:
+                future.set_result(answers[want.uid])
 
-def _fail(wants: "Iterable[tuple[Want, asyncio.Future[Answer]]]", error: BaseException) -> None:
-    """Each hears why; an end of the process is no error of theirs."""
-    told = error if isinstance(error, Exception) else TemporaryError("ipam ends")
+
+def _fail(wants: "Sequence[Waiting]", error: Exception) -> None:
     for _, future in wants:
-        future.set_exception(told)
-        future.exception()  # whoever waited may be gone
+        if not future.done():
+            future.set_exception(error)
+            future.exception()  # whoever waited may be gone

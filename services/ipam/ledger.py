@@ -46,6 +46,7 @@ class Ledger:
         self._met: dict[tuple[str, int], set[str]] = {}  # why blocks of a pool could not be had, but for use
         self.cursors: Cursors = dict(cursors)
         self.claimed: list[tuple[str, Pool]] = []
+        self.tries: dict[str, int] = {}  # by block that was found: how many were looked at for it
 
     def blocks_of(self, uid: str) -> Sequence[str]:
         """What is claimed for that uid already."""
@@ -93,7 +94,9 @@ class Ledger:
 
     def _next_of(self, pool: Pool, size: int) -> str | None:
         blocks = self._set_of(pool)
+        tries = 0
         while (block := blocks.next_free()) is not None:
+            tries += 1 + blocks.passed_over
             network = network_of(block)
             taken = self.obstacle(network) or self._claims.hit(network)
             if taken is not None:
@@ -103,6 +106,7 @@ class Ledger:
             page = page_of(block)
             why = self._closed.get(page_name(page)) or self._full(page, size)
             if not why:
+                self.tries[block] = tries
                 return block
             self._met.setdefault((pool.cidr, pool.mask), set()).add(why)
             blocks.occupy(page)

@@ -25,8 +25,9 @@ class Measured:
 
     def claimed(self, claimed: Claimed) -> None:
         """These blocks were claimed just now."""
-        for _, pool in claimed.new:
+        for block, pool in claimed.new:
             metrics.IPAM_ALLOCATIONS.labels(_series_of(pool)).inc()
+            metrics.IPAM_TRIES.labels(_series_of(pool)).observe(claimed.tries[block])
 
     def freed(self, claims: Sequence[Claim]) -> None:
         """These claims have ended."""

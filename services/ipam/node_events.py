@@ -33,7 +33,16 @@ class _Told(msgspec.Struct, frozen=True):
 class NodeEvents:
     """Says each thing once, for as long as the last word about that Node of that kind was the same."""
 
-    def __init__(self, kube: Kubernetes, *, now: Callable[[], datetime], observe_only: bool) -> None:
+    def __init__(
+        self,
+        kube: Kubernetes,
+        *,
+        everybodys: Callable[[], tuple[str, ...]],
+        now: Callable[[], datetime],
+        observe_only: bool,
+    ) -> None:
+        """`everybodys`: messages about what keeps everybody waiting. That is told by /readyz, on no Node."""
+        self._everybodys = everybodys
         self._kube = kube
         self._now = now
         self._observe_only = observe_only
@@ -43,7 +52,7 @@ class NodeEvents:
 
     def tell(self, name: str, uid: str, reason: str, message: str) -> None:
         """On the Node, in the reference's words: "Node web-1 status is now: CIDRNotAvailable", and why."""
-        if self._observe_only or self._last.get((uid, reason)) == message:
+        if self._observe_only or self._last.get((uid, reason)) == message or message in self._everybodys():
             return
         self._last[uid, reason] = message
         if len(self._last) > _MOST_KNOWN:

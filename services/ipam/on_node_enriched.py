@@ -24,6 +24,8 @@ from services.ipam.watch_flow import WatchFlow
 
 AGAIN_SECONDS: Final = 30.0  # a safety net: what a Node waits for is heard of when it happens
 SETTLES_SECONDS: Final = 5.0  # the watcher has told by then what Kubernetes holds instead
+_BELIEVED_SECONDS: Final = 60.0  # what we have written; an etcd restored from a backup goes back
+_MOST_KNOWN: Final = 20_000
 
 PoolsOf = Callable[[Node], tuple[Pool, ...] | Wait | Unserved]
 
@@ -51,8 +53,8 @@ class OnNodeEnriched:
     ) -> None:
         """`paused` says why nothing may be written for now, "" if it may; `clock` is monotonic, in seconds.
 
-        `served` hears that pools had a block for a Node that had waited for room in them; `foreign` that
-        Kubernetes holds another Node than was told, or one with podCIDRs.
+        `served` hears that pools had a block for a Node that had waited for room in them; `foreign` that a
+        Node has other podCIDRs than were claimed for it.
         """
         self._table = table
         self._flow = flow
@@ -68,6 +70,18 @@ class OnNodeEnriched:
         self._foreign = foreign
         self._observe_only = observe_only
         self._clock = clock
+        self._written: dict[str, tuple[str, float]] = {}  # Node -> uid, when
+        self._refused: dict[str, Assigned] = {}  # Node -> what failed at the fences
+
+    def forget(self, name: str) -> None:
+        """The Node is gone."""
+        self._written.pop(name, None)
+        self._refused.pop(name, None)
+
+    def forget_all(self) -> None:
+        """Another stream."""
+        self._written.clear()
+        self._refused.clear()
 
     async def __call__(self, message: Message) -> None:
         """Raises NotYet while it waits, TemporaryError for what the world may cure."""
@@ -113,14 +127,26 @@ class OnNodeEnriched:
             settled = "the node is gone"
         else:
             node = self._known.node(event.node.name)
-            settled = _why_not(node, event.node)
+            settled = _why_not(node, event.node) or self._given(event.node)
         if not settled:
             return node
         if node is not None and node.spec.pod_cidrs:
-            self._waiting.left(node.name)
-            self._events.served(node.uid)
+            self._has_some(node)
         telemetry.annotate(outcome="settled", reason=settled)
         return None
+
+    def _given(self, node: Node) -> str:
+        """Whether the watcher may not have seen yet that it was served here, in words."""
+        uid, at = self._written.get(node.name, ("", 0.0))
+        is_ours = uid == node.uid and self._clock() - at < _BELIEVED_SECONDS
+        return "it was served here a moment ago" if is_ours else ""
+
+    def _has_some(self, node: Node) -> None:
+        self._waiting.left(node.name)
+        self._events.served(node.uid)
+        refused = self._refused.pop(node.name, None)
+        if refused is not None and refused.uid == node.uid and refused.pod_cidrs != node.spec.pod_cidrs:
+            self._foreign()
 
     # ---- claim, write, tell
 
@@ -133,21 +159,26 @@ class OnNodeEnriched:
                 self._waiting.left(node.name)
                 telemetry.annotate(outcome="settled", reason=f"it has {', '.join(cidrs)}")
             case Refused(reason=reason, exhausted=exhausted):
-                self._events.tell(node.name, node.uid, NOT_AVAILABLE, reason)
+                if exhausted:  # what stands in the way of a page often is gone in a moment
+                    self._events.tell(node.name, node.uid, NOT_AVAILABLE, reason)
                 await self._wait(node, "unserved", reason, room_in=pools if exhausted else ())
 
     async def _give(self, node: Node, assigned: Assigned) -> None:
         try:
             await self._allocator.give(node, assigned)
         except (FenceFailed, NotFound) as error:
-            self._foreign()
+            # Another replica's patch of the same claim, most often.
             self._waiting.left(node.name)
+            self._refused[node.name] = assigned
             reason = "Kubernetes holds another Node, or it has pod CIDRs"
             raise NotYet(reason, str(error), retry_after_seconds=SETTLES_SECONDS) from error
         except KubeError as error:
             if not isinstance(error, TemporaryError):
                 self._events.tell(node.name, node.uid, ASSIGNMENT_FAILED, str(error))
             raise
+        self._written[node.name] = (node.uid, self._clock())
+        if len(self._written) > _MOST_KNOWN:
+            del self._written[next(iter(self._written))]
         waited = self._waiting.left(node.name)
         self._events.served(node.uid)
         metrics.IPAM_NODES_SERVED.inc()

@@ -56,6 +56,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     answers: Mapping[str, Answer]  # by uid
     claimed: tuple[tuple[str, Pool], ...]  # the new blocks, each with its pool
     cursors: Mapping[tuple[str, int], str]  # (pool's cidr, mask) -> the block last given out of it
+    tries: Mapping[str, int] = {}  # by new block, how many were looked at for it
 
 
 def plan_claims(
@@ -84,7 +85,11 @@ def plan_claims(
     )
     answers = {want.uid: _answer(want, ledger, occupied) for want in wants}
     return Plan(
-        changed=ledger.changed(), answers=answers, claimed=tuple(ledger.claimed), cursors=ledger.cursors
+        changed=ledger.changed(),
+        answers=answers,
+        claimed=tuple(ledger.claimed),
+        cursors=ledger.cursors,
+        tries=ledger.tries,
     )
 
 

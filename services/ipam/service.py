@@ -67,7 +67,9 @@ class IpamService:
         )
         self._flow = WatchFlow(self._table)
         kube = parts.kubernetes()
-        self._events = NodeEvents(kube, now=parts.now, observe_only=settings.observe_only)
+        self._events = NodeEvents(
+            kube, everybodys=self._everybodys, now=parts.now, observe_only=settings.observe_only
+        )
         self._decisions = Decisions(parts.bus, now=parts.now)
         self._allocator = Allocator(KubernetesClaims(kube), now=parts.now, quarantine=settings.quarantine)
         self._gathering = Gathering(self._claim, clock=parts.monotonic)
@@ -83,7 +85,8 @@ class IpamService:
         handling = Handling(
             IPAM.service, "node", system=parts.bus.system, clock=parts.monotonic, random=parts.random
         )
-        self._handle = handling.around(self._on_node_enriched_of(parts, settings))
+        self._on_node_enriched = self._on_node_enriched_of(parts, settings)
+        self._handle = handling.around(self._on_node_enriched)
         self._watch_waiting = WatchWaiting(
             table=self._table,
             waiting=self._waiting,
@@ -195,7 +198,6 @@ class IpamService:
         services = networks.services if isinstance(networks, ClusterNetworks) else ()
         claimed = await self._allocator.claim(wants, self._known.occupied(services))
         self._measured.claimed(claimed)
-        self._measured.look(self._allocator.pages.by_range)
         return claimed.answers
 
     def _room_in(self, pools: tuple[Pool, ...]) -> None:
@@ -204,11 +206,21 @@ class IpamService:
     def _room_made(self) -> None:
         self._watch_waiting.want_all()
 
+    def _everybodys(self) -> tuple[str, ...]:
+        """Why nobody is served now; that a machine is silent, the labeler says on its Node."""
+        networks = self._networks
+        return (_NO_FACTS, *((networks.reason,) if isinstance(networks, Wait | Unserved) else ()))
+
     def _in_use(self) -> Mapping[str, str] | None:
         if self._flow.problems():
             return None
         pages = self._allocator.pages.by_range.values()
-        claims = {claim.block: claim.node for page in pages for claim in page.claims.values()}
+        claims = {
+            claim.block: claim.node
+            for page in pages
+            for claim in page.claims.values()
+            if claim.gone_since is None
+        }
         return {**claims, **self._known.in_use()}
 
     def _pools_changed(self) -> None:
@@ -260,6 +272,7 @@ class IpamService:
         self._known.clear()
         self._waiting.clear()
         self._decisions.forget_all()
+        self._on_node_enriched.forget_all()
         self._watch_waiting.forget_all()
         self._allocator.forget()
         self._watch_claims.again()
@@ -278,6 +291,7 @@ class IpamService:
     def _left(self, name: str) -> None:
         self._waiting.left(name)
         self._decisions.forget(name)
+        self._on_node_enriched.forget(name)
         self._watch_claims.soon()
 
     def _networks_observed(self, event: ClusterNetworksObserved) -> None:

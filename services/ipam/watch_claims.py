@@ -21,6 +21,7 @@ log = logging.getLogger(__name__)
 PASS_SECONDS: Final = 0.5
 SOON_SECONDS: Final = 2.0  # Nodes that go together are seen by one look
 _AT_LEAST_SECONDS: Final = 10.0  # between two looks for Nodes that go one by one: each lists all Nodes
+_MEASURE_SECONDS: Final = 2.0
 _POSTPONED_SECONDS: Final = 5.0  # another replica wrote the page meanwhile
 _TOLD_AT_ONCE: Final = 20  # of one sweep, by name; the others are counted
 _MOST_ODD: Final = 50_000
@@ -62,6 +63,7 @@ class WatchClaims:
         self._failures = 0
         self._imported = False  # what Nodes carry from before is in the pages
         self._odd: set[tuple[str, str]] = set()  # told of: uid and podCIDR
+        self._measured_at = float("-inf")
 
     def soon(self) -> None:
         """A Node is gone, or carries what nobody here gave."""
@@ -77,29 +79,36 @@ class WatchClaims:
         while True:
             if self._clock() >= self._due and not self._why_not():
                 await self._look()
+            if self._clock() - self._measured_at >= _MEASURE_SECONDS:
+                self._measured_at = self._clock()
+                self._measured.look(self._allocator.pages.by_range)
             await asyncio.sleep(PASS_SECONDS)
 
     async def _look(self) -> None:
+        self._due = float("inf")  # who asks for a look while this one is under way is heard
         try:
             swept = await self._allocator.sweep()
         except (TemporaryError, PermanentError) as error:
-            self._failures += 1
-            self._due = self._clock() + backoff_seconds(self._failures, self._random.random())
-            level = logging.WARNING if self._failures == 1 else logging.DEBUG
-            log.log(
-                level,
-                "claims and nodes could not be compared, it is tried again",
-                extra={"error": str(error)},
-            )
+            self._failed(error)
+            return
+        except Exception as error:
+            # Nodes bear what anybody wrote: a defect of ours that it hits must not stop all allocation.
+            log.exception("claims and nodes could not be compared")
+            self._failed(error)
             return
         self._failures = 0
         self._last = self._clock()
-        self._due = self._last + self._until_next(swept)
+        self._due = min(self._due, self._last + self._until_next(swept))
         self._tell(swept)
         self._measured.freed((*swept.freed, *swept.dropped))
-        self._measured.look(self._allocator.pages.by_range)
         if swept.freed or swept.dropped:
             self._room_made()
+
+    def _failed(self, error: Exception) -> None:
+        self._failures += 1
+        self._due = self._clock() + backoff_seconds(self._failures, self._random.random())
+        if self._failures == 1:
+            log.warning("claims and nodes are compared later", extra={"error": str(error)})
 
     def _until_next(self, swept: Swept) -> float:
         """A resync, or less: until a block has rested, or what could not be written is tried again."""

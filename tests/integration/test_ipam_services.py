@@ -9,13 +9,19 @@ from typing import Any
 
 import pytest
 
+from libs.common.node import TAINT_UNINITIALIZED
+from libs.common.subjects import STREAM
 from libs.common.wiring import SERVICES
+from libs.testbed.control_plane.cluster import ControlPlane
 from libs.testbed.kubelets import Kubelet, Kubelets
 from libs.testbed.machines import Machines, a_machine
 from libs.testbed.nats_server import NatsServer
 from libs.testbed.running_services import RunningServices
 from libs.testbed.sim_apiserver.server import SimApiServer
+from services.ipam.pages import NAME_PREFIX
 from tests.bus_actors import eventually
+from tests.integration.conftest import StartServices, operating
+from tests.integration.processes import a_process
 
 COUNT = 50
 PODS = ("10.244.0.0/16", "fd00:10:244::/48")
@@ -71,6 +77,16 @@ class Cluster:
         nodes = (await self.kubelets.request("GET", "/api/v1/nodes")).body["items"]
         return {node["metadata"]["name"]: tuple(node["spec"].get("podCIDRs", ())) for node in nodes}
 
+    async def usable(self, count: int) -> None:
+        """Return when that many nodes are initialized."""
+
+        async def initialized() -> bool:
+            nodes = (await self.kubelets.request("GET", "/api/v1/nodes")).body["items"]
+            taints = [taint["key"] for node in nodes for taint in node["spec"].get("taints", [])]
+            return len(nodes) == count and TAINT_UNINITIALIZED not in taints
+
+        await eventually(initialized, "all usable", 40.0)
+
     async def all_served(self, count: int, seconds: float = 40.0) -> dict[str, tuple[str, ...]]:
         """Their pod CIDRs, as soon as that many nodes have them."""
 
@@ -118,3 +134,98 @@ async def test_nodes_that_join_get_disjoint_pod_cidrs_of_both_families(
     assert all(
         r.succeeded for r in done if r.resource in ("nodes", "configmaps") and r.user.startswith("talos-ccm")
     )
+
+
+async def test_without_being_asked_for_nobody_gets_pod_cidrs(cluster: Cluster, nats_server: NatsServer):
+    services = await cluster.serve(nats_url=nats_server.url, all_in_one=True, bus="memory", flags=[])
+    await cluster.join(0, 3)
+    report = await services.page("all-in-one", "/readyz?verbose")
+    assert "labeler ok" in report
+    assert "ipam" not in report
+    await cluster.usable(3)
+    assert not any((await cluster.pod_cidrs()).values())
+
+
+async def test_three_replicas_share_the_work_and_two_of_them_finish_it_when_one_is_killed(
+    cluster: Cluster, nats_server: NatsServer, tmp_path: Path
+):
+    services = await cluster.serve(nats_url=nats_server.url)
+    async with AsyncExitStack() as stack:
+        for _ in range(2):
+            replica = a_process(
+                tmp_path,
+                "services.ipam",
+                f"--kubeconfig={cluster.server.kubeconfig('talos-ccm-ipam')}",
+                f"--nats-url={nats_server.url}",
+                *FLAGS,
+            )
+            await (await stack.enter_async_context(replica)).serves()
+        await cluster.join(0, COUNT)
+        await services.children["ipam"].kill()
+        await cluster.join(COUNT, COUNT)
+        assert_disjoint(await cluster.all_served(2 * COUNT, seconds=90.0))
+
+
+async def test_nats_that_loses_everything_in_the_middle_leads_to_no_second_block(
+    cluster: Cluster, nats_server: NatsServer
+):
+    await cluster.serve(nats_url=nats_server.url)
+    await cluster.join(0, 20)
+    async with operating(nats_server) as operator:
+        await operator.delete_stream(STREAM)
+    await cluster.join(20, 20)
+    given = await cluster.all_served(40, seconds=90.0)
+    assert_disjoint(given)
+
+
+async def test_a_process_that_is_killed_in_the_middle_finds_its_claims_when_it_starts_again(
+    cluster: Cluster, nats_server: NatsServer
+):
+    services = await cluster.serve(nats_url=nats_server.url, all_in_one=True, bus="memory")
+    await cluster.join(0, 20)
+    await services.children["all-in-one"].kill()
+    before = {name: cidrs for name, cidrs in (await cluster.pod_cidrs()).items() if cidrs}
+    services.restart("all-in-one")
+    await cluster.join(20, 20)
+    given = await cluster.all_served(40, seconds=90.0)
+    assert_disjoint(given)
+    assert before.items() <= given.items()
+
+
+async def test_on_the_real_control_plane_nodes_get_their_pod_cidrs_with_the_rights_of_the_wiring(
+    control_plane: ControlPlane,
+    start_services: StartServices,
+    kubelets: Kubelets,
+    machines: Machines,
+):
+    some = [a_machine(f"real-pods-{n}", f"10.231.0.{n + 1}") for n in range(10)]
+    names = {machine.name for machine in some}
+    await machines.put(*some)
+    since = control_plane.audit_mark()
+    await start_services(wirings=SERVICES, flags=FLAGS)
+    await kubelets.join_all(Kubelet.on(machine) for machine in some)
+
+    async def given() -> dict[str, tuple[str, ...]]:
+        nodes = (await kubelets.request("GET", "/api/v1/nodes")).body["items"]
+        found = {node["metadata"]["name"]: tuple(node["spec"].get("podCIDRs", ())) for node in nodes}
+        return {name: cidrs for name, cidrs in found.items() if name in names and cidrs}
+
+    async def all_given() -> bool:
+        return (await given()).keys() == names
+
+    await eventually(all_given, "all have pod CIDRs", 60)
+    assert_disjoint(await given())
+    refused = [
+        request
+        for request in control_plane.audit_counts(since)
+        if request.user == "talos-ccm-ipam" and not request.succeeded
+    ]
+    assert refused == []
+    for machine in some:
+        await kubelets.delete(machine.name)
+        await machines.delete(machine.id)
+    found = (await kubelets.request("GET", "/api/v1/namespaces/kube-system/configmaps")).body["items"]
+    for page in found:
+        if page["metadata"]["name"].startswith(NAME_PREFIX):
+            path = f"/api/v1/namespaces/kube-system/configmaps/{page['metadata']['name']}"
+            await kubelets.request("DELETE", path)

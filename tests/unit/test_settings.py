@@ -357,6 +357,7 @@ def test_controllers_say_what_runs(items: tuple[str, ...], nodes: bool, requests
         (("cloud-node", "nodeipam"), False, True),
         (("nodeipam", "-node-ipam-controller"), False, False),
         (("cloud-node",), True, True),
+        (("*", "-node-ipam-controller"), True, False),
     ],
 )
 def test_pod_cidrs_are_allocated_only_by_name_or_by_flag(items: tuple[str, ...], flag: bool, on: bool):

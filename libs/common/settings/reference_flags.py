@@ -141,8 +141,8 @@ def runs_controller(items: tuple[str, ...], name: str) -> bool:
 
 
 def allocates_pod_cidrs(items: tuple[str, ...], *, allocate_node_cidrs: bool) -> bool:
-    """Whether pod CIDRs are allocated: --allocate-node-cidrs, or a --controllers list that names that one."""
-    return allocate_node_cidrs or runs_controller(items, NODE_IPAM)
+    """Whether pod CIDRs are allocated: as a --controllers list says, or else --allocate-node-cidrs."""
+    return _wanted(items).get(NODE_IPAM, allocate_node_cidrs)
 
 
 def choose_controllers(items: tuple[str, ...]) -> Chosen:

@@ -1,0 +1,357 @@
+"""ipam between a bus and an API server in memory: who gets which blocks, and when nobody gets any."""
+
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from libs.common import metrics
+from libs.common.kube_api.errors import KubeError, Unreachable
+from libs.common.machine import AddressStatus, Inventory
+from services.ipam import watch_claims
+from services.ipam.node_events import CONFLICT, NOT_AVAILABLE, OTHER_ALLOCATOR
+from services.ipam.pages import NAME_PREFIX
+from tests.builders import NOW
+from tests.bus_actors import eventually
+from tests.ipam_actors import IpamFlow, a_node_of, assert_disjoint, facts_of
+from tests.turned_clock import TurnedClock
+
+SOON = 5.0  # so soon after there is room
+TWO_BLOCKS = ("10.244.0.0/23",)  # of /24
+
+
+@pytest.fixture
+async def flow(tmp_path: Path) -> AsyncIterator[IpamFlow]:
+    async with IpamFlow.on("memory", tmp_path) as running:
+        yield running
+
+
+@pytest.fixture(params=["memory", "nats"])
+async def any_flow(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[IpamFlow]:
+    async with IpamFlow.on(request.param, tmp_path) as running:
+        yield running
+
+
+# ---- who gets which blocks
+
+
+async def test_nodes_get_a_block_of_each_family_with_one_write_each_and_share_those_of_claims(
+    any_flow: IpamFlow,
+):
+    flow = any_flow
+    async with flow.ipam_running():
+        await flow.join(*range(60))
+        given = await flow.served(*range(60))
+        decided = await flow.until_decided(7, "allocated")
+    assert_disjoint(given)
+    assert all([cidr.rpartition("/")[2] for cidr in cidrs] == ["24", "80"] for cidrs in given.values())
+    assert sorted(flow.kube.patched) == sorted(given)
+    assert flow.kube.page_writes <= 20
+    assert decided.uid == "uid-7"
+    assert decided.reason == f"it has {', '.join(given['web-7'])}"
+    assert set(flow.kube.pages) == {f"{NAME_PREFIX}10.240.0.0-12", f"{NAME_PREFIX}fd00-0010-0244-48"}
+    assert flow.kube.events == []
+
+
+async def test_blocks_hold_no_address_of_a_node_or_gateway_and_nothing_of_services(flow: IpamFlow):
+    await flow.networks(pod_cidrs=("10.0.0.0/20",), service_cidrs=("10.0.4.0/22",))
+    facts = facts_of(1)
+    gateways = Inventory(gateways=("10.0.2.1",))
+    cni = AddressStatus(address="10.0.3.7/32", link="eth1", flags=128)
+    facts = msgspec.structs.replace(facts, inventory=gateways, addresses=(*facts.addresses, cni))
+    await flow.join(1, facts=facts)  # 10.0.0.2 itself
+    await flow.join(300)  # 10.0.1.51
+    async with flow.ipam_running():
+        given = await flow.served(1, 300)
+    assert_disjoint(given)
+    taken = {f"10.0.{third}.0/24" for third in (0, 1, 2, 3, 4, 5, 6, 7)}
+    assert not taken & {cidr for cidrs in given.values() for cidr in cidrs}
+
+
+async def test_cloud_allocator_waits_until_the_node_is_initialized(flow: IpamFlow):
+    async with flow.ipam_running(cidr_allocator_type="CloudAllocator"):
+        await flow.join(1)
+        assert "not initialized" in (await flow.until_decided(1, "waiting")).reason
+        assert flow.kube.page_writes == 0
+        ready = flow.kube.put(msgspec.structs.replace(a_node_of(1), spec=a_node_of(1, taints=()).spec))
+        await flow.enrich(ready, facts_of(1), await flow.see(ready))
+        await flow.served(1, seconds=SOON)
+
+
+async def test_a_node_that_has_pod_cidrs_keeps_them_and_nobody_else_gets_them(flow: IpamFlow):
+    own = ("10.244.0.0/24", "fd00:10:244::/80")
+    await flow.join(1, pod_cidrs=own)
+    async with flow.ipam_running():
+        await flow.join(2, 3)
+        given = await flow.served(1, 2, 3)
+    assert given["web-1"] == own
+    assert_disjoint(given)
+    assert "web-1" not in flow.kube.patched
+
+
+async def test_odd_pod_cidrs_are_left_to_their_nodes_told_once_and_everybody_else_is_served(flow: IpamFlow):
+    await flow.join(1, pod_cidrs=("10.244.0.0/16",))  # all of the pool but what is claimed below
+    await flow.join(2, pod_cidrs=("10.244.3.0/24", "nonsense"))
+    await flow.join(3, pod_cidrs=("192.168.7.0/24",))  # out of every pool
+    await flow.join(4, pod_cidrs=("10.0.0.0/8",))  # wider than a page of claims
+    await flow.networks(pod_cidrs=("10.244.0.0/16",))
+    clock = TurnedClock()
+    async with flow.ipam_running(clock=clock, cluster_cidr=("172.20.0.0/16",)):
+        await flow.join(5)
+        given = await flow.served(5)
+        await eventually(lambda: CONFLICT in flow.kube.told("web-2"), "told")
+        swept = flow.kube.told("web-2"), flow.kube.told("web-4")
+        clock.turn(400.0)  # a resync
+        await flow.lead()
+        await flow.join(6)
+        await flow.served(6)
+    assert given["web-5"] == ("172.20.0.0/24",)
+    assert (flow.kube.told("web-2"), flow.kube.told("web-4")) == swept
+    assert swept[0].count(CONFLICT) <= 2  # malformed, and overlapping web-1's
+    assert flow.kube.told("web-4") == [CONFLICT]
+    assert flow.kube.told("web-3") == []
+
+
+# ---- when nobody gets any
+
+
+async def test_nothing_is_given_before_somebody_leads_and_then_at_once(flow: IpamFlow):
+    clock = TurnedClock()
+    async with flow.ipam_running(clock=clock):
+        clock.turn(11.0)
+        retried = metrics.HANDLED.labels("ipam", "NodeEnriched", "retried")._value
+        before = retried.get()
+        await flow.join(1)
+        await eventually(lambda: retried.get() > before, "handed back")
+        assert flow.kube.page_writes == 0
+        await flow.lead()
+        await flow.served(1)
+
+
+async def test_nothing_is_given_while_the_networks_of_services_are_unknown(tmp_path: Path):
+    pods = ("10.244.0.0/16",)
+    async with (
+        IpamFlow.on("memory", tmp_path, networks=False) as flow,
+        flow.ipam_running(ready=False, cluster_cidr=pods) as service,
+    ):
+        await flow.join(1)
+        told = await flow.until_decided(1, "waiting")
+        assert "service networks are not known yet" in told.reason
+        assert told.reason in service.problems()
+        assert flow.kube.page_writes == 0
+        await flow.networks()
+        assert (await flow.served(1, seconds=SOON))["web-1"] == ("10.244.0.0/24",)
+
+
+async def test_a_node_of_whose_machine_nothing_is_known_waits_and_one_known_from_before_does_not(
+    flow: IpamFlow,
+):
+    async with flow.ipam_running():
+        await flow.silent(flow.kube.put(a_node_of(1)))
+        await flow.silent(flow.kube.put(a_node_of(2)), facts_of(2))
+        await flow.served(2)
+        assert "no block may hold an address of it" in (await flow.until_decided(1, "waiting")).reason
+        assert flow.kube.pod_cidrs().keys() == {"web-2"}
+
+
+async def test_observe_only_says_what_it_would_do_and_writes_nothing(flow: IpamFlow):
+    async with flow.ipam_running(observe_only=True):
+        await flow.join(1)
+        decided = await flow.until_decided(1, "would-allocate")
+    assert decided.reason == "it would get /24 in 10.244.0.0/16, /80 in fd00:10:244::/48"
+    assert (flow.kube.patched, flow.kube.page_writes, flow.kube.events) == ([], 0, [])
+
+
+# ---- room
+
+
+async def test_who_finds_no_room_is_told_on_the_node_and_served_soon_after_a_block_has_rested(
+    any_flow: IpamFlow,
+):
+    flow, clock = any_flow, TurnedClock()
+    await flow.networks(pod_cidrs=TWO_BLOCKS)
+    async with flow.ipam_running(clock=clock, cluster_cidr=TWO_BLOCKS):
+        await flow.join(1, 2)
+        before = await flow.served(1, 2)
+        await flow.join(3)
+        told = await flow.until_decided(3, "unserved")
+        assert "no free IPv4 block of /24 in 10.244.0.0/23" in told.reason
+        await eventually(lambda: flow.kube.told("web-3") == [NOT_AVAILABLE], "told on the Node")
+        await eventually(lambda: metrics.IPAM_EXHAUSTED._value.get() == 1, "measured")
+        await flow.leave(1)
+        clock.turn(watch_claims._AT_LEAST_SECONDS + 1.0)
+        await flow.lead()
+        await eventually(lambda: '"goneSince"' in str(flow.kube.pages), "the block rests")
+        await flow.time_passes(clock, 580.0, "nodes")
+        await flow.time_passes(clock, 5.0, "configmaps")  # a try to find room
+        assert "web-3" not in flow.kube.pod_cidrs()
+        clock.turn(20.0)
+        await flow.lead()
+        assert (await flow.served(3, seconds=SOON))["web-3"] == before["web-1"]
+
+
+async def test_a_node_that_is_being_deleted_keeps_its_block(flow: IpamFlow):
+    clock = TurnedClock()
+    async with flow.ipam_running(
+        clock=clock, cluster_cidr=("10.244.0.0/24",), service_cluster_ip_range=("10.96.0.0/12",)
+    ):
+        await flow.join(1)
+        await flow.served(1)
+        node = flow.kube.node("web-1")
+        metadata = msgspec.structs.replace(node.metadata, deletion_timestamp=NOW)
+        await flow.see(flow.kube.put(msgspec.structs.replace(node, metadata=metadata)))
+        await flow.join(2)
+        for _ in range(4):
+            await flow.time_passes(clock, 400.0, "nodes")
+        assert "web-2" not in flow.kube.pod_cidrs()
+
+
+async def test_a_pool_that_the_file_adds_serves_those_who_wait_soon(flow: IpamFlow, tmp_path: Path):
+    file = tmp_path / "config.yaml"
+    file.write_text("ipam: {pools: [{name: a, cidrs: [10.8.0.0/24], maskSizeIPv4: 24}]}")
+    async with flow.ipam_running(**read(file), cluster_cidr=("10.244.0.0/16",)):
+        await flow.join(1, 2)
+        await flow.until_decided(1, "allocated", "unserved")
+        await eventually(lambda: len(flow.kube.pod_cidrs()) == 1)
+        file.write_text("ipam: {pools: [{name: a, cidrs: [10.8.0.0/24, 10.9.0.0/24], maskSizeIPv4: 24}]}")
+        given = await flow.served(1, 2, seconds=SOON)
+    assert {cidr for cidrs in given.values() for cidr in cidrs} == {"10.8.0.0/24", "10.9.0.0/24"}
+
+
+async def test_a_file_that_takes_blocks_from_nodes_is_refused_with_their_names_and_told(
+    flow: IpamFlow, tmp_path: Path
+):
+    file = tmp_path / "config.yaml"
+    file.write_text("ipam: {pools: [{name: a, cidrs: [10.8.0.0/16]}]}")
+    async with flow.ipam_running(**read(file), cluster_cidr=("10.244.0.0/16",)) as service:
+        await flow.join(1)
+        await flow.served(1)
+        file.write_text("ipam: {pools: [{name: b, cidrs: [10.9.0.0/16]}]}")
+        await eventually(lambda: bool(service.problems()), "refused")
+        assert "pool a would lose 1 block that a node has: web-1 (10.8.0.0/24)" in service.problems()[0]
+        await eventually(lambda: [event.reason for event in flow.kube.events] == ["PoolsRejected"])
+        await flow.join(2)
+        assert (await flow.served(2))["web-2"] == ("10.8.1.0/24",)
+        file.write_text("ipam: {pools: [{name: a, cidrs: [10.8.0.0/16]}, {name: b, cidrs: [10.9.0.0/16]}]}")
+        await eventually(lambda: not service.problems(), "obeyed")
+        await eventually(lambda: flow.kube.events[-1].reason == "PoolsAccepted")
+
+
+def read(file: Path) -> dict[str, Any]:
+    """The settings of that file."""
+    from libs.common.cloud_config.document import parse_cloud_config
+
+    config = parse_cloud_config(file.read_text(), str(file))
+    return {"cloud_config": file, "file": config, "file_look_seconds": 0.1}
+
+
+# ---- never twice
+
+
+async def test_three_replicas_give_no_block_twice_and_go_on_when_one_ends_in_the_middle(any_flow: IpamFlow):
+    flow = any_flow
+    async with flow.ipam_running(seed=1), flow.ipam_running(seed=2):
+        async with flow.ipam_running(seed=3):
+            await flow.join(*range(40))
+        await flow.join(*range(40, 80))
+        given = await flow.served(*range(80))
+    assert_disjoint(given)
+
+
+async def test_after_a_restart_what_was_claimed_is_found_again_and_nothing_is_given_twice(any_flow: IpamFlow):
+    flow = any_flow
+    flow.kube.fails_before = failing("patch")
+    async with flow.ipam_running():
+        await flow.join(*range(5))
+        await eventually(lambda: len(flow.kube.patched) >= 5, "claimed, and not written")
+    pages = {name: page.data for name, page in flow.kube.pages.items()}
+    flow.kube.fails_before = lambda verb, name: None
+    clock = TurnedClock()
+    async with flow.ipam_running(clock=clock):
+        await flow.lead()
+        clock.turn(61.0)
+        await flow.lead()
+        await flow.join(*range(5, 10))
+        given = await flow.served(*range(10), seconds=90.0)
+    assert_disjoint(given)
+    for block in (cidr for number in range(5) for cidr in given[f"web-{number}"]):
+        assert any(f'"{block}"' in data["claims.json"] for data in pages.values()), "claimed before"
+
+
+async def test_an_answer_that_is_lost_is_no_second_block(flow: IpamFlow):
+    lost = {"patch": 1, "create": 1, "update": 1}
+
+    def after(verb: str, name: str) -> KubeError | None:
+        lost[verb] -= 1
+        return Unreachable("no answer") if lost[verb] >= 0 else None
+
+    flow.kube.fails_after = after
+    async with flow.ipam_running():
+        await flow.join(1)
+        await flow.served(1)
+        await flow.join(2, 3)
+        given = await flow.served(1, 2, 3)
+        assert_disjoint(given)
+    claimed = "".join(page.data["claims.json"] for page in flow.kube.pages.values())
+    assert claimed.count('"uid"') == 6
+
+
+async def test_another_stream_changes_nothing_for_those_who_have_blocks(tmp_path: Path):
+    async with IpamFlow.on("nats", tmp_path) as flow, flow.ipam_running():
+        await flow.join(1, 2)
+        before = await flow.served(1, 2)
+        await flow.wipe()
+        for number in (1, 2):
+            node = flow.kube.node(f"web-{number}")
+            await flow.enrich(node, facts_of(number), await flow.see(node))
+        await flow.join(3)
+        given = await flow.served(1, 2, 3)
+    assert_disjoint(given)
+    assert before.items() <= given.items()
+
+
+# ---- somebody else allocates, too
+
+
+async def test_another_allocator_is_told_within_a_resync_and_what_it_gave_goes_to_nobody_else(flow: IpamFlow):
+    clock = TurnedClock()
+    foreign = metrics.IPAM_FOREIGN._value.get()
+    async with flow.ipam_running(clock=clock, resync_seconds=30.0):
+        await flow.join(1)
+        await flow.served(1)
+        await flow.join(2, pod_cidrs=("10.244.1.0/24",))
+        clock.turn(31.0)
+        await flow.lead()
+        await eventually(lambda: OTHER_ALLOCATOR in flow.kube.told("web-2"), "told")
+        await flow.join(3)
+        assert_disjoint(await flow.served(1, 2, 3))
+    assert metrics.IPAM_FOREIGN._value.get() == foreign + 1
+    assert flow.kube.told("web-1") == []
+
+
+async def test_a_page_that_nobody_understands_stops_only_its_own_blocks_and_is_named(flow: IpamFlow):
+    async with flow.ipam_running() as service:
+        await flow.join(1)
+        await flow.served(1)
+        name = f"{NAME_PREFIX}10.240.0.0-12"
+        page = flow.kube.pages[name]
+        await flow.kube.update_config_map(
+            "kube-system", msgspec.structs.replace(page, data={"claims.json": "{}"})
+        )
+        await flow.join(2)
+        told = await flow.until_decided(2, "unserved")
+        assert f"{name} is unreadable" in told.reason
+        assert any(problem.startswith(f"{name} is unreadable") for problem in service.problems())
+
+
+def failing(verb: str):
+    return lambda done, name: Unreachable("cut off") if done == verb else None
+
+
+def test_a_quarantine_is_ten_minutes_unless_told_otherwise():
+    from services.ipam.settings import IpamSettings
+
+    assert IpamSettings().quarantine == timedelta(minutes=10)

@@ -1,0 +1,136 @@
+"""Where pods may be: the flags go before what a control plane says; the reference's mistakes are mistakes."""
+
+import pytest
+
+from libs.common.settings.reading import SettingsError, read_settings
+from services.ipam.cluster_networks import ClusterNetworks, SaidNetworks, cluster_networks, said_mistakes
+from services.ipam.outcomes import Unserved, Wait
+from services.ipam.settings import IpamSettings
+from tests.builders import cluster_networks as told
+
+V4, V6 = "10.244.0.0/16", "fd00:10:244::/48"
+
+
+def settings(*flags: str) -> IpamSettings:
+    return read_settings([IpamSettings], flags, {}).of(IpamSettings)
+
+
+def mistake(*flags: str) -> str:
+    with pytest.raises(SettingsError) as refused:
+        settings(*flags)
+    return str(refused.value)
+
+
+def found(said: SaidNetworks, **observed: object) -> ClusterNetworks:
+    networks = cluster_networks(said, told(**observed))  # type: ignore[arg-type]
+    assert isinstance(networks, ClusterNetworks), networks
+    return networks
+
+
+def test_nothing_is_known_before_a_control_plane_told_or_the_flags_say_both():
+    for said in (
+        SaidNetworks(),
+        SaidNetworks(cluster_cidrs=(V4,)),
+        SaidNetworks(service_cidrs=("10.96.0.0/12",)),
+    ):
+        assert isinstance(cluster_networks(said, None), Wait)
+    said = SaidNetworks(cluster_cidrs=(V4,), service_cidrs=("10.96.0.0/12",))
+    networks = cluster_networks(said, None)
+    assert isinstance(networks, ClusterNetworks)
+    assert (networks.pods.cidrs, networks.services) == ((V4,), ("10.96.0.0/12",))
+
+
+def test_flags_go_before_and_services_of_either_are_spared():
+    networks = found(SaidNetworks(cluster_cidrs=(V4,), service_cidrs=("10.97.0.0/16",)), pod_cidrs=(V6,))
+    assert networks.pods.cidrs == (V4,)
+    assert networks.services == ("10.97.0.0/16", "10.96.0.0/12")
+    assert found(SaidNetworks(), pod_cidrs=(V4, V6)).pods.cidrs == (V4, V6)
+
+
+@pytest.mark.parametrize(
+    ("said", "observed", "masks"),
+    [
+        ({}, {}, (24, 80)),
+        ({}, {"node_cidr_mask_size_ipv4": 25, "node_cidr_mask_size_ipv6": 72}, (25, 72)),
+        ({"mask_size": 26}, {"node_cidr_mask_size_ipv4": 25}, (26, 26)),
+        ({"mask_size_ipv4": 26}, {"node_cidr_mask_size_ipv4": 25}, (26, 80)),
+        (
+            {"mask_size_ipv4": 26, "mask_size_ipv6": 64, "cluster_cidrs": (V4, V6)},
+            {"node_cidr_mask_size_ipv6": 72},
+            (26, 64),
+        ),
+    ],
+)
+def test_a_block_is_as_large_as_the_flags_say_or_the_machine_config_or_24_and_80(
+    said: dict[str, object], observed: dict[str, int], masks: tuple[int, int]
+):
+    if "mask_size" in said:  # of one family; a /26 is none of IPv6, which is not there
+        assert isinstance(cluster_networks(SaidNetworks(**said), told(**observed)), ClusterNetworks)  # type: ignore[arg-type]
+        return
+    pods = found(SaidNetworks(**said), **observed).pods  # type: ignore[arg-type]
+    assert (pods.mask_size_ipv4, pods.mask_size_ipv6) == masks
+
+
+def test_what_a_control_plane_says_and_cannot_be_obeyed_is_no_end_of_the_process():
+    for observed in (
+        {"service_cidrs": ("nonsense",)},
+        {"node_cidr_mask_size_ipv4": 8},
+        {"pod_cidrs": (V4, V6), "said": SaidNetworks(mask_size=24)},
+    ):
+        said = observed.pop("said", SaidNetworks())
+        assert isinstance(cluster_networks(said, told(**observed)), Unserved), observed  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        ((f"--cluster-cidr={V4},10.8.0.0/16",), "neither one nor one of each family"),
+        ((f"--cluster-cidr={V4},{V6},10.8.0.0/16",), "neither one nor one of each family"),
+        (("--cluster-cidr=10.244.0.0/16/3",), "is not a network"),
+        (("--service-cluster-ip-range=services",), "'services' is not a network"),
+        ((f"--cluster-cidr={V4},{V6}", "--node-cidr-mask-size=24"), "cannot be used with dual-stack"),
+        (
+            (f"--cluster-cidr={V4}", "--node-cidr-mask-size=24", "--node-cidr-mask-size-ipv4=24"),
+            "cannot be used together",
+        ),
+        ((f"--cluster-cidr={V4}", "--node-cidr-mask-size-ipv6=80"), "single-stack IPv4"),
+        ((f"--cluster-cidr={V6}", "--node-cidr-mask-size-ipv4=24"), "single-stack IPv6"),
+        ((f"--cluster-cidr={V4}", "--node-cidr-mask-size-ipv4=15"), "larger than all of 10.244.0.0/16"),
+        (("--cluster-cidr=10.0.0.0/8", "--node-cidr-mask-size=10"), "it is of 12 to 32 bits"),
+        (("--node-cidr-mask-size-ipv4=8",), "it is of 12 to 32 bits"),
+        (("--node-cidr-mask-size-ipv6=40",), "it is of 48 to 128 bits"),
+        (("--cidr-allocator-type=IPAMFromCluster",), "is not one of RangeAllocator, CloudAllocator"),
+    ],
+)
+def test_flags_that_cannot_be_obeyed_are_refused_at_the_start(flags: tuple[str, ...], words: str):
+    assert words in mistake(*flags)
+
+
+def test_the_reference_s_flags_are_read_as_they_are():
+    read = settings(
+        "--allocate-node-cidrs",
+        f"--cluster-cidr={V4}, {V6}",
+        "--cidr-allocator-type=CloudAllocator",
+        "--node-cidr-mask-size-ipv4=25",
+        "--node-cidr-mask-size=0",
+        "--service-cluster-ip-range=10.96.0.5/12",
+    )
+    assert read.wanted
+    assert read.said == SaidNetworks(
+        cluster_cidrs=(V4, V6), service_cidrs=("10.96.0.5/12",), mask_size_ipv4=25
+    )
+    assert said_mistakes(read.said) == ()
+
+
+@pytest.mark.parametrize(
+    ("flags", "wanted"),
+    [
+        ((), False),
+        (("--controllers=*",), False),
+        (("--controllers=*,node-ipam-controller",), True),
+        (("--controllers=cloud-node", "--allocate-node-cidrs"), True),
+        (("--allocate-node-cidrs=false",), False),
+    ],
+)
+def test_pod_cidrs_are_allocated_only_where_that_is_asked_for(flags: tuple[str, ...], wanted: bool):
+    assert settings(*flags).wanted is wanted

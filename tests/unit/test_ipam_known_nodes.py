@@ -1,0 +1,78 @@
+"""What no block may touch, as the flow tells it: every address of every Node that is there, once."""
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from libs.common.machine import AddressStatus, Inventory
+from libs.common.node import NodeAddress
+from services.ipam.known_nodes import KnownNodes
+from tests.builders import NOW, a_node, some_facts
+from tests.ipam_actors import an_enriched
+
+
+def test_addresses_are_those_that_the_kubelet_the_node_and_its_machine_name_and_their_gateways():
+    known = KnownNodes()
+    told = (NodeAddress(type="InternalIP", address="10.0.0.6"), NodeAddress(type="Hostname", address="web-1"))
+    known.observed(a_node(ip="10.0.0.5", addresses=told))
+    facts = some_facts(
+        addresses=(
+            AddressStatus(address="10.0.0.7/24", link="eth0"),
+            AddressStatus(address="fd00::7/64", link="eth0"),
+        )
+    )
+    known.enriched(
+        an_enriched(a_node(), msgspec.structs.replace(facts, inventory=Inventory(gateways=("10.0.0.1",))))
+    )
+    assert set(known.occupied(("10.96.0.0/12",)).excluded) == {
+        "10.96.0.0/12", "10.0.0.5/32", "10.0.0.6/32", "10.0.0.7/32", "fd00::7/128", "10.0.0.1/32",
+    }  # fmt: skip
+
+
+def test_what_a_kubelet_writes_is_bounded_and_what_nobody_can_read_is_passed_over():
+    known = KnownNodes()
+    many = tuple(NodeAddress(type="InternalIP", address=f"10.1.{n // 250}.{n % 250}") for n in range(5000))
+    odd = NodeAddress(type="InternalIP", address="no address")
+    known.observed(a_node(ip="::1", addresses=(odd, *many)))
+    assert len(known.occupied(()).excluded) == 63
+
+
+def test_facts_count_only_for_the_node_that_they_are_of():
+    known = KnownNodes()
+    known.enriched(an_enriched(a_node(uid="old"), some_facts()))
+    assert known.facts("web-1", "old") is not None
+    assert known.facts("web-1", "new") is None
+    known.enriched_gone("web-1")
+    assert known.facts("web-1", "old") is None
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["node", "machine", "gone", "forgotten"]), st.integers(0, 3), st.integers(1, 5)
+        ),
+        max_size=40,
+    )
+)
+def test_what_is_excluded_is_what_is_said_last_of_those_who_are_there(words: list[tuple[str, int, int]]):
+    known = KnownNodes()
+    nodes: dict[int, str] = {}
+    machines: dict[int, str] = {}
+    for word, number, address in words:
+        node, ip = a_node(f"web-{number}", uid=f"uid-{number}", ip=f"10.0.0.{address}"), f"10.0.0.{address}"
+        if word == "node":
+            known.observed(node)
+            nodes[number] = ip
+        elif word == "machine":
+            status = AddressStatus(address=f"{ip}/24", link="eth0")
+            known.enriched(an_enriched(node, some_facts(addresses=(status,), looked_at=NOW)))
+            machines[number] = ip
+        elif word == "gone":
+            known.gone(node.name)
+            nodes.pop(number, None)
+        else:
+            known.enriched_gone(node.name)
+            machines.pop(number, None)
+    said = {f"{ip}/32" for ip in (*nodes.values(), *machines.values())}
+    assert set(known.occupied(()).excluded) == said
+    assert len(known.occupied(()).excluded) == len(said)

@@ -1,0 +1,80 @@
+"""Events of ipam: once until they say something else, in the reference's words, never in the way."""
+
+from datetime import datetime
+
+import pytest
+
+from libs.common.kube_api.errors import Forbidden
+from libs.common.kube_api.events import ObjectEvent
+from services.ipam.node_events import COMPONENT, MOST_WAITING, NOT_AVAILABLE, NodeEvents
+from tests.builders import NOW
+from tests.bus_actors import doing, eventually
+
+
+class Writer:
+    def __init__(self) -> None:
+        self.written: list[ObjectEvent] = []
+        self.error: Exception | None = None
+        self.tried = 0
+
+    async def create_event(self, event: ObjectEvent, *, now: datetime) -> bool:
+        self.tried += 1
+        if self.error is not None:
+            raise self.error
+        self.written.append(event)
+        return True
+
+
+@pytest.fixture
+def writer() -> Writer:
+    return Writer()
+
+
+def events_of(writer: Writer, *everybodys: str, observe_only: bool = False) -> NodeEvents:
+    return NodeEvents(
+        writer,  # type: ignore[arg-type]  # what it needs of Kubernetes
+        everybodys=lambda: everybodys,
+        now=lambda: NOW,
+        observe_only=observe_only,
+    )
+
+
+async def test_an_event_says_what_the_reference_says_and_why_once_until_it_is_another(writer: Writer):
+    events = events_of(writer)
+    async with doing(events.run()):
+        for why in ("no room", "no room", "no pool", "no room"):
+            events.tell("web-1", "uid-1", NOT_AVAILABLE, why)
+        events.served("uid-1")
+        events.tell("web-1", "uid-1", NOT_AVAILABLE, "no room")
+        await eventually(lambda: len(writer.written) == 4)
+    first = writer.written[0]
+    assert first.message == "Node web-1 status is now: CIDRNotAvailable: no room"
+    assert (first.about.uid, first.reason, first.type, first.component) == (
+        "uid-1", "CIDRNotAvailable", "Warning", COMPONENT,
+    )  # fmt: skip
+
+
+async def test_what_keeps_everybody_waiting_is_told_on_no_node_and_observe_only_tells_nothing(writer: Writer):
+    for events in (events_of(writer, "no networks"), events_of(writer, observe_only=True)):
+        events.tell("web-1", "uid-1", NOT_AVAILABLE, "no networks")
+        await events.last_words()
+    assert writer.written == []
+
+
+async def test_one_that_kubernetes_refuses_is_given_up_and_the_next_is_written(writer: Writer):
+    events = events_of(writer)
+    writer.error = Forbidden("no right", status=403)
+    async with doing(events.run()):
+        events.tell("web-1", "uid-1", NOT_AVAILABLE, "no room")
+        await eventually(lambda: writer.tried == 1)
+        writer.error = None
+        events.tell("web-2", "uid-2", NOT_AVAILABLE, "no room")
+        await eventually(lambda: [event.about.name for event in writer.written][-1:] == ["web-2"])
+
+
+async def test_more_than_can_be_told_is_bounded_and_the_rest_is_written_at_the_end(writer: Writer):
+    events = events_of(writer)
+    for number in range(MOST_WAITING + 10):
+        events.tell(f"web-{number}", f"uid-{number}", NOT_AVAILABLE, "no room")
+    await events.last_words()
+    assert len(writer.written) == MOST_WAITING
