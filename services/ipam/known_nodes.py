@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
 import msgspec
 
@@ -61,8 +62,10 @@ class KnownNodes:
 
     def observed(self, node: Node) -> None:
         """The Node is like that."""
+        before = self._nodes.get(node.name)
         self._nodes[node.name] = node
-        self._put(self._of_node, node.name, _addresses_of(node))
+        if before is None or _says_of_itself(before) != _says_of_itself(node):  # seldom it does
+            self._put(self._of_node, node.name, _addresses_of(node))
 
     def gone(self, name: str) -> None:
         """There is no Node of that name."""
@@ -107,6 +110,10 @@ class KnownNodes:
         self._excluded = None
 
 
+def _says_of_itself(node: Node) -> tuple[object, ...]:
+    return node.provided_node_ip, node.status.addresses
+
+
 def _addresses_of(node: Node) -> tuple[str, ...]:
     ips = node_ips(node.provided_node_ip) if node.provided_node_ip else ()
     provided = () if isinstance(ips, BadNodeIP) else tuple(map(str, ips))
@@ -120,5 +127,10 @@ def _addresses_in(facts: MachineFacts | None) -> tuple[str, ...]:
 
 
 def _readable(addresses: Iterable[str]) -> tuple[str, ...]:
-    networks = (readable(address) for address in addresses)
-    return tuple(dict.fromkeys(str(network) for network in networks if network is not None))
+    return tuple(dict.fromkeys(text for text in map(_canonical, addresses) if text))
+
+
+@lru_cache(maxsize=1 << 16)  # each machine tells its addresses again and again
+def _canonical(address: str) -> str:
+    network = readable(address)
+    return "" if network is None else str(network)
