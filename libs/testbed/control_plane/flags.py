@@ -13,7 +13,7 @@ rules:
 # Benchmarks ask for thousands of requests a second; with the default of 20 one would measure that limit.
 _MANAGER_QPS = 5000
 # Kubelets of the testbed send heartbeats only while they are told to. After the usual 50 s without one,
-# thousands of Nodes would be marked and tainted as not ready in the middle of a measurement of something else.
+# thousands of Nodes would be marked and tainted as not ready in the middle of measuring something else.
 _GRACE = "1h"
 
 
