@@ -41,7 +41,7 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunningServices:
-    """The processes by name, such as "watcher" and "labeler", or "all-in-one" alone."""
+    """The processes by name, such as "watcher", "ipam" and its replica "ipam-2", or "all-in-one" alone."""
 
     def __init__(self) -> None:
         self.children: dict[str, Child] = {}
@@ -64,11 +64,13 @@ class RunningServices:
         own_flags: Mapping[str, Sequence[str]] | None = None,
         env: Mapping[str, str] | None = None,
         wirings: Sequence[Wiring] = BY_DEFAULT,
+        replicas: Mapping[str, int] | None = None,
     ) -> AsyncIterator[Self]:
         """Grant the rights, start the processes, end them orderly at the end. `ready` waits for them.
 
         `flags` are for every process, `own_flags` for those of that name. `wirings` are the services that
         get rights and, unless all are in one, a process; in the all-in-one the flags say what runs.
+        `replicas` says of which services there are several processes, alike and with the same rights.
         On the memory bus, which only the all-in-one has, nobody is told of `nats_url`.
         """
         await grant_rights(kubelets, wirings)
@@ -78,12 +80,14 @@ class RunningServices:
         carrier = f"--nats-url={nats_url}" if bus == "nats" else "--bus=memory"
         common = [carrier, "--bind-address=127.0.0.1", "--secure-serving=false", *flags]
         try:
-            for name, user in users.items():
-                port = services.ports[name] = free_port()
-                own = [f"--secure-port={port}", *_credentials(name, user, api_server, talosconfig)]
-                own += (own_flags or {}).get(name, ())
-                services._started_as[name] = partial(_process, name, [*own, *common], run_dir, env or {})
-                services.restart(name)
+            for service, user in users.items():
+                its_own = _credentials(service, user, api_server, talosconfig)
+                its_own += (own_flags or {}).get(service, ())
+                for name in _names(service, (replicas or {}).get(service, 1)):
+                    port = services.ports[name] = free_port()
+                    argv = [*_module(service), f"--secure-port={port}", *its_own, *common]
+                    services._started_as[name] = partial(_process, name, argv, run_dir, env or {})
+                    services.restart(name)
             yield services
         finally:
             await asyncio.gather(*(child.stop(_STOP_SECONDS) for child in services.children.values()))
@@ -134,9 +138,15 @@ def _credentials(name: str, user: str, api_server: ApiServer, talosconfig: Path)
     return of_kubernetes + of_talos
 
 
-def _process(name: str, flags: Sequence[str], run_dir: Path, env: Mapping[str, str]) -> Child:
-    module = "services" if name == "all-in-one" else f"services.{name}"
-    argv = [sys.executable, "-m", module, *flags]
+def _names(service: str, replicas: int) -> list[str]:
+    return [service, *(f"{service}-{number}" for number in range(2, replicas + 1))]
+
+
+def _module(service: str) -> list[str]:
+    return [sys.executable, "-m", "services" if service == "all-in-one" else f"services.{service}"]
+
+
+def _process(name: str, argv: Sequence[str], run_dir: Path, env: Mapping[str, str]) -> Child:
     return Child.start(name, argv, run_dir, env={"PYTHONPATH": str(ROOT), **env})
 
 
