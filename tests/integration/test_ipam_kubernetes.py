@@ -1,0 +1,200 @@
+"""Pod CIDRs of a burst at the real API server: three replicas share it, and one is killed in the middle."""
+
+import os
+import re
+from collections import Counter, defaultdict
+from collections.abc import AsyncIterator, Iterable
+from http import HTTPStatus
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
+from itertools import pairwise
+from typing import Any
+
+import msgspec
+import pytest
+
+from libs.common.wiring import IPAM, SERVICES
+from libs.testbed.control_plane.cluster import ControlPlane
+from libs.testbed.kubelets import Kubelet, Kubelets
+from libs.testbed.machines import Machine, Machines, a_machine
+from libs.testbed.running_services import RunningServices
+from libs.testbed.service_rights import user_of
+from services.ipam.pages import NAME_PREFIX
+from tests.bus_actors import doing, eventually
+from tests.integration.conftest import StartServices
+
+Block = IPv4Network | IPv6Network
+Given = dict[str, tuple[Block, ...]]
+
+COUNT = int(os.environ.get("TALOS_CCM_TEST_IPAM_NODES", "150"))
+REPLICAS = 3
+PODS = ("10.180.0.0/14", "fd00:10:180::/48")
+# Both lie where the next free blocks would be: nothing but care keeps them out of the pods' networks.
+SERVICE_NETWORKS = ("10.180.2.0/23", "fd00:10:180:0:3::/112")
+INSIDE = (("10.180.7.9", "fd00:10:180:0:9::7"), ("10.180.40.1", "fd00:10:180:0:20::1"))
+FLAGS = (
+    "--allocate-node-cidrs",
+    f"--cluster-cidr={','.join(PODS)}",
+    f"--service-cluster-ip-range={','.join(SERVICE_NETWORKS)}",
+)
+SERVED = "talosccm_ipam_nodes_served_total"
+CONFIG_MAPS = "/api/v1/namespaces/kube-system/configmaps"
+
+
+def some_machines(first: int, count: int) -> list[Machine]:
+    return [
+        a_machine(f"ipam-{n}", f"10.232.{n // 250}.{n % 250 + 1}", ip6=f"2001:db8:232::{n + 1:x}")
+        for n in range(first, first + count)
+    ]
+
+
+class Cluster:
+    """Machines and kubelets that join, and what became of their Nodes."""
+
+    def __init__(self, kubelets: Kubelets, machines: Machines) -> None:
+        self.kubelets = kubelets
+        self.joined: dict[str, Machine] = {}
+        self._machines = machines
+
+    async def join(self, some: list[Machine]) -> None:
+        self.joined.update((machine.name, machine) for machine in some)
+        await self._machines.put(*some)
+        await self.kubelets.join_all(Kubelet.on(machine) for machine in some)
+
+    async def served(self, seconds: float = 90.0) -> Given:
+        """The blocks of each Node that has joined, once all have some.
+
+        Asked of one Node after the other: lists of all would be most of what this API server has to do.
+        """
+        return {name: await self._blocks_of(name, seconds) for name in self.joined}
+
+    async def _blocks_of(self, name: str, seconds: float) -> tuple[Block, ...]:
+        spec: dict[str, Any] = {}
+
+        async def has_some() -> bool:
+            nonlocal spec
+            spec = (await self.kubelets.request("GET", f"/api/v1/nodes/{name}")).body["spec"]
+            return "podCIDRs" in spec
+
+        await eventually(has_some, f"{name} has pod CIDRs", seconds)
+        return tuple(map(ip_network, spec["podCIDRs"]))
+
+    async def leave(self) -> None:
+        """Neither nodes nor machines nor claims are left to others of this API server."""
+        for name in self.joined:
+            await self.kubelets.delete(name)
+        await self._machines.delete(*(machine.id for machine in self.joined.values()))
+        pages = (await self.kubelets.request("GET", CONFIG_MAPS)).body["items"]
+        for name in (page["metadata"]["name"] for page in pages):
+            if name.startswith(NAME_PREFIX):
+                await self.kubelets.request("DELETE", f"{CONFIG_MAPS}/{name}")
+
+
+@pytest.fixture
+async def cluster(kubelets: Kubelets, machines: Machines) -> AsyncIterator[Cluster]:
+    running = Cluster(kubelets, machines)
+    yield running
+    await running.leave()
+
+
+def patches(control_plane: ControlPlane, since: int) -> tuple[Counter[str], Counter[str]]:
+    """Of ipam's, by node: how many were granted, and how many were cut off (nobody waited for the answer)."""
+    ended: defaultdict[int, Counter[str]] = defaultdict(Counter)
+    with control_plane.audit_log.open("rb") as log:
+        log.seek(since)
+        for entry in (msgspec.json.decode(line) for line in log if line.endswith(b"\n")):
+            target, user = entry.get("objectRef", {}), entry["user"]["username"]
+            if (entry["verb"], target.get("resource"), user) == ("patch", "nodes", user_of(IPAM)):
+                ended[entry["responseStatus"]["code"]][target["name"]] += 1
+    return ended[HTTPStatus.OK], ended[HTTPStatus.GATEWAY_TIMEOUT]
+
+
+async def assert_one_patch_each(control_plane: ControlPlane, since: int, names: set[str]) -> None:
+    """Granted once, or cut off with the replica that was killed: what that one did, the log cannot tell."""
+    granted, cut_off = patches(control_plane, since)
+
+    def all_logged() -> bool:  # which is a moment after the Node shows it
+        nonlocal granted, cut_off
+        granted, cut_off = patches(control_plane, since)
+        return granted.keys() | cut_off.keys() == names
+
+    await eventually(all_logged, "a patch for each in the log")
+    assert set(granted.values()) == {1}
+    assert len(granted) > 0.8 * len(names)
+
+
+def writes_of_claims(control_plane: ControlPlane, since: int) -> tuple[int, int]:
+    """Granted, and refused because another replica was quicker."""
+    writes: Counter[bool] = Counter()
+    for request, count in control_plane.audit_counts(since).items():
+        if request.resource == "configmaps" and request.verb in ("create", "update"):
+            writes[request.succeeded] += count if request.user == user_of(IPAM) else 0
+    return writes[True], writes[False]
+
+
+def assert_disjoint(blocks: Iterable[Block]) -> None:
+    """Sorted, a block that overlaps any other overlaps its neighbour."""
+    ordered = sorted(blocks, key=lambda block: (block.version, int(block.network_address), block.prefixlen))
+    assert [pair for pair in pairwise(ordered) if pair[0].overlaps(pair[1])] == []
+
+
+def assert_right(given: Given, machines: Iterable[Machine]) -> None:
+    """A block of each family for everybody, inside the pods' networks, touching nobody and nothing else."""
+    pods = [ip_network(network) for network in PODS]
+    for blocks in given.values():
+        assert [block.version for block in blocks] == [4, 6]
+        assert all(
+            block.subnet_of(network)  # type: ignore[arg-type]  # of one family, as was just asserted
+            for block, network in zip(blocks, pods, strict=True)
+        )
+    everything = [block for blocks in given.values() for block in blocks]
+    services = [ip_network(network) for network in SERVICE_NETWORKS]
+    assert_disjoint([*everything, *services])
+    addresses = [ip_address(address) for machine in machines for address in machine.reachable_at]
+    assert [block for block in everything for address in addresses if address in block] == []
+
+
+async def served_by(services: RunningServices, name: str) -> float:
+    """How many Nodes that replica has given pod CIDRs."""
+    said = re.search(rf"^{SERVED} (\S+)$", await services.page(name, "/metrics"), re.MULTILINE)
+    return float(said[1]) if said else 0.0
+
+
+async def kill_one_in_the_middle(services: RunningServices, cluster: Cluster, some: list[Machine]) -> None:
+    """The first half joins; as soon as a replica has served some of it that one ends, and the others join."""
+    replicas = [name for name in services.children if name.startswith(IPAM.service)]
+    assert len(replicas) == REPLICAS
+    half, busy = len(some) // 2, ""
+    before = {name: await served_by(services, name) for name in replicas}
+
+    async def one_is_busy() -> bool:
+        nonlocal busy
+        served = {name: await served_by(services, name) - before[name] for name in replicas}
+        busy = max(served, key=lambda name: served[name])
+        return served[busy] >= half // 8
+
+    async with doing(cluster.join(some[:half])) as joining:
+        await eventually(one_is_busy, "a replica has served some of them")
+        await services.children[busy].kill()
+        await joining
+    await cluster.join(some[half:])
+
+
+async def test_a_burst_gets_disjoint_blocks_with_one_patch_each_although_one_of_three_replicas_is_killed(
+    start_services: StartServices, cluster: Cluster, control_plane: ControlPlane
+):
+    services = await start_services(wirings=SERVICES, flags=FLAGS, replicas={"ipam": REPLICAS})
+    # Addresses count from when they are known: these machines are there before the others come.
+    inside = [a_machine(f"ipam-inside-{ip}", ip, ip6=ip6) for ip, ip6 in INSIDE]
+    await cluster.join(inside)
+    await cluster.served()
+
+    since = control_plane.audit_mark()
+    burst = some_machines(0, COUNT)
+    await kill_one_in_the_middle(services, cluster, burst)
+    given = await cluster.served()
+
+    assert_right(given, cluster.joined.values())
+    await assert_one_patch_each(control_plane, since, {machine.name for machine in burst})
+    granted, refused = writes_of_claims(control_plane, since)
+    # What comes within 0.3 s shares a write: the seconds of so small a burst count for more than its nodes.
+    assert granted <= 0.1 * COUNT + 8 * REPLICAS, f"{refused} more were refused"
