@@ -5,13 +5,23 @@ import contextlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
+import msgspec
+
 from libs.common.delivery import PermanentError, TemporaryError
 from services.ipam.plan import Answer, Want
 
 PAUSE_SECONDS: Final = 0.3  # between two writes of a page: what comes meanwhile shares the second one
 
-Waiting = tuple[Want, "asyncio.Future[Answer]"]
-Claim = Callable[[Sequence[Want]], Awaitable[Mapping[str, Answer]]]
+
+class Answered(msgspec.Struct, frozen=True):
+    """What a want came to."""
+
+    answer: Answer
+    is_new: bool = True  # False: the claim was there already, and somebody else may be about to write it
+
+
+Waiting = tuple[Want, "asyncio.Future[Answered]"]
+Claim = Callable[[Sequence[Want]], Awaitable[Mapping[str, Answered]]]
 
 
 class Gathering:
@@ -28,7 +38,7 @@ class Gathering:
         self._last = float("-inf")
         self._running: asyncio.Task[None] | None = None
 
-    async def answer(self, want: Want) -> Answer:
+    async def answer(self, want: Want) -> Answered:
         """What the claim came to. Raises what it raised."""
         known = self._wants.get(want.uid)
         future = known[1] if known else asyncio.get_running_loop().create_future()

@@ -24,6 +24,7 @@ from services.ipam.watch_flow import WatchFlow
 
 AGAIN_SECONDS: Final = 30.0  # a safety net: what a Node waits for is heard of when it happens
 SETTLES_SECONDS: Final = 5.0  # the watcher has told by then what Kubernetes holds instead
+LEFT_SECONDS: Final = 3.0  # to the replica that claimed it: it writes at once
 _BELIEVED_SECONDS: Final = 60.0  # what we have written; an etcd restored from a backup goes back
 _MOST_KNOWN: Final = 20_000
 
@@ -109,7 +110,7 @@ class OnNodeEnriched:
                 where = ", ".join(f"/{pool.mask} in {pool.cidr}" for pool in pools)
                 await self._decisions.publish(node, "would-allocate", f"it would get {where}")
             case _:
-                await self._serve(node, pools)
+                await self._serve(message, node, pools)
 
     # ---- gather
 
@@ -150,11 +151,15 @@ class OnNodeEnriched:
 
     # ---- claim, write, tell
 
-    async def _serve(self, node: Node, pools: tuple[Pool, ...]) -> None:
-        answer = await self._gathering.answer(Want(uid=node.uid, node=node.name, pools=pools))
-        match answer:
-            case Assigned():
-                await self._give(node, answer)
+    async def _serve(self, message: Message, node: Node, pools: tuple[Pool, ...]) -> None:
+        answered = await self._gathering.answer(Want(uid=node.uid, node=node.name, pools=pools))
+        match answered.answer:
+            case Assigned() if not (answered.is_new or message.redelivered):
+                # While a Node joins, its messages come to one replica and another: the first one writes it.
+                reason = "its blocks are claimed, and will be written in a moment"
+                raise NotYet(reason, retry_after_seconds=LEFT_SECONDS)
+            case Assigned() as assigned:
+                await self._give(node, assigned)
             case Carries(pod_cidrs=cidrs):
                 self._waiting.left(node.name)
                 telemetry.annotate(outcome="settled", reason=f"it has {', '.join(cidrs)}")

@@ -24,13 +24,13 @@ from services.ipam.allocator import Allocator
 from services.ipam.claims_api import KubernetesClaims
 from services.ipam.cluster_networks import ClusterNetworks, cluster_networks
 from services.ipam.decisions import Decisions
-from services.ipam.gathering import Gathering
+from services.ipam.gathering import Answered, Gathering
 from services.ipam.known_nodes import KnownNodes
 from services.ipam.measured import Measured
 from services.ipam.node_events import NodeEvents
 from services.ipam.on_node_enriched import OnNodeEnriched
 from services.ipam.outcomes import Unserved, Wait
-from services.ipam.plan import Answer, Want
+from services.ipam.plan import Assigned, Want
 from services.ipam.pools import Pool, pools_for
 from services.ipam.settings import IpamSettings
 from services.ipam.waiting import WaitingNodes
@@ -193,12 +193,16 @@ class IpamService:
             self._measured.offered(pools)
         return pools
 
-    async def _claim(self, wants: Sequence[Want]) -> Mapping[str, Answer]:
+    async def _claim(self, wants: Sequence[Want]) -> Mapping[str, Answered]:
         networks = self._networks
         services = networks.services if isinstance(networks, ClusterNetworks) else ()
         claimed = await self._allocator.claim(wants, self._known.occupied(services))
         self._measured.claimed(claimed)
-        return claimed.answers
+        new = {block for block, _ in claimed.new}
+        return {
+            uid: Answered(answer, not isinstance(answer, Assigned) or not new.isdisjoint(answer.pod_cidrs))
+            for uid, answer in claimed.answers.items()
+        }
 
     def _room_in(self, pools: tuple[Pool, ...]) -> None:
         self._watch_waiting.room_in(pools)

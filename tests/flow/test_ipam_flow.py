@@ -281,6 +281,24 @@ async def test_after_a_restart_what_was_claimed_is_found_again_and_nothing_is_gi
         assert any(f'"{block}"' in data["claims.json"] for data in pages.values()), "claimed before"
 
 
+async def test_what_another_replica_has_claimed_is_left_to_it_for_a_moment_and_written_if_it_does_not(
+    flow: IpamFlow,
+):
+    flow.kube.fails_before = failing("patch")
+    async with flow.ipam_running():
+        await flow.join(1)
+        await eventually(lambda: flow.kube.patched == ["web-1"], "claimed, and not written")
+    flow.kube.fails_before = lambda verb, name: None
+    retried = metrics.HANDLED.labels("ipam", "NodeEnriched", "retried")._value
+    before = retried.get()
+    await flow.enrich(flow.kube.node("web-1"), facts_of(1))
+    async with flow.ipam_running():
+        await eventually(lambda: retried.get() > before, "handed back")
+        assert flow.kube.pod_cidrs() == {}
+        await flow.served(1)
+    assert flow.kube.patched == ["web-1", "web-1"]
+
+
 async def test_an_answer_that_is_lost_is_no_second_block(flow: IpamFlow):
     lost = {"patch": 1, "create": 1, "update": 1}
 
