@@ -6,6 +6,7 @@ from cli.config.command import config
 from cli.demo.command import demo
 from cli.explain.command import explain
 from cli.render.command import render
+from cli.status.command import status
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -17,7 +18,7 @@ def main() -> None:
     """
 
 
-for command in (demo, render, config, explain):
+for command in (demo, render, config, explain, status):
     main.add_command(command)
 
 if __name__ == "__main__":

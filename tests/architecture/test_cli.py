@@ -67,5 +67,36 @@ def test_what_explains_is_told_what_was_gathered_and_asks_nobody():
         if isinstance(node, ast.ImportFrom) and node.module in gathering
     }
     assert importers == {
-        "cli.explain.command", "cli.explain.run", "cli.explain.from_cluster", "cli.render.from_cluster"
+        "cli.explain.command", "cli.explain.run", "cli.explain.from_cluster", "cli.render.from_cluster",
+        "cli.status.from_cluster"
     }  # fmt: skip
+
+
+def test_what_the_command_shows_of_pod_cidrs_is_read_and_counted_by_ipams_own_code():
+    imported = {name for source in sources("cli/status") for name in imported_services(source)}
+    assert {
+        "services.ipam.pages.decoded", "services.ipam.use.used",
+        "services.ipam.cluster_networks.said_mistakes"
+    } <= imported  # fmt: skip
+    assert {name.split(".")[1] for name in imported} == {"ipam"}
+
+
+def test_status_only_lists():
+    """Whatever else it held of an API server would be called on what `kubernetes()` gives, which is here."""
+    [source] = [s for s in sources("cli/status") if s.module == "cli.status.from_cluster"]
+    called = {
+        node.attr
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "kube"
+    }
+    assert called == {"list_nodes", "list_config_maps", "close"}
+
+
+def test_what_judges_a_status_is_told_what_was_gathered_and_asks_nobody():
+    importers = {
+        source.module
+        for source in sources("cli/status")
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.ImportFrom) and node.module == "cli.status.from_cluster"
+    }
+    assert importers == {"cli.status.command", "cli.status.run"}

@@ -1,0 +1,1 @@
+"""`talos-ccm status`: how something stands in a cluster now."""

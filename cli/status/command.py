@@ -1,0 +1,125 @@
+"""`talos-ccm status`: its words."""
+
+import signal
+import sys
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import click
+
+from libs.common.settings.flag_values import parse_duration, parse_list
+
+_MOST_SECONDS = 360_000_000  # what a date can be added to
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+def _seconds(_: click.Context, __: click.Parameter, text: str) -> float:
+    try:
+        seconds = parse_duration(text)
+    except ValueError as error:
+        raise click.BadParameter(f"{text!r} is not {error}") from None
+    if not 1 <= seconds <= _MOST_SECONDS:
+        raise click.BadParameter(f"{text!r} is not from 1s to {_MOST_SECONDS // 3600}h")
+    return seconds
+
+
+def _list(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> tuple[str, ...]:
+    return parse_list(",".join(texts))
+
+
+@click.group(short_help="Show how something stands in a cluster.")
+def status() -> None:
+    """Show how something stands in a cluster now."""
+
+
+@status.command(short_help="Show pools of pod CIDRs, who has what, and conflicts.")
+@click.option("--nodes", "with_nodes", is_flag=True, help="List each Node's pod CIDRs and claims.")
+@click.option("--kubeconfig", type=_FILE, help="As for kubectl. Default: KUBECONFIG, ~/.kube/config.")
+@click.option("--context", default="", metavar="NAME", help="Context of the kubeconfig. Default: its own.")
+@click.option(
+    "--cluster-cidr",
+    "cluster_cidrs",
+    multiple=True,
+    callback=_list,
+    metavar="NETWORK,...",
+    help="As ipam has it, or has it from Talos. Without it and without pools of --cloud-config it is not "
+    "known how many blocks there are.",
+)
+@click.option("--cloud-config", type=click.Path(path_type=Path), metavar="FILE", help="As ipam has it.")
+@click.option(
+    "--node-cidr-mask-size",
+    "mask_size",
+    type=int,
+    default=0,
+    metavar="BITS",
+    help="As ipam has it. Default for all three: that of most claims, or else 24 and 80.",
+)
+@click.option("--node-cidr-mask-size-ipv4", "mask_size_ipv4", type=int, default=0, metavar="BITS")
+@click.option("--node-cidr-mask-size-ipv6", "mask_size_ipv6", type=int, default=0, metavar="BITS")
+@click.option(
+    "--pod-cidr-quarantine",
+    "quarantine",
+    callback=_seconds,
+    default="10m",
+    show_default=True,
+    metavar="DURATION",
+    help="As ipam has it.",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="Words, or JSON, which has the Nodes in any case.",
+)
+def ipam(
+    *,
+    with_nodes: bool,
+    kubeconfig: Path | None,
+    context: str,
+    cloud_config: Path | None,
+    quarantine: float,
+    output: str,
+    **said: Any,
+) -> None:
+    """Show pod CIDRs: pools and how much of them is in use, free and quarantined; who has what; conflicts.
+
+    All Nodes and the claims of ipam (ConfigMaps kube-system/talos-ccm-pod-cidrs-*) are listed. Nothing is
+    written.
+
+    \b
+    Exit status:
+      0  no conflicts
+      1  conflicts: podCIDRs that overlap, are odd, claimed for another Node or
+         not at all, claims without Node, unreadable claims
+      2  that cannot be told: nobody to ask, no right to list, or the command
+         line or the file is wrong
+
+    \b
+    Examples:
+      talos-ccm status ipam --cluster-cidr 10.244.0.0/16,fd00:10:244::/48
+      talos-ccm status ipam --cloud-config ccm-config.yaml --nodes
+      talos-ccm status ipam -o json | jq '.conflicts[]'
+    """  # noqa: D301 - click reads the \b: the paragraph keeps its lines
+    try:
+        from cli.lines import complain  # noqa: PLC0415 - `--help` need not load it
+        from cli.status.from_cluster import CannotAsk, Source  # noqa: PLC0415
+        from cli.status.run import Told, status_ipam  # noqa: PLC0415
+        from services.ipam.cluster_networks import SaidNetworks, said_mistakes  # noqa: PLC0415
+
+        networks = SaidNetworks(**said)
+        mistakes = said_mistakes(networks)
+        if mistakes:
+            raise click.UsageError("\n".join(mistakes))
+        told = Told(said=networks, cloud_config=cloud_config, quarantine=timedelta(seconds=quarantine))
+        try:
+            source = Source(kubeconfig=kubeconfig, context=context)
+            code = status_ipam(source, told, with_nodes=with_nodes, as_json=output == "json")
+        except CannotAsk as error:
+            complain(f"Error: {error}")
+            code = 2
+    except KeyboardInterrupt:
+        code = 128 + signal.SIGINT
+    sys.exit(code)

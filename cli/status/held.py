@@ -1,0 +1,71 @@
+"""Who has what: podCIDRs of Nodes, and the claims for them. Pure."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Literal
+
+import msgspec
+
+from libs.common.node import Node
+from services.ipam.networks import Network
+from services.ipam.pages import PAGE_LENGTHS, Claim, page_name, page_of
+from services.ipam.spans import Spans, network_of, overlap, readable
+
+State = Literal[
+    "claimed", "unclaimed", "claimedForAnother", "odd", "unknown", "unwritten", "leftover", "none"
+]
+
+
+class Held(msgspec.Struct, frozen=True, kw_only=True):
+    """One podCIDR of a Node and what claim there is for it; or, without one, a claim that is on no Node."""
+
+    node: str
+    uid: str
+    pod_cidr: str = ""  # as the Node carries it
+    state: State
+    claim: Claim | None = None  # the Node's own, or the one in the way
+    why: str = ""
+
+
+def held_by(nodes: Iterable[Node], claims: Mapping[str, Claim], unreadable: set[str]) -> Iterator[Held]:
+    """By Node; `unreadable` are names of pages."""
+    spans = Spans(claims)
+    own: dict[str, list[Claim]] = {}
+    for claim in claims.values():
+        own.setdefault(claim.uid, []).append(claim)
+    for node in sorted(nodes, key=lambda node: node.name):
+        for cidr in node.spec.pod_cidrs:
+            yield _carried(node, cidr, claims, spans, unreadable)
+        networks = [network for cidr in node.spec.pod_cidrs if (network := readable(cidr)) is not None]
+        beside = [
+            c for c in own.get(node.uid, ()) if not any(overlap(network_of(c.block), n) for n in networks)
+        ]
+        for claim in beside:
+            state: State = "leftover" if networks else "unwritten"
+            yield Held(node=node.name, uid=node.uid, state=state, claim=claim)
+        if not node.spec.pod_cidrs and not beside:
+            yield Held(node=node.name, uid=node.uid, state="none")
+
+
+def _carried(node: Node, cidr: str, claims: Mapping[str, Claim], spans: Spans, unreadable: set[str]) -> Held:
+    network = readable(cidr)
+    held = Held(node=node.name, uid=node.uid, pod_cidr=cidr, state="unclaimed")
+    why = why_odd(network)
+    if network is None or why:
+        return msgspec.structs.replace(held, state="odd", why=why)
+    claim = claims.get(str(network))
+    if claim is not None and claim.uid == node.uid:
+        return msgspec.structs.replace(held, state="claimed", claim=claim)
+    other = spans.hit(network)
+    if other is not None:
+        return msgspec.structs.replace(held, state="claimedForAnother", claim=claims[str(other)])
+    if page_name(page_of(str(network))) in unreadable:
+        return msgspec.structs.replace(held, state="unknown")
+    return held
+
+
+def why_odd(network: Network | None) -> str:
+    """Why a podCIDR can stand in no page, in words; "" if it can. None: it names no network."""
+    if network is None:
+        return "it is no network"
+    widest = PAGE_LENGTHS[network.family]
+    return f"it is wider than /{widest}" if network.prefix < widest else ""

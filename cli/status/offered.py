@@ -1,0 +1,62 @@
+"""Which pools there are, as ipam would have them of the same flags and file. Pure."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+
+from libs.common.cloud_config.rule import Pool as PoolSpec
+from services.ipam.cluster_networks import SaidNetworks
+from services.ipam.networks import Family, Network, read_network, why_no_blocks
+from services.ipam.pages import Page
+from services.ipam.pools import DEFAULT_POOL, PodNetworks, Pool
+from services.ipam.spans import contains, network_of
+
+
+def offered(said: SaidNetworks, specs: Sequence[PoolSpec], pages: Iterable[Page]) -> tuple[Pool, ...]:
+    """Pools of the file go before the cluster's CIDRs; () = nobody says any. ValueError in words.
+
+    ipam has a mask that neither flags nor file say from the machine config; here it is that of most claims.
+    """
+    specs = specs or (PoolSpec(name=DEFAULT_POOL, index=0, cidrs=said.cluster_cidrs),)
+    usual = _usual_masks(said, specs, pages)
+    return tuple(pool for spec in specs for pool in _pools(spec, usual))
+
+
+def _pools(spec: PoolSpec, usual: dict[Family, int]) -> Iterator[Pool]:
+    for network in map(read_network, spec.cidrs):
+        mask = _own_mask(spec, network.family) or usual[network.family]
+        why = why_no_blocks(network, mask)
+        if why:
+            raise ValueError(f"pool {spec.name} cannot be used: {why}")
+        yield Pool(spec.name, network.family, str(network), mask)
+
+
+def _usual_masks(said: SaidNetworks, specs: Sequence[PoolSpec], pages: Iterable[Page]) -> dict[Family, int]:
+    claimed = _claimed_masks(specs, pages)
+    families = {network.family for network in map(read_network, said.cluster_cidrs)}
+    of_one: dict[Family, int] = dict.fromkeys(families, said.mask_size)
+    default = PodNetworks(cidrs=())
+    return {
+        4: said.mask_size_ipv4 or of_one.get(4) or claimed.get(4) or default.mask_size_ipv4,
+        6: said.mask_size_ipv6 or of_one.get(6) or claimed.get(6) or default.mask_size_ipv6,
+    }
+
+
+def _claimed_masks(specs: Sequence[PoolSpec], pages: Iterable[Page]) -> dict[Family, int]:
+    """What most claims have in networks that say no mask of their own."""
+    usual: list[Network] = []
+    for spec in specs:
+        usual += [n for n in map(read_network, spec.cidrs) if not _own_mask(spec, n.family)]
+    counts = Counter(
+        (block.family, block.prefix)
+        for page in pages
+        for block in map(network_of, page.claims)
+        if any(contains(network, block) for network in usual)
+    )
+    most: dict[Family, int] = {}
+    for (family, prefix), _ in counts.most_common():
+        most.setdefault(family, prefix)
+    return most
+
+
+def _own_mask(spec: PoolSpec, family: Family) -> int | None:
+    return spec.mask_size_ipv4 if family == 4 else spec.mask_size_ipv6

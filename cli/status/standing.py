@@ -1,0 +1,160 @@
+"""How pod CIDRs stand: pools, who has what, what rests, what is in conflict. Pure."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+
+from cli.status.conflicts import Conflict, conflicts
+from cli.status.held import Held, held_by, why_odd
+from libs.common.node import Node
+from services.ipam.pages import (
+    Claim,
+    Page,
+    StoredPage,
+    UnreadablePage,
+    decoded,
+    page_name,
+    page_of,
+)
+from services.ipam.pools import Pool
+from services.ipam.spans import Spans, network_of, readable
+from services.ipam.use import used
+
+
+class PoolStanding(msgspec.Struct, frozen=True, kw_only=True):
+    """One network of a pool, in blocks; of no pool, blocks of one size in a page of claims."""
+
+    name: str  # "" = of no pool
+    cidr: str
+    mask: int
+    capacity: int | None = None  # None = not known
+    in_use: int  # of Nodes that there are
+    quarantined: int  # of Nodes that are gone
+    free: int | None = None
+
+
+class Resting(msgspec.Struct, frozen=True, kw_only=True):
+    """A block that nobody gets before a moment."""
+
+    claim: Claim
+    since: datetime
+    until: datetime
+
+
+class Standing(msgspec.Struct, frozen=True, kw_only=True):
+    """All of it, at one moment."""
+
+    at: datetime
+    pages: tuple[str, ...]  # names of ConfigMaps, the unreadable ones too
+    claims: int
+    nodes: int
+    waiting: int  # Nodes without podCIDRs
+    pools: tuple[PoolStanding, ...]
+    pools_known: bool
+    held: tuple[Held, ...]
+    resting: tuple[Resting, ...]
+    conflicts: tuple[Conflict, ...]
+
+    @property
+    def exit_status(self) -> int:
+        return 1 if self.conflicts else 0
+
+
+class Read(msgspec.Struct, frozen=True):
+    """ConfigMaps as pages."""
+
+    pages: tuple[Page, ...]
+    unreadable: tuple[UnreadablePage, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of all ConfigMaps."""
+        readable_ones = (page_name(page.range) for page in self.pages)
+        return tuple(sorted([*readable_ones, *(page.name for page in self.unreadable)]))
+
+
+def read(stored: Iterable[StoredPage]) -> Read:
+    """As ipam reads them."""
+    found = [decoded(page) for page in stored]
+    return Read(
+        tuple(page for page in found if isinstance(page, Page)),
+        tuple(page for page in found if isinstance(page, UnreadablePage)),
+    )
+
+
+def standing(
+    now_there: Read,
+    before: Read,
+    nodes: Sequence[Node],
+    pools: Sequence[Pool],
+    *,
+    at: datetime,
+    rest: timedelta,
+) -> Standing:
+    """`before` was read before the Nodes were listed, `now_there` after; `rest` is ipam's quarantine."""
+    claims = {claim.block: claim for page in now_there.pages for claim in page.claims.values()}
+    present = {node.uid for node in nodes}
+    gone = [claim for claim in claims.values() if claim.uid not in present]
+    resting = [claim for claim in gone if claim.gone_since is not None]
+    known_before = {(claim.block, claim.uid) for page in before.pages for claim in page.claims.values()}
+    # The Node of a claim that is younger than the list may be, too.
+    orphans = [c for c in gone if c.gone_since is None and (c.block, c.uid) in known_before]
+    held = tuple(held_by(nodes, claims, {page.name for page in now_there.unreadable}))
+    carried = [str(network) for one in held if (network := readable(one.pod_cidr)) is not None]
+    rests = {claim.block for claim in resting}
+    return Standing(
+        at=at,
+        pages=now_there.names,
+        claims=len(claims),
+        nodes=len(nodes),
+        waiting=sum(not node.spec.pod_cidrs for node in nodes),
+        pools=tuple(_pools(pools, {*(claims.keys() - rests), *carried}, rests)),
+        pools_known=bool(pools),
+        held=held,
+        resting=tuple(sorted(_rests(resting, rest), key=lambda one: (one.until, one.claim.block))),
+        conflicts=conflicts(held, orphans, now_there.unreadable, took_over=bool(now_there.names)),
+    )
+
+
+def _rests(claims: Iterable[Claim], rest: timedelta) -> Iterator[Resting]:
+    latest = datetime.max.replace(tzinfo=UTC) - rest
+    for claim in claims:
+        if claim.gone_since is not None:
+            until = min(claim.gone_since, latest) + rest
+            yield Resting(claim=claim, since=claim.gone_since, until=until)
+
+
+def _pools(pools: Sequence[Pool], in_use: Iterable[str], resting: Iterable[str]) -> Iterator[PoolStanding]:
+    """In use and resting are told apart; of a block in which there are both, both are counted."""
+    live, rests = _counted(in_use), _counted(resting)
+    of_live, of_resting, of_all = (used(pools, each).pools for each in ([live], [rests], [live, rests]))
+    for pool in pools:
+        capacity = of_all[pool.cidr].capacity
+        yield PoolStanding(
+            name=pool.name,
+            cidr=pool.cidr,
+            mask=pool.mask,
+            capacity=capacity,
+            in_use=of_live[pool.cidr].used,
+            quarantined=of_resting[pool.cidr].used,
+            free=capacity - of_all[pool.cidr].used,
+        )
+    yield from _elsewhere(live, rests, Spans(pool.cidr for pool in pools))
+
+
+def _counted(blocks: Iterable[str]) -> Page:
+    """`used` counts what stands in pages; podCIDRs of Nodes stand in none, or not yet."""
+    return Page(range="", claims={block: Claim(block=block, uid="", node="") for block in blocks})
+
+
+def _elsewhere(live: Page, rests: Page, pools: Spans) -> Iterator[PoolStanding]:
+    """Blocks in no pool, by page and size."""
+    counts: dict[tuple[int, str, int], list[int]] = {}
+    for which, page in enumerate((live, rests)):
+        for block in map(network_of, page.claims):
+            if not why_odd(block) and pools.hit(block) is None:
+                key = (block.family, page_of(str(block)), block.prefix)
+                counts.setdefault(key, [0, 0])[which] += 1
+    for (_, where, prefix), (in_use, quarantined) in sorted(counts.items()):
+        yield PoolStanding(name="", cidr=where, mask=prefix, in_use=in_use, quarantined=quarantined)

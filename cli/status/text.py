@@ -1,0 +1,161 @@
+"""How pod CIDRs stand, in words, the same on a terminal and in a pipe but for the breaking of lines. Pure."""
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from math import floor, log2
+from typing import Final
+
+from rich.text import Text
+
+from cli.lines import Line
+from cli.status.conflicts import ADVICE, Conflict, Kind
+from cli.status.held import Held, State
+from cli.status.standing import PoolStanding, Resting, Standing
+from cli.table import table
+from libs.common.cloud_config.findings import shown
+
+_MOST: Final = 20  # lines of conflicts of one kind, and of resting blocks
+_EXACT: Final = 10_000_000  # from there on numbers are powers of two
+_NO_POOLS: Final = (
+    "How many blocks there are is not known: give --cluster-cidr, or --cloud-config with the pools, as ipam "
+    "has them."
+)
+_TITLES: Final[dict[Kind, str]] = {
+    "overlap": "Pod CIDRs that overlap",
+    "odd": "Odd pod CIDRs",
+    "claimedForAnother": "Pod CIDRs that are claimed for somebody else",
+    "unclaimed": "Foreign pod CIDRs: Nodes without a claim",
+    "claimWithoutNode": "Claims without a Node",
+    "unreadablePage": "Unreadable pages of claims",
+}
+_STATES: Final[dict[State, tuple[str, str]]] = {
+    "claimed": ("claimed", ""),
+    "unclaimed": ("none", "yellow"),
+    "claimedForAnother": ("another's", "red"),
+    "odd": ("none", "red"),
+    "unknown": ("its page is unreadable", "red"),
+    "unwritten": ("not on the Node", "yellow"),
+    "leftover": ("left over, ends with ipam's next look", "dim"),
+    "none": ("none: it waits", "yellow"),
+}
+
+
+def of_standing(standing: Standing, *, with_nodes: bool, width: int) -> Iterator[Line]:
+    """`width` of the terminal, 0 in a pipe."""
+    yield from _pools(standing, width)
+    yield _blank()
+    yield from _counts(standing)
+    if with_nodes and standing.held:
+        yield _blank()
+        rows = [_of_held(held) for held in standing.held]
+        yield from table(("NODE", "POD CIDR", "CLAIM"), rows, width=width, flows=True)
+    if standing.resting:
+        yield _blank()
+        yield from _resting(standing, width)
+    yield _blank()
+    yield from _conflicts(standing.conflicts)
+
+
+def number(value: int) -> str:
+    """Small ones with all their digits, large ones as a power of two and what is missing to it."""
+    if value < _EXACT:
+        return f"{value:,}"
+    power = value.bit_length() - 1
+    if value == 1 << power:
+        return f"2^{power}"
+    missing = (1 << power + 1) - value
+    if missing < _EXACT:
+        return f"2^{power + 1} - {missing:,}"
+    # Rounded down: a pool with something in it is never told as empty.
+    return f"about 2^{min(floor(log2(value) * 100) / 100, power + 0.99):.2f}"
+
+
+def _pools(standing: Standing, width: int) -> Iterator[Line]:
+    head = ("POOL", "NETWORK", "MASK", "BLOCKS", "IN USE", "FREE", "QUARANTINED")
+    if standing.pools:
+        yield from table(
+            head, [_of_pool(pool, known=standing.pools_known) for pool in standing.pools], width=width
+        )
+    if not standing.pools_known:
+        yield Line(0, Text(_NO_POOLS, style="dim"))
+
+
+def _of_pool(pool: PoolStanding, *, known: bool) -> list[Text]:
+    name = pool.name or ("(none)" if known else "?")
+    free = "?" if pool.free is None else number(pool.free)
+    return [
+        Text(name),
+        Text(pool.cidr),
+        Text(f"/{pool.mask}"),
+        Text("?" if pool.capacity is None else number(pool.capacity)),
+        Text(number(pool.in_use)),
+        Text(free, style="red" if pool.free == 0 else ""),
+        Text(number(pool.quarantined)),
+    ]
+
+
+def _counts(standing: Standing) -> Iterator[Line]:
+    waits = f"; {standing.waiting:,} without pod CIDRs" if standing.waiting else ""
+    yield _field("Nodes", f"{standing.nodes:,}{waits}")
+    if standing.pages:
+        many = f"in {len(standing.pages)} ConfigMap{'s' if len(standing.pages) > 1 else ''}"
+        yield _field("Claims", f"{standing.claims:,}, {many} kube-system/talos-ccm-pod-cidrs-*")
+    else:
+        yield _field("Claims", "none: ipam has never claimed anything here, and takes over what Nodes have")
+
+
+def _of_held(held: Held) -> list[Text]:
+    word, style = _STATES[held.state]
+    block = held.pod_cidr
+    if held.state in ("unwritten", "leftover") and held.claim is not None:
+        block, word = "-", f"{held.claim.block}, {word}"
+    elif held.state == "claimedForAnother" and held.claim is not None:
+        word = f"{held.claim.block} is claimed for {shown(held.claim.node)}"
+    elif held.state == "odd":
+        word = f"none: {held.why}"
+    return [Text(held.node), Text(shown(block) or "-"), Text(word, style=style)]
+
+
+def _resting(standing: Standing, width: int) -> Iterator[Line]:
+    rows = [_of_resting(one, standing.at) for one in standing.resting[:_MOST]]
+    yield from table(("QUARANTINED", "OF NODE", "UNTIL"), rows, width=width, flows=True)
+    yield from _more(len(standing.resting))
+
+
+def _of_resting(one: Resting, now: datetime) -> list[Text]:
+    return [Text(one.claim.block), Text(shown(one.claim.node)), Text(_until(one.until, now))]
+
+
+def _until(until: datetime, now: datetime) -> str:
+    seconds = int((until - now) / timedelta(seconds=1))
+    if seconds <= 0:
+        return f"{until:%Y-%m-%d %H:%M:%S} UTC: free with ipam's next look"
+    left = f"{seconds} s" if seconds < 120 else f"{seconds // 60} min"
+    return f"{until:%Y-%m-%d %H:%M:%S} UTC, in {left}"
+
+
+def _conflicts(found: tuple[Conflict, ...]) -> Iterator[Line]:
+    if not found:
+        yield _field("Conflicts", "none", "green")
+        return
+    yield _field("Conflicts", f"{len(found):,}", "red")
+    for kind, title in _TITLES.items():
+        some = [conflict for conflict in found if conflict.kind == kind]
+        if some:
+            yield Line(2, Text(f"{title}: {len(some):,}", style="bold"))
+            yield from (Line(4, Text(conflict.text)) for conflict in some[:_MOST])
+            yield from _more(len(some), indent=4)
+            yield Line(4, Text(ADVICE[kind], style="dim"))
+
+
+def _more(count: int, *, indent: int = 0) -> Iterator[Line]:
+    if count > _MOST:
+        yield Line(indent, Text(f"and {count - _MOST:,} more: -o json has them all", style="dim"))
+
+
+def _field(name: str, text: str, style: str = "") -> Line:
+    return Line(0, Text(text, style=style), Text(f"{name:<11}", style="bold"))
+
+
+def _blank() -> Line:
+    return Line(0, Text())
