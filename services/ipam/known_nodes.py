@@ -42,11 +42,6 @@ class KnownNodes:
         enriched = self._enriched.get(name)
         return enriched.facts if enriched is not None and enriched.uid == uid else None
 
-    def named(self, uids: Iterable[str]) -> dict[str, Node]:
-        """Those of these uids, by uid."""
-        wanted = set(uids)
-        return {node.uid: node for node in self._nodes.values() if node.uid in wanted}
-
     def occupied(self, services: Sequence[str]) -> Occupied:
         """What no block may touch."""
         if self._excluded is None:

@@ -9,10 +9,10 @@ import msgspec
 import pytest
 
 from libs.common import metrics
-from libs.common.kube_api.errors import KubeError, Unreachable
+from libs.common.kube_api.errors import Invalid, KubeError, Unreachable
 from libs.common.machine import AddressStatus, Inventory
 from services.ipam import watch_claims
-from services.ipam.node_events import CONFLICT, NOT_AVAILABLE, OTHER_ALLOCATOR
+from services.ipam.node_events import ASSIGNMENT_FAILED, CONFLICT, NOT_AVAILABLE, OTHER_ALLOCATOR
 from services.ipam.pages import NAME_PREFIX
 from tests.builders import NOW
 from tests.bus_actors import eventually
@@ -348,6 +348,24 @@ async def test_another_allocator_is_told_within_a_resync_and_what_it_gave_goes_t
         assert_disjoint(await flow.served(1, 2, 3))
     assert metrics.IPAM_FOREIGN._value.get() == foreign + 1
     assert flow.kube.told("web-1") == []
+
+
+async def test_a_patch_that_kubernetes_does_not_take_is_told_on_the_node_and_tried_with_its_next_word(
+    flow: IpamFlow,
+):
+    def refused(verb: str, name: str) -> KubeError | None:
+        return Invalid("an admission plugin says no", status=422) if verb == "patch" else None
+
+    flow.kube.fails_before = refused
+    async with flow.ipam_running():
+        await flow.join(1, 2)
+        await eventually(lambda: flow.kube.told("web-1") == [ASSIGNMENT_FAILED], "told")
+        flow.kube.fails_before = lambda verb, name: None
+        await flow.enrich(flow.kube.node("web-1"), facts_of(1))
+        await flow.served(1)
+    [event, *_] = [event for event in flow.kube.events if event.about.name == "web-1"]
+    assert event.message.startswith("Node web-1 status is now: CIDRAssignmentFailed: ")
+    assert "an admission plugin says no" in event.message
 
 
 async def test_a_page_that_nobody_understands_stops_only_its_own_blocks_and_is_named(flow: IpamFlow):
