@@ -57,6 +57,7 @@ class Joined(msgspec.Struct, frozen=True, kw_only=True):
     begun: float  # before the first request of its kubelet
     joined: float  # its kubelet has reported it ready, and asked for its certificate if told to
     untainted: float  # the watch showed it without the taint; 0: it did not
+    served: float = 0  # the watch showed it with podCIDRs; 0: it did not
     request: Request | None = None  # for its certificate, if it asked for one
 
 
@@ -120,14 +121,16 @@ class KubeletsInGo:
         per_second: float = 0,
         one_at_a_time: bool = False,
         until_untainted: bool = True,
+        until_served: bool = False,
         certificates: bool = False,
         seconds: float = 300,
     ) -> Joins:
         """Let kubelets join, all at once unless told otherwise (0 = no limit).
 
         With `certificates` each sends one of its requests as soon as its node is ready. Returns when all have
-        joined and, if wanted, were seen without the taint and with the certificate they asked for; after
-        `seconds` with those that were not. Raises ValueError if the API server refuses one.
+        joined and, if wanted, were seen without the taint, with podCIDRs (`until_served`, only together with
+        the former) and with the certificate they asked for; after `seconds` with those that were not. Raises
+        ValueError if the API server refuses one.
         """
         answer = await self._conversation.ask(
             "join",
@@ -137,6 +140,7 @@ class KubeletsInGo:
             per_second=per_second,
             one_at_a_time=one_at_a_time,
             untainted=until_untainted,
+            served=until_served,
             certificates=int(certificates),
             seconds=seconds,
         )

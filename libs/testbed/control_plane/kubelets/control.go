@@ -23,6 +23,7 @@ type Command struct {
 	PerSecond    float64           `json:"per_second"`    // at most so many begun; 0: no limit
 	OneAtATime   bool              `json:"one_at_a_time"` // the next joins when the last one is untainted
 	Untainted    bool              `json:"untainted"`     // answer only when all are, and have their certificate
+	Served       bool              `json:"served"`        // with Untainted: only when all have podCIDRs, too
 	Certificates int               `json:"certificates"`  // how many requests for one a kubelet sends
 	Issued       bool              `json:"issued"`        // answer only when the last one of each has its certificate
 	Seconds      float64           `json:"seconds"`       // how long to wait, or to beat

@@ -8,7 +8,10 @@ import (
 
 const taintKey = "node.cloudprovider.kubernetes.io/uninitialized"
 
-var taintBytes = []byte(taintKey)
+var (
+	taintBytes    = []byte(taintKey)
+	podCIDRsBytes = []byte(`"podCIDRs":[`)
+)
 
 type node struct {
 	Metadata struct {
@@ -17,7 +20,8 @@ type node struct {
 		Labels          map[string]string `json:"labels"`
 	} `json:"metadata"`
 	Spec struct {
-		Taints []struct {
+		PodCIDRs []string `json:"podCIDRs"`
+		Taints   []struct {
 			Key string `json:"key"`
 		} `json:"taints"`
 	} `json:"spec"`
@@ -37,7 +41,7 @@ func (n *node) tainted() bool {
 	return false
 }
 
-// hear takes one watch event. A node that still has the taint, or that nobody waits for, is not decoded as a whole.
+// hear takes one watch event. A node of which nothing new can be told is not decoded as a whole.
 func (n *Nodes) hear(line []byte, now float64) error {
 	kind, name, ok := head(line)
 	if !ok {
@@ -57,7 +61,8 @@ func (n *Nodes) hear(line []byte, now float64) error {
 		n.nodes[name] = s
 	}
 	mayBeUntainted := s.untainted == 0 && !bytes.Contains(line, taintBytes)
-	if !mayBeUntainted && s.expected == nil {
+	mayBeServed := s.served == 0 && bytes.Contains(line, podCIDRsBytes)
+	if !mayBeUntainted && !mayBeServed && s.expected == nil {
 		return nil
 	}
 	var event struct {
@@ -77,6 +82,10 @@ func (s *seen) take(object *node, now float64) bool {
 	news := false
 	if s.untainted == 0 && !object.tainted() {
 		s.untainted = now
+		news = true
+	}
+	if s.served == 0 && len(object.Spec.PodCIDRs) > 0 {
+		s.served = now
 		news = true
 	}
 	for _, shown := range object.Status.Addresses {

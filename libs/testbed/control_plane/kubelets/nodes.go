@@ -8,6 +8,7 @@ type Nodes struct {
 
 type seen struct {
 	untainted float64            // when it was first without the uninitialized taint; 0: not yet
+	served    float64            // when it first had podCIDRs; 0: not yet
 	expected  map[string]float64 // what somebody waits for, and when it was first shown
 }
 
@@ -15,25 +16,34 @@ func newNodes() *Nodes {
 	return &Nodes{News: newNews(), nodes: map[string]*seen{}}
 }
 
-// Untainted is when each of these nodes was first seen without the taint; 0 for one that was not.
-func (n *Nodes) Untainted(names []string) []float64 {
+// Times is when each of these nodes was first seen without the taint, and with podCIDRs; 0 where it was not.
+func (n *Nodes) Times(names []string) (untainted, served []float64) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	times := make([]float64, len(names))
+	untainted, served = make([]float64, len(names)), make([]float64, len(names))
 	for i, name := range names {
 		if s, known := n.nodes[name]; known {
-			times[i] = s.untainted
+			untainted[i], served[i] = s.untainted, s.served
 		}
 	}
-	return times
+	return untainted, served
 }
 
 // Initialized is how many of these nodes, from the first on and without a gap, have lost the taint.
 func (n *Nodes) Initialized(names []string) int {
+	return n.leading(names, func(s *seen) bool { return s.untainted != 0 })
+}
+
+// Served is how many of these nodes, from the first on and without a gap, have podCIDRs.
+func (n *Nodes) Served(names []string) int {
+	return n.leading(names, func(s *seen) bool { return s.served != 0 })
+}
+
+func (n *Nodes) leading(names []string, done func(*seen) bool) int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for i, name := range names {
-		if s, known := n.nodes[name]; !known || s.untainted == 0 {
+		if s, known := n.nodes[name]; !known || !done(s) {
 			return i
 		}
 	}

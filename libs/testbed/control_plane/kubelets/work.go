@@ -12,6 +12,7 @@ type Joined struct {
 	Begun     float64 `json:"begun"`     // before the first request of its kubelet
 	Joined    float64 `json:"joined"`    // its kubelet has reported it ready, and asked for what it was told to
 	Untainted float64 `json:"untainted"` // the watch showed it without the taint; 0: it did not
+	Served    float64 `json:"served"`    // the watch showed it with podCIDRs; 0: it did not
 
 	Request *Request `json:"request,omitempty"` // for a certificate, the last one
 }
@@ -58,17 +59,22 @@ func (c *Control) join(ctx context.Context, command Command, kubelets []Kubelet)
 			result.Nodes[i].Request = &request
 		}
 	}
-	for i, when := range c.nodes.Untainted(names) {
-		result.Nodes[i].Untainted = when
+	untainted, served := c.nodes.Times(names)
+	for i := range names {
+		result.Nodes[i].Untainted, result.Nodes[i].Served = untainted[i], served[i]
 	}
 	result.Retries = c.api.retries.Load() - retried
 	result.Restarts = c.restarts() - restarts
 	return result, nil
 }
 
-// awaitFinished returns when all of them have lost the taint, and have their certificate if they asked for one.
+// awaitFinished returns when all of them have lost the taint, have podCIDRs if that was wanted, and have their
+// certificate if they asked for one.
 func (c *Control) awaitFinished(ctx context.Context, command Command, names []string) {
 	c.awaitUntainted(ctx, names)
+	if command.Served {
+		c.awaitAll(ctx, names, c.nodes.Served)
+	}
 	if command.Certificates > 0 {
 		c.awaitIssued(ctx, names)
 	}
@@ -80,9 +86,13 @@ func (c *Control) restarts() int {
 
 // awaitUntainted returns whether all of them lost the taint before the context ended.
 func (c *Control) awaitUntainted(ctx context.Context, names []string) bool {
-	done := 0 // what has lost its taint is not looked at again
+	return c.awaitAll(ctx, names, c.nodes.Initialized)
+}
+
+func (c *Control) awaitAll(ctx context.Context, names []string, leading func([]string) int) bool {
+	done := 0 // what has come so far is not looked at again
 	return c.nodes.WaitUntil(ctx, func() bool {
-		done += c.nodes.Initialized(names[done:])
+		done += leading(names[done:])
 		return done == len(names)
 	})
 }
