@@ -68,6 +68,11 @@ def _count(name: str, default: int, text: str, *, least: int = 1, most: int = MO
     is_flag=True,
     help="burst, single: each kubelet also asks for its serving certificate, and gets it from us.",
 )
+@click.option(
+    "--pod-cidrs",
+    is_flag=True,
+    help="burst: our services also give dual-stack pod CIDRs; first the same burst without that.",
+)
 @_count("--certificate-nodes", _DEFAULT.certificate_nodes, "certificates, early: how many nodes ask.")
 @click.option(
     "--patience",
@@ -146,6 +151,7 @@ def _wanted(options: dict[str, Any]) -> Wanted:
         rule_changes=options["rule_changes"],
         certificates=options["certificates"],
         certificate_nodes=options["certificate_nodes"],
+        pod_cidrs=options["pod_cidrs"],
         patience_seconds=options["patience"],
         profile=options["profile"],
         keep_logs=options["keep_logs"],

@@ -1,7 +1,7 @@
 """What a scenario has at hand: where it runs, our services, and nodes that come and go."""
 
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -11,6 +11,7 @@ from bench.figures import Figures, Run
 from bench.fleet import kubelets
 from bench.stage import Controlled, Stage, controlled
 from bench.wanted import Mode, Scenario, Wanted
+from libs.common.wiring import BY_DEFAULT, Wiring
 from libs.testbed.kubelets_in_go import Joins
 from libs.testbed.machines import Machine
 
@@ -27,12 +28,22 @@ class Measuring(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     profiles: Path | None = None
 
-    def controlled(self, *flags: str) -> contextlib.AbstractAsyncContextManager[Controlled]:
+    def controlled(
+        self, *flags: str, wirings: Sequence[Wiring] = BY_DEFAULT
+    ) -> contextlib.AbstractAsyncContextManager[Controlled]:
         """Our services, started for this run alone."""
-        return controlled(self.stage, self.mode, self.name, flags=flags, profiles=self.profiles)
+        return controlled(
+            self.stage, self.mode, self.name, flags=flags, wirings=wirings, profiles=self.profiles
+        )
 
     async def joined(
-        self, names: list[str], *, alone: bool, one_at_a_time: bool = False, certificates: bool = False
+        self,
+        names: list[str],
+        *,
+        alone: bool,
+        one_at_a_time: bool = False,
+        certificates: bool = False,
+        pod_cidrs: bool = False,
     ) -> Joins:
         """Let kubelets join at the wanted pace; `alone`: nobody takes the taint away, nobody approves."""
         wanted = self.wanted
@@ -42,6 +53,7 @@ class Measuring(msgspec.Struct, frozen=True, kw_only=True):
             per_second=_SINGLES_PER_SECOND if one_at_a_time else wanted.per_second,
             one_at_a_time=one_at_a_time,
             until_untainted=not alone,
+            until_served=pod_cidrs,
             certificates=certificates,
             seconds=wanted.patience_seconds,
         )

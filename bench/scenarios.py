@@ -5,13 +5,15 @@ from typing import Final
 
 from bench import costs
 from bench.certificates import certificates, early
-from bench.figures import Figures, Run, issued_figures, joins_figures, percentile, ratio, untainted_figures
+from bench.figures import Figures, Run, percentile, ratio
 from bench.fleet import elsewhere, fleet
+from bench.joining import joined_alone, joined_with_ours
 from bench.measuring import Measure, Measuring, present
+from bench.pod_cidr_figures import RATIO
+from bench.pod_cidrs import with_and_without_pod_cidrs
 from bench.rule_change import rules
 from bench.stage import Controlled, Stage, quiet
 from bench.wanted import Scenario
-from libs.testbed.kubelets_in_go import Joined
 from libs.testbed.machines import Machine
 
 _CHANGE_SECONDS: Final = 30
@@ -19,74 +21,29 @@ _CHANGE_SECONDS: Final = 30
 
 async def burst(m: Measuring) -> Run:
     """All nodes at once, first without any controller, then with ours."""
-    alone = await _alone(m, m.wanted.nodes, one_at_a_time=False)
-    figures, problems = await _joining(m, m.wanted.nodes, one_at_a_time=False)
+    alone = await joined_alone(m, m.wanted.nodes)
+    if m.wanted.pod_cidrs:
+        figures, problems = await with_and_without_pod_cidrs(m)
+    else:
+        figures, problems = await joined_with_ours(m, m.wanted.nodes)
     # What counts: the same machine's time for the joins alone is the unit.
     unit = alone["joins only: all joined s"]
     compared = {"untainted / joins only": ratio(figures["all untainted s"], unit)}
     if m.wanted.certificates:
         compared["issued / joins only"] = ratio(figures["all issued s"], unit)
+    if m.wanted.pod_cidrs:
+        compared[RATIO] = figures[RATIO]
     return m.run("burst", compared | alone | figures, problems)
 
 
 async def single(m: Measuring) -> Run:
     """One node at a time, five a second at most; the next one begins when the last one is untainted."""
-    alone = await _alone(m, m.wanted.singles, one_at_a_time=True)
+    alone = await joined_alone(m, m.wanted.singles, one_at_a_time=True)
     del alone["joins only: all joined s"]
-    figures, problems = await _joining(m, m.wanted.singles, one_at_a_time=True)
+    figures, problems = await joined_with_ours(m, m.wanted.singles, one_at_a_time=True)
     for name in ("all untainted s", "all joined s", "all issued s"):  # it is the pace that these would tell
         figures.pop(name, None)
     return m.run("single", figures | alone, problems)
-
-
-async def _alone(m: Measuring, nodes: int, *, one_at_a_time: bool) -> Figures:
-    """Joins without any controller, the unit of the others. Who asks for a certificate waits in vain."""
-    asking = m.wanted.certificates
-    async with present(m.stage, fleet(f"{m.name}-alone", nodes), certificates=int(asking)) as names:
-        joins = await m.joined(names, alone=True, one_at_a_time=one_at_a_time, certificates=asking)
-    return joins_figures(joins.nodes, "joins only: ")
-
-
-async def _joining(m: Measuring, nodes: int, *, one_at_a_time: bool) -> tuple[Figures, list[str]]:
-    stage = m.stage
-    first, *machines = fleet(m.name, nodes + 1)
-    asking = m.wanted.certificates
-    everybody = present(stage, [first, *machines], certificates=int(asking))
-    async with m.controlled() as controlled, everybody as names:
-        await m.joined(names[:1], alone=False, certificates=asking)  # it pays for connections
-        await quiet(stage)
-        await stage.machines.reset_calls()
-        before = await costs.read(stage, controlled)
-        joins = await m.joined(names[1:], alone=False, one_at_a_time=one_at_a_time, certificates=asking)
-        settled = await quiet(stage)
-        after = await costs.read(stage, controlled)
-        figures = (
-            untainted_figures(joins.nodes)
-            | _certificates(joins.nodes)
-            | joins_figures(joins.nodes)
-            | costs.per_node("Kubernetes", costs.requests(stage, before.audit), nodes)
-            | costs.per_node("Talos", await costs.calls(stage), nodes)
-            | costs.process_figures(before, after)
-        )
-        figures["ours: CPU per node ms"] = 1000 * figures["ours: all CPU s"] / nodes
-        figures["context: watch restarts of the observer"] = float(joins.restarts)
-        figures["start to ready s"] = controlled.start_seconds
-        return figures, _problems(figures, settled=settled)
-
-
-def _problems(figures: Figures, *, settled: bool) -> list[str]:
-    found = [] if settled else ["20 s after the last join our services still made requests"]
-    if stuck := figures["never untainted"]:
-        found.append(f"{stuck:.0f} nodes did not lose their taint in time")
-    if missing := figures.get("never issued"):
-        found.append(f"{missing:.0f} requests for certificates were not issued in time")
-    return found
-
-
-def _certificates(nodes: tuple[Joined, ...]) -> Figures:
-    """What became of the requests of nodes that joined; nothing if they asked for none."""
-    filed = [node.request for node in nodes if node.request]
-    return issued_figures(filed, min(node.begun for node in nodes)) if filed else {}
 
 
 async def steady(m: Measuring) -> Run:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bench.wanted import Mode
+from libs.common.wiring import BY_DEFAULT, Wiring
 from libs.testbed.children import Child
 from libs.testbed.control_plane.cluster import ControlPlane
 from libs.testbed.kubelets import Kubelets
@@ -77,7 +78,13 @@ async def staged(run_dir: Path, told: Told) -> AsyncIterator[Stage]:
 
 @contextlib.asynccontextmanager
 async def controlled(
-    stage: Stage, mode: Mode, name: str, *, flags: Sequence[str] = (), profiles: Path | None = None
+    stage: Stage,
+    mode: Mode,
+    name: str,
+    *,
+    flags: Sequence[str] = (),
+    wirings: Sequence[Wiring] = BY_DEFAULT,
+    profiles: Path | None = None,
 ) -> AsyncIterator[Controlled]:
     """Our services, started anew, on a NATS server of their own where the mode has one; ready.
 
@@ -89,7 +96,9 @@ async def controlled(
         if mode != "all-in-one-memory":
             nats = await stack.enter_async_context(NatsServer.start(run_dir / "nats"))
         begun = time.monotonic()
-        starting = _services(stage, mode, run_dir, nats, flags=flags, env=_environment(profiles))
+        starting = _services(
+            stage, mode, run_dir, nats, flags=flags, wirings=wirings, env=_environment(profiles)
+        )
         services = await stack.enter_async_context(starting)
         await services.ready()
         start_seconds = time.monotonic() - begun
@@ -109,6 +118,7 @@ def _services(
     nats: NatsServer | None,
     *,
     flags: Sequence[str],
+    wirings: Sequence[Wiring],
     env: Mapping[str, str],
 ) -> contextlib.AbstractAsyncContextManager[RunningServices]:
     return RunningServices.start(
@@ -120,6 +130,7 @@ def _services(
         all_in_one=mode != "separate",
         bus="nats" if nats else "memory",
         flags=flags,
+        wirings=wirings,
         env=env,
     )
 

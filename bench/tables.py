@@ -15,6 +15,8 @@ from bench.wanted import Mode, Scenario, Wanted
 _GROUPS = (
     "",
     "joins only",
+    "without pod CIDRs",
+    "pod CIDRs",
     "heartbeats only",
     "approve everything",
     "Kubernetes",
@@ -65,6 +67,7 @@ def differences(old: Results, new: Results) -> list[str]:
         "steady nodes": (old.wanted.steady_nodes, new.wanted.steady_nodes),
         "nodes with rules": (old.wanted.rule_nodes, new.wanted.rule_nodes),
         "certificates": (old.wanted.certificates, new.wanted.certificates),
+        "pod CIDRs": (old.wanted.pod_cidrs, new.wanted.pod_cidrs),
         "nodes that ask": (old.wanted.certificate_nodes, new.wanted.certificate_nodes),
     }
     return [f"{what} differ: {one} then, {other} now" for what, (one, other) in pairs.items() if one != other]
@@ -106,8 +109,9 @@ def grouped(names: Iterable[str]) -> list[list[str]]:
 def _title(wanted: Wanted, scenario: Scenario) -> str:
     pace = f"{wanted.concurrency} at a time" if wanted.concurrency else "all at once"
     asking = ", each asks for its certificate" if wanted.certificates else ""
+    pods = ", each gets pod CIDRs" if wanted.pod_cidrs else ""
     what = {
-        "burst": f"{wanted.nodes} nodes join, {pace}{asking}",
+        "burst": f"{wanted.nodes} nodes join, {pace}{asking}{pods}",
         "single": f"{wanted.singles} nodes join, one after the other{asking}",
         "steady": f"{wanted.steady_nodes} initialized nodes send heartbeats",
         "change": f"{wanted.changes} times a machine's address changes",

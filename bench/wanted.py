@@ -40,6 +40,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     rule_changes: int = 3
     certificates: bool = False  # burst, single: each kubelet asks for its certificate too
     certificate_nodes: int = 2000
+    pod_cidrs: bool = False  # burst: nodes get pod CIDRs too, and it is set against the same without
     patience_seconds: float = 300
     profile: Path | None = None
     keep_logs: Path | None = None

@@ -29,6 +29,7 @@ from libs.testbed.control_plane.cluster import ControlPlane
 from libs.testbed.kubelets import Kubelet, Kubelets
 from libs.testbed.kubelets_in_go import KubeletsInGo
 from libs.testbed.machines import Machines
+from tests.bus_actors import doing, eventually
 
 SMALL = Wanted(
     nodes=20,
@@ -101,6 +102,40 @@ async def test_a_node_is_untainted_when_kubernetes_shows_it_so_and_not_before(
     assert await in_go.untainted(names[:1], seconds=20)
     assert not await in_go.untainted(names, seconds=0.2)
     await in_go.delete(names)
+
+
+async def give_pod_cidrs(kubelets: Kubelets, name: str, *cidrs: str) -> None:
+    body = {"spec": {"podCIDR": cidrs[0], "podCIDRs": cidrs}}
+    content_type = "application/merge-patch+json"
+    answer = await kubelets.request("PATCH", f"/api/v1/nodes/{name}", body=body, content_type=content_type)
+    assert answer.status == 200
+
+
+async def test_a_node_is_served_when_kubernetes_shows_it_with_pod_cidrs_and_not_before(
+    in_go: KubeletsInGo, kubelets: Kubelets
+):
+    names = ["bench-pods-1", "bench-pods-2"]
+    await in_go.load([Kubelet(name=name) for name in names])
+    before = (await in_go.join(names[:1], until_untainted=False)).nodes[0]
+    assert (before.untainted, before.served) == (0, 0)
+    async with doing(in_go_joins(in_go, names[1:])) as joining:
+        await eventually(lambda: is_there(kubelets, names[1]), "joined")
+        await untaint(kubelets, names[1])
+        assert not joining.done()
+        await give_pod_cidrs(kubelets, names[1], "10.250.1.0/24", "fd00:10:250::/80")
+        await joining
+    await in_go.delete(names)
+
+
+async def in_go_joins(in_go: KubeletsInGo, names: list[str]) -> None:
+    (node,) = (await in_go.join(names, until_served=True, seconds=30)).nodes
+    assert 0 < node.joined < node.untainted < node.served
+
+
+async def is_there(kubelets: Kubelets, name: str) -> bool:
+    answer = await kubelets.request("GET", f"/api/v1/nodes/{name}")
+    conditions = answer.body.get("status", {}).get("conditions", [])
+    return any((each["type"], each["status"]) == ("Ready", "True") for each in conditions)
 
 
 async def test_nodes_that_never_lose_their_taint_are_told_after_the_patience(in_go: KubeletsInGo):
@@ -300,6 +335,22 @@ async def test_joins_that_ask_for_certificates_get_them_with_one_request_more(
     assert 0 < run.figures["filed to issued p50 ms"] <= run.figures["filed to issued p99 ms"]
     assert run.figures["Kubernetes: patch certificatesigningrequests/approval per node"] == 1
     assert ("issued / joins only" in run.figures) == (scenario == "burst")
+
+
+@pytest.mark.parametrize("mode", ["all-in-one-memory", "separate"])
+async def test_a_burst_with_pod_cidrs_is_set_against_one_without_and_leaves_no_claim(
+    mode: Mode, stage: Stage
+):
+    run = await run_of("burst", mode, stage, msgspec.structs.replace(SMALL, pod_cidrs=True))
+    assert run.problems == ()
+    figures = run.figures
+    assert figures["never with pod CIDRs"] == figures["pod CIDRs: given twice"] == 0
+    assert figures["pod CIDRs: Node patches per node"] == pytest.approx(1.0)
+    assert 0 < figures["pod CIDRs: ConfigMap writes per node"] < 1
+    without = figures["without pod CIDRs: all untainted s"]
+    assert figures["usable with pod CIDRs / without"] == pytest.approx(figures["all usable s"] / without)
+    pages = (await stage.admin.request("GET", "/api/v1/namespaces/kube-system/configmaps")).body["items"]
+    assert not [page for page in pages if page["metadata"]["name"].startswith("talos-ccm")]
 
 
 @pytest.mark.parametrize("mode", ["all-in-one-memory", "separate"])

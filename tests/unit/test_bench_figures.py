@@ -14,6 +14,7 @@ from bench.certificates import certificate_problems, early_figures, early_proble
 from bench.costs import per_node
 from bench.figures import Run, issued_figures, joins_figures, percentile, ratio, summaries, untainted_figures
 from bench.fleet import fleet
+from bench.pod_cidr_figures import RATIO, carried_figures, compared, pod_cidr_problems, served_figures
 from bench.rule_change import rule_figures, rule_problems, wanted_labels, write_rule
 from libs.common.cloud_config.document import parse_cloud_config
 from libs.testbed.kubelets_in_go import Joined, Request
@@ -29,8 +30,8 @@ talosccm_event_loop_lag_seconds_count 100.0
 """
 
 
-def joined(name: str, begun: float, at: float, untainted: float) -> Joined:
-    return Joined(name=name, begun=begun, joined=at, untainted=untainted)
+def joined(name: str, begun: float, at: float, untainted: float, served: float = 0) -> Joined:
+    return Joined(name=name, begun=begun, joined=at, untainted=untainted, served=served)
 
 
 def asked(node: str, begun: float, *, writes: int = 0, **steps: float) -> Request:
@@ -225,3 +226,102 @@ def test_promises_about_certificates_that_do_not_hold_are_problems():
 def test_the_ratio_of_few_requests_promises_nothing():
     few = {"never issued": 0.0, "issued / approve everything": 5.0}
     assert certificate_problems(few, Counter(), count=50, settled=True) == []
+
+
+def test_a_node_is_of_use_once_it_has_lost_its_taint_and_has_pod_cidrs_whichever_came_last():
+    nodes = [joined("a", 10.0, 10.1, 11.0, 13.0), joined("b", 10.5, 10.6, 12.5, 11.0)]
+    figures = served_figures(nodes)
+    assert figures["all usable s"] == pytest.approx(3.0)
+    assert figures["all with pod CIDRs s"] == pytest.approx(3.0)
+    assert figures["usable p50 ms"] == pytest.approx(2000)
+    assert figures["never with pod CIDRs"] == 0
+
+
+def test_a_node_without_pod_cidrs_is_counted_and_spoils_no_other_figure():
+    figures = served_figures([joined("a", 10.0, 10.1, 11.0, 12.0), joined("b", 10.0, 10.1, 15.0)])
+    assert figures["never with pod CIDRs"] == 1
+    assert figures["all usable s"] == pytest.approx(2.0)
+    assert math.isnan(served_figures([joined("b", 10.0, 10.1, 15.0)])["all usable s"])
+
+
+@pytest.mark.parametrize(
+    ("carried", "twice"),
+    [
+        ([("10.0.0.0/24", "fd00::/80"), ("10.0.1.0/24", "fd00:0:0:0:1::/80")], 0),
+        ([("10.0.0.0/24", "fd00::/80"), ("10.0.0.0/24", "fd00:0:0:0:1::/80")], 1),
+        ([("10.0.0.0/22", "fd00::/80"), ("10.0.1.0/24", "fd00::/96"), ("10.0.2.0/24", "fd00:1::/80")], 3),
+        ([("0.0.0.0/24", "::/80")], 0),
+    ],
+    ids=["disjoint", "the-same", "one-in-another", "two-families-at-the-same-number"],
+)
+def test_blocks_that_touch_another_one_are_counted(carried: list[tuple[str, ...]], twice: int):
+    assert carried_figures(carried)["pod CIDRs: given twice"] == twice
+
+
+def test_nodes_that_lack_a_family_or_all_are_counted():
+    carried = [("10.0.0.0/24",), (), ("10.0.1.0/24", "10.0.2.0/24"), ("fd00::/80", "10.0.3.0/24")]
+    assert carried_figures(carried)["pod CIDRs: nodes without both families"] == 3
+
+
+def pod_cidr_figures_of(**more: float) -> dict[str, float]:
+    without = {
+        "all untainted s": 10.0,
+        "untainted p50 ms": 1.0,
+        "untainted p99 ms": 2.0,
+        "never untainted": 0.0,
+        "ours: CPU per node ms": 6.0,
+    } | per_node("Kubernetes", Counter({"patch nodes": 100, "create events": 100}), 100)
+    asked = Counter(
+        {
+            "patch nodes": 200,
+            "patch nodes (refused)": 2,
+            "create events": 100,
+            "create configmaps": 2,
+            "update configmaps": 5,
+            "update configmaps (refused)": 1,
+            "get configmaps": 1,
+        }
+    )
+    served = {
+        "all usable s": 12.0,
+        "ours: CPU per node ms": 7.5,
+        "never with pod CIDRs": 0.0,
+        **carried_figures([("10.0.0.0/24", "fd00::/80")]),
+        **per_node("Kubernetes", asked, 100),
+    }
+    return compared(without, served | more)
+
+
+def test_what_pod_cidrs_cost_is_what_the_burst_without_them_did_not():
+    figures = pod_cidr_figures_of()
+    assert figures[RATIO] == pytest.approx(1.2)
+    assert figures["pod CIDRs: Node patches per node"] == pytest.approx(1.0)
+    assert figures["pod CIDRs: ConfigMap writes per node"] == pytest.approx(0.07)
+    assert figures["pod CIDRs: refused writes per node"] == pytest.approx(0.03)
+    assert figures["pod CIDRs: requests per node in all"] == pytest.approx(1.11)
+    assert figures["pod CIDRs: CPU per node ms"] == pytest.approx(1.5)
+    assert figures["without pod CIDRs: all untainted s"] == 10.0
+
+
+def test_promises_about_pod_cidrs_that_do_not_hold_are_problems():
+    assert pod_cidr_problems(pod_cidr_figures_of(), nodes=1000) == []
+    broken = pod_cidr_figures_of(
+        **{
+            "all usable s": 13.1,
+            "Kubernetes: update configmaps per node": 0.1,
+            "never with pod CIDRs": 3.0,
+            "pod CIDRs: given twice": 2.0,
+            "pod CIDRs: nodes without both families": 4.0,
+        }
+    )
+    always = [
+        "3 nodes did not get pod CIDRs in time",
+        "2 pod CIDRs overlap another one",
+        "4 nodes do not carry one pod CIDR of each family",
+    ]
+    assert pod_cidr_problems(broken, nodes=999) == always, "few nodes say little of time and of sharing"
+    assert pod_cidr_problems(broken, nodes=1000) == [
+        *always,
+        "with pod CIDRs it took more than 1.3 times as long",
+        "more than 0.1 writes of claims per node",
+    ]

@@ -101,6 +101,14 @@ def test_joins_that_ask_for_certificates_are_told_in_the_title_and_when_two_are_
     assert "certificates differ: False then, True now" in compared
 
 
+def test_joins_that_get_pod_cidrs_are_told_in_the_title_and_when_two_are_compared():
+    served = Wanted(pod_cidrs=True)
+    shown = text_of(tables(results(a_burst(s=1.0), wanted=served)))
+    assert "1000 nodes join, 64 at a time, each gets pod CIDRs" in " ".join(shown.split())
+    compared = text_of(comparison(results(a_burst(s=1.0)), results(a_burst(s=1.0), wanted=served)))
+    assert "pod CIDRs differ: False then, True now" in compared
+
+
 def test_two_results_without_a_common_scenario_are_not_compared():
     assert "no scenario in common" in text_of(comparison(results(), results(a_burst(s=1.0))))
 

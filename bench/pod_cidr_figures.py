@@ -1,0 +1,94 @@
+"""Numbers about pod CIDRs: how soon all have them, what they cost beyond the rest, if any is twice. Pure."""
+
+import math
+from collections.abc import Iterable, Sequence
+from ipaddress import ip_network
+from itertools import groupby
+from typing import Final
+
+from bench.figures import Figures, percentile, ratio
+from libs.testbed.kubelets_in_go import Joined
+
+RATIO: Final = "usable with pod CIDRs / without"
+WITHOUT: Final = "without pod CIDRs: "
+_CLAIMS: Final = "pod CIDRs: ConfigMap writes per node"
+_PATCHES: Final = "pod CIDRs: Node patches per node"
+_KUBERNETES: Final = "Kubernetes: "
+_OF_CLAIMS: Final = tuple(f"{_KUBERNETES}{verb} configmaps" for verb in ("create", "update"))
+_MOST_TIMES: Final = 1.3  # as long as without; what is promised
+_MOST_CLAIMS: Final = 0.1  # writes per node
+_ENOUGH: Final = 1000  # fewer nodes tell what a second costs, not what a node does
+
+
+def served_figures(nodes: Iterable[Joined]) -> Figures:
+    """Until a node is of use: without the taint and with pod CIDRs. Who never gets there is counted."""
+    came = list(nodes)
+    begun = min(node.begun for node in came)
+    usable = [node for node in came if node.untainted and node.served]
+    ends = [max(node.untainted, node.served) for node in usable]
+    took = [end - node.begun for end, node in zip(ends, usable, strict=True)]
+    return {
+        "all with pod CIDRs s": max((node.served for node in came if node.served), default=math.nan) - begun,
+        "all usable s": max(ends, default=math.nan) - begun,
+        "usable p50 ms": 1000 * percentile(took, 50),
+        "usable p99 ms": 1000 * percentile(took, 99),
+        "never with pod CIDRs": float(sum(not node.served for node in came)),
+    }
+
+
+def carried_figures(carried: Sequence[tuple[str, ...]]) -> Figures:
+    """Of what Nodes carry at the end: blocks that overlap another one, Nodes without one of each family."""
+    blocks = [ip_network(block) for each in carried for block in each]
+    spans = sorted((block.version, int(block[0]), int(block[-1])) for block in blocks)
+    families = [sorted(ip_network(block).version for block in each) for each in carried]
+    return {
+        "pod CIDRs: given twice": float(_overlapping(spans)),
+        "pod CIDRs: nodes without both families": float(sum(family != [4, 6] for family in families)),
+    }
+
+
+def _overlapping(spans: Sequence[tuple[int, int, int]]) -> int:
+    """How many of the sorted spans begin before one of the same family that was earlier has ended."""
+    found = 0
+    for _, family in groupby(spans, key=lambda span: span[0]):
+        reached = -1
+        for _, first, last in family:
+            found += first <= reached
+            reached = max(reached, last)
+    return found
+
+
+def compared(without: Figures, served: Figures) -> Figures:
+    """The burst with pod CIDRs, and how it differs from the one without.
+
+    In one process all requests have one user: it is the difference that tells which of them ipam made.
+    """
+    patches = f"{_KUBERNETES}patch nodes per node"
+    every = f"{_KUBERNETES}all per node"
+    refused = [f"{kind} (refused) per node" for kind in (*_OF_CLAIMS, f"{_KUBERNETES}patch nodes")]
+    first = {
+        RATIO: ratio(served["all usable s"], without["all untainted s"]),
+        _PATCHES: served.get(patches, 0.0) - without.get(patches, 0.0),
+        _CLAIMS: sum(served.get(f"{kind} per node", 0.0) for kind in _OF_CLAIMS),
+        "pod CIDRs: refused writes per node": sum(served.get(kind, 0.0) for kind in refused),
+        "pod CIDRs: requests per node in all": served[every] - without[every],
+        "pod CIDRs: CPU per node ms": served["ours: CPU per node ms"] - without["ours: CPU per node ms"],
+    }
+    told = ("all untainted s", "untainted p50 ms", "untainted p99 ms", "never untainted")
+    return first | served | {f"{WITHOUT}{name}": without[name] for name in told}
+
+
+def pod_cidr_problems(figures: Figures, *, nodes: int) -> list[str]:
+    """Promises that did not hold."""
+    found = []
+    if missing := figures["never with pod CIDRs"]:
+        found.append(f"{missing:.0f} nodes did not get pod CIDRs in time")
+    if twice := figures["pod CIDRs: given twice"]:
+        found.append(f"{twice:.0f} pod CIDRs overlap another one")
+    if partly := figures["pod CIDRs: nodes without both families"]:
+        found.append(f"{partly:.0f} nodes do not carry one pod CIDR of each family")
+    if nodes >= _ENOUGH and figures[RATIO] > _MOST_TIMES:
+        found.append(f"with pod CIDRs it took more than {_MOST_TIMES} times as long")
+    if nodes >= _ENOUGH and figures[_CLAIMS] > _MOST_CLAIMS:
+        found.append(f"more than {_MOST_CLAIMS} writes of claims per node")
+    return found
