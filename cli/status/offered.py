@@ -32,8 +32,9 @@ def _pools(spec: PoolSpec, usual: dict[Family, int]) -> Iterator[Pool]:
 
 def _usual_masks(said: SaidNetworks, specs: Sequence[PoolSpec], pages: Iterable[Page]) -> dict[Family, int]:
     claimed = _claimed_masks(specs, pages)
-    families = {network.family for network in map(read_network, said.cluster_cidrs)}
-    of_one: dict[Family, int] = dict.fromkeys(families, said.mask_size)
+    cidrs = said.cluster_cidrs or [cidr for spec in specs for cidr in spec.cidrs]
+    families = {network.family for network in map(read_network, cidrs)}
+    of_one: dict[Family, int] = dict.fromkeys(families, said.mask_size) if len(families) == 1 else {}
     default = PodNetworks(cidrs=())
     return {
         4: said.mask_size_ipv4 or of_one.get(4) or claimed.get(4) or default.mask_size_ipv4,

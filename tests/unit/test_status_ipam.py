@@ -2,8 +2,10 @@
 
 import io
 import json
+import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import get_args
 
 import msgspec
 import pytest
@@ -15,6 +17,7 @@ from rich.console import Console
 from cli.__main__ import main
 from cli.lines import print_lines
 from cli.status.as_json import standing_json
+from cli.status.conflicts import Kind
 from cli.status.offered import offered
 from cli.status.standing import Read, Standing, read, standing
 from cli.status.text import number, of_standing
@@ -24,6 +27,7 @@ from services.ipam.cluster_networks import SaidNetworks
 from services.ipam.pages import PAGE_BYTES, Claim, Page, StoredPage, encoded, page_of
 from services.ipam.pools import Pool
 from services.ipam.release import Present, odd_in_themselves, ranges_of, release_plan
+from tests.architecture.sources import ROOT
 from tests.builders import NOW
 
 TEXTS = Path(__file__).parent / "cli_texts"
@@ -201,6 +205,9 @@ def test_pools_of_the_file_go_before_the_clusters_networks_and_masks_are_those_o
     assert offered(said, (), there) == (Pool("default", 4, "10.244.0.0/16", 24),)
     assert offered(msgspec.structs.replace(said, mask_size=25), (), there)[0].mask == 25
     assert offered(msgspec.structs.replace(said, mask_size_ipv4=27), (metal,), there)[0].mask == 27
+    assert offered(
+        SaidNetworks(mask_size=29), (own, PoolSpec(name="x", index=2, cidrs=("10.7.0.0/16",))), ()
+    )[1] == Pool("x", 4, "10.7.0.0/16", 29)
     assert offered(SaidNetworks(), (), there) == ()
     with pytest.raises(ValueError, match="pool default cannot be used: a block of /24 is larger"):
         offered(SaidNetworks(cluster_cidrs=("10.0.0.0/26",)), (), ())
@@ -276,6 +283,20 @@ def test_programs_hear_all_of_it_with_numbers_in_full():
     assert said["podCIDRs"][0]["claim"] == {"block": "10.244.0.0/24", "node": "web-1", "uid": "uid-web-1"}
     assert said["conflicts"] == []
     assert json.loads(json.dumps(standing_json(CASES["nothing-known"])))["pools"][0]["free"] is None
+
+
+def test_the_page_shows_what_is_shown_and_names_every_conflict():
+    page = (ROOT / "docs" / "ipam.md").read_text().partition("## How it stands")[2].partition("\n## ")[0]
+    assert (TEXTS / "status-ipam-well.txt").read_text() in page
+    assert re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE) == list(get_args(Kind))
+
+
+def test_many_conflicts_of_a_kind_are_counted_and_all_of_them_are_in_the_json():
+    found = judged(pages(), *(node(f"n-{n:02}", "10.244.0.0/24") for n in range(30)))
+    text = shown(found, with_nodes=False)
+    assert "Pod CIDRs that overlap: 29\n" in text
+    assert "and 9 more: -o json has them all" in text
+    assert len(standing_json(found)["conflicts"]) == 29
 
 
 def test_a_block_that_is_gone_since_the_end_of_days_rests_until_then():
