@@ -15,6 +15,7 @@ from services.ipam.plan import Occupied
 from services.ipam.spans import readable
 
 _MOST_FROM_NODE = 64  # addresses in a Node's status: its kubelet writes them
+_LONGEST = 64  # characters of an address: an IPv4-mapped one with a prefix length has 49
 
 
 class _Enriched(msgspec.Struct, frozen=True):
@@ -122,10 +123,12 @@ def _addresses_in(facts: MachineFacts | None) -> tuple[str, ...]:
 
 
 def _readable(addresses: Iterable[str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(text for text in map(_canonical, addresses) if text))
+    short = (text for text in addresses if len(text) <= _LONGEST)
+    return tuple(dict.fromkeys(text for text in map(_canonical, short) if text))
 
 
-@lru_cache(maxsize=1 << 16)  # each machine tells its addresses again and again
+@lru_cache(maxsize=1 << 16)  # of short texts only; each machine tells its addresses again and again
 def _canonical(address: str) -> str:
+    """As a network of one; "" for a wider one: who says 0.0.0.0/0 must not keep all blocks from everybody."""
     network = readable(address)
-    return "" if network is None else str(network)
+    return "" if network is None or network.prefix < network.bits else str(network)

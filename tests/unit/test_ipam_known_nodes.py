@@ -1,11 +1,13 @@
 """What no block may touch, as the flow tells it: every address of every Node that is there, once."""
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from libs.common.machine import AddressStatus, Inventory
 from libs.common.node import NodeAddress
+from services.ipam import known_nodes
 from services.ipam.known_nodes import KnownNodes
 from tests.builders import NOW, a_node, some_facts
 from tests.ipam_actors import an_enriched
@@ -35,6 +37,27 @@ def test_what_a_kubelet_writes_is_bounded_and_what_nobody_can_read_is_passed_ove
     odd = NodeAddress(type="InternalIP", address="no address")
     known.observed(a_node(ip="::1", addresses=(odd, *many)))
     assert len(known.occupied(()).excluded) == 63
+
+
+@pytest.mark.parametrize("wide", ["0.0.0.0/0", "::/0", "10.0.0.0/8", "10.0.0.0/" + "0" * 4000 + "8"])
+def test_a_kubelet_that_writes_a_network_as_its_address_keeps_no_blocks_from_others(wide: str):
+    known = KnownNodes()
+    told = (NodeAddress(type="InternalIP", address=wide), NodeAddress(type="InternalIP", address="10.0.0.6"))
+    known.observed(a_node(ip="", addresses=told))
+    machine = some_facts(addresses=(AddressStatus(address="10.0.0.7/24", link="eth0"),))
+    gateways = Inventory(gateways=(wide, "10.0.0.1"))
+    known.enriched(an_enriched(a_node(), msgspec.structs.replace(machine, inventory=gateways)))
+    assert set(known.occupied(()).excluded) == {"10.0.0.6/32", "10.0.0.7/32", "10.0.0.1/32"}
+
+
+def test_long_texts_that_a_kubelet_writes_again_and_again_are_not_kept():
+    kept = known_nodes._canonical.cache_info().currsize
+    known = KnownNodes()
+    for number in range(200):
+        told = NodeAddress(type="InternalIP", address=f"{number}-" + "x" * 20_000)
+        known.observed(a_node(ip="", addresses=(told,)))
+    assert known.occupied(()).excluded == ()
+    assert known_nodes._canonical.cache_info().currsize == kept
 
 
 def test_facts_count_only_for_the_node_that_they_are_of():
