@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from libs.common.wiring import SERVICES
+from libs.testbed.control_plane.cluster import ControlPlane
 from libs.testbed.kubelets import Kubelet, Kubelets
 from libs.testbed.machines import Machines, a_machine
 from libs.testbed.running_services import RunningServices
@@ -44,7 +45,7 @@ class Said(NamedTuple):
 class Cluster:
     """A cluster in which ipam runs, and a shell in which kubectl would work."""
 
-    def __init__(self, home: Path, server: SimApiServer, kubelets: Kubelets) -> None:
+    def __init__(self, home: Path, server: SimApiServer | ControlPlane, kubelets: Kubelets) -> None:
         self.home = home
         self.server = server
         self.kubelets = kubelets
@@ -215,3 +216,20 @@ async def test_what_cannot_be_told_is_said_with_why(cluster: Cluster):
     refused = await cluster.status(KUBECONFIG=str(cluster.server.kubeconfig("nobody")))
     assert (refused.status, refused.out) == (2, "")
     assert "forbidden" in refused.err
+
+
+async def test_the_real_api_server_is_asked_in_the_same_way(
+    tmp_path: Path, control_plane: ControlPlane, kubelets: Kubelets
+):
+    cluster = Cluster(tmp_path, control_plane, kubelets)
+    await cluster.create_node("status-really", "10.228.7.0/24")
+    try:
+        told = await cluster.told()
+        assert ("status-really", "10.228.7.0/24") in [
+            (held["node"], held["podCIDR"]) for held in told["podCIDRs"]
+        ]
+        nobody = await cluster.status(KUBECONFIG=str(control_plane.kubeconfig("nobody")))
+        assert (nobody.status, nobody.out) == (2, "")
+        assert "forbidden" in nobody.err
+    finally:
+        await kubelets.delete("status-really")
