@@ -5,6 +5,7 @@ import logging
 from collections.abc import Mapping, Sequence
 
 from libs.common.bus import Message
+from libs.common.delivery import TemporaryError
 from libs.common.events import (
     ClusterNetworksObserved,
     EnrichedNodeGone,
@@ -194,9 +195,12 @@ class IpamService:
         return pools
 
     async def _claim(self, wants: Sequence[Want]) -> Mapping[str, Answered]:
+        if why := "; ".join(self._flow.problems()) or self._paused():  # lost while they were gathered
+            raise TemporaryError("nothing can be claimed", why)
         networks = self._networks
-        services = networks.services if isinstance(networks, ClusterNetworks) else ()
-        claimed = await self._allocator.claim(wants, self._known.occupied(services))
+        if not isinstance(networks, ClusterNetworks):
+            raise TemporaryError("nothing can be claimed", networks.reason)
+        claimed = await self._allocator.claim(wants, self._known.occupied(networks.services))
         self._measured.claimed(claimed)
         new = {block for block, _ in claimed.new}
         return {

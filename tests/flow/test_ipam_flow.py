@@ -9,14 +9,18 @@ import msgspec
 import pytest
 
 from libs.common import metrics
+from libs.common.bus import Opened
+from libs.common.delivery import TemporaryError
 from libs.common.kube_api.errors import Invalid, KubeError, Unreachable
 from libs.common.machine import AddressStatus, Inventory
 from services.ipam import watch_claims
 from services.ipam.node_events import ASSIGNMENT_FAILED, CONFLICT, NOT_AVAILABLE, OTHER_ALLOCATOR
 from services.ipam.pages import NAME_PREFIX
-from tests.builders import NOW
+from services.ipam.plan import Want
+from services.ipam.pools import Pool
+from tests.builders import NOW, cluster_networks
 from tests.bus_actors import eventually
-from tests.ipam_actors import IpamFlow, a_node_of, assert_disjoint, facts_of
+from tests.ipam_actors import PODS, IpamFlow, a_node_of, assert_disjoint, facts_of
 from tests.turned_clock import TurnedClock
 
 SOON = 5.0  # so soon after there is room
@@ -297,6 +301,27 @@ async def test_what_another_replica_has_claimed_is_left_to_it_for_a_moment_and_w
         assert flow.kube.pod_cidrs() == {}
         await flow.served(1)
     assert flow.kube.patched == ["web-1", "web-1"]
+
+
+@pytest.mark.parametrize("lost", ["stream", "services", "leader"])
+async def test_who_gathered_before_addresses_services_or_leader_were_lost_is_given_no_block(
+    flow: IpamFlow, lost: str
+):
+    clock = TurnedClock()
+    async with flow.ipam_running(clock=clock) as service:
+        await flow.join(1)
+        await flow.served(1)
+        writes = flow.kube.page_writes
+        if lost == "stream":
+            service._table.begin(Opened(incarnation="another", last_sequence=0))
+        elif lost == "services":
+            service._networks_observed(cluster_networks(pod_cidrs=PODS, service_cidrs=("no network",)))
+        else:
+            clock.turn(60.0)
+        pool = Pool("default", 4, "10.244.0.0/16", 24)
+        with pytest.raises(TemporaryError):
+            await service._gathering.answer(Want(uid="uid-2", node="web-2", pools=(pool,)))
+        assert flow.kube.page_writes == writes
 
 
 async def test_an_answer_that_is_lost_is_no_second_block(flow: IpamFlow):
