@@ -77,6 +77,11 @@ def _mask_mistake(family: Family, mask: int) -> str:
     return f"/{mask} is no prefix length of a Node's IPv{family} block: it is of {least} to {most} bits"
 
 
+def _of_no_family(mask: int) -> str:
+    lengths = (f"{PAGE_LENGTHS[family]} to {_BITS[family]} bits (IPv{family})" for family in _BITS)
+    return f"/{mask} is no prefix length of a Node's block: it is of {' or '.join(lengths)}"
+
+
 def said_mistakes(said: SaidNetworks) -> tuple[str, ...]:
     """What is wrong with the flags whatever a control plane says, a sentence each."""
     found = []
@@ -93,7 +98,9 @@ def said_mistakes(said: SaidNetworks) -> tuple[str, ...]:
     ):
         if mistake:
             found.append(f"--node-cidr-mask-size-{name}: {mistake}")
-    if not found and said.cluster_cidrs:
+    if said.mask_size and all(_mask_mistake(family, said.mask_size) for family in _BITS):
+        found.append(f"--node-cidr-mask-size: {_of_no_family(said.mask_size)}")
+    if not found:
         why = masks_mistake(said, said.cluster_cidrs) or _no_blocks(said)
         found += [why] if why else []
     return tuple(found)
