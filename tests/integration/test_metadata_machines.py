@@ -236,7 +236,8 @@ async def test_a_half_open_watch_is_found_out_by_the_look_that_comes_all_the_sam
 async def test_a_joining_node_costs_a_known_number_of_calls(nats_server, stream, talos, settings):
     names = [f"web-{i}" for i in range(30)]
     await talos.put(*(a_machine(name, f"10.0.1.{i + 1}") for i, name in enumerate(names)))
-    async with metadata_running(nats_server.url, None, settings) as service:
+    nodes_only = msgspec.structs.replace(settings, controllers=("cloud-node",))
+    async with metadata_running(nats_server.url, None, nodes_only) as service:
         for i, name in enumerate(names):
             await stream.observe(a_node(name, uid=name, ip=f"10.0.1.{i + 1}"))
         for name in names:

@@ -151,7 +151,8 @@ async def test_an_old_cluster_role_costs_no_node_its_initialization_and_the_new_
     api_server: ApiServer, admin: Kubelets
 ):
     old = msgspec.structs.replace(WATCHER, rights=tuple(r for r in WATCHER.rights if r.group == ""))
-    for manifest in role_objects(old):
+    for manifest in role_objects(old):  # others may have left theirs on the same server
+        await admin.request("DELETE", f"{path_of(manifest)}/{manifest['metadata']['name']}")
         assert (await admin.request("POST", path_of(manifest), body=manifest)).status == 201
     filed = await admin.ask_for_certificate(Kubelet(name="asks.example", ips=("10.7.0.2",)))
     kubeconfig = api_server.kubeconfig(user_of(WATCHER))
@@ -167,8 +168,8 @@ async def test_an_old_cluster_role_costs_no_node_its_initialization_and_the_new_
             told = "; ".join(watcher.problems())
             assert "missing RBAC rule: apiGroups ['certificates.k8s.io']" in told
             await grant_all(admin)
-            await flow.hears(lambda f: f.existing_requests() == {filed}, "the request")
-            await flow.hears(lambda f: f.snapshots()[-1].requests == 1, "a snapshot of all")
+            await flow.hears(lambda f: filed in f.existing_requests(), "the request")
+            await flow.hears(lambda f: bool(f.snapshots()[-1].requests), "a snapshot of all")
             await eventually(lambda: watcher.problems() == (), "ready")
     finally:
         await kube.close()
