@@ -6,12 +6,15 @@ is gone for ever, because a claim is made only for a Node that exists; else it c
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
+from typing import Final
 
 import msgspec
 
 from services.ipam.networks import Network
 from services.ipam.pages import PAGE_LENGTHS, Claim, Page, claim_size, page_of
 from services.ipam.spans import Spans, contains, network_of, overlap, readable
+
+_AHEAD: Final = timedelta(days=1)  # by so much no clock is wrong for long: else a block would rest for years
 
 
 class Present(msgspec.Struct, frozen=True):
@@ -64,7 +67,7 @@ def release_plan(
             if claim.gone_since is not None and list_began - claim.gone_since >= quarantine:
                 freed.append(claim)
             else:
-                since = claim.gone_since or list_ended
+                since = _gone_since(claim, list_ended)
                 kept[block] = msgspec.structs.replace(claim, gone_since=since)
         elif _carries_another(node, network_of(block)):
             dropped.append(claim)
@@ -100,6 +103,11 @@ def ranges_of(present: Mapping[str, Present]) -> set[str]:
         for network in networks
         if network is not None and network.prefix >= PAGE_LENGTHS[network.family]
     }
+
+
+def _gone_since(claim: Claim, list_ended: datetime) -> datetime:
+    since = claim.gone_since
+    return list_ended if since is None or since - list_ended > _AHEAD else since
 
 
 def _carries_another(node: Present, block: Network) -> bool:

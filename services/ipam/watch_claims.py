@@ -8,11 +8,11 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from libs.common import metrics
-from libs.common.delivery import PermanentError, TemporaryError, backoff_seconds
+from libs.common.delivery import PermanentError, TemporaryError, backoff_seconds, doubled
 from services.ipam.allocator import Allocator
 from services.ipam.measured import Measured
 from services.ipam.node_events import CONFLICT, OTHER_ALLOCATOR, NodeEvents
-from services.ipam.pages import Claim
+from services.ipam.pages import Claim, Page
 from services.ipam.release import Odd
 from services.ipam.swept import Swept
 
@@ -23,6 +23,7 @@ SOON_SECONDS: Final = 2.0  # Nodes that go together are seen by one look
 _AT_LEAST_SECONDS: Final = 10.0  # between two looks for Nodes that go one by one: each lists all Nodes
 _MEASURE_SECONDS: Final = 10.0  # counting ten thousand claims takes a tenth of a second
 _POSTPONED_SECONDS: Final = 5.0  # another replica wrote the page meanwhile
+_POSTPONED_MOST_SECONDS: Final = 60.0  # it takes no writes at all, and each look lists all Nodes
 _TOLD_AT_ONCE: Final = 20  # of one sweep, by name; the others are counted
 _MOST_ODD: Final = 50_000
 
@@ -61,6 +62,7 @@ class WatchClaims:
         self._due = float("-inf")
         self._last = float("-inf")
         self._failures = 0
+        self._postponed = 0  # in a row, looks that left a page as it was
         self._imported = False  # what Nodes carry from before is in the pages
         self._odd: set[tuple[str, str]] = set()  # told of: uid and podCIDR
         self._measured_at = float("-inf")
@@ -97,6 +99,7 @@ class WatchClaims:
             self._failed(error)
             return
         self._failures = 0
+        self._postponed = self._postponed + 1 if swept.postponed else 0
         self._last = self._clock()
         self._due = min(self._due, self._last + self._until_next(swept))
         self._tell(swept)
@@ -113,17 +116,25 @@ class WatchClaims:
     def _until_next(self, swept: Swept) -> float:
         """A resync, or less: until a block has rested, or what could not be written is tried again."""
         resync = self._resync_seconds * (0.8 + 0.2 * self._random.random())
-        pages = self._allocator.pages.by_range.values()
+        postponed = {page_range for page_range, _ in swept.postponed}
+        jitter = 1.5 * self._random.random()
+        soonest = self._rested_in(lambda page: page.range not in postponed, resync) + jitter
+        if postponed:
+            due = self._rested_in(lambda page: page.range in postponed, resync) + jitter
+            at_least = doubled(self._postponed, first=1.0, cap=_POSTPONED_MOST_SECONDS)
+            soonest = min(soonest, max(at_least, min(due, _POSTPONED_SECONDS)))
+        return max(1.0, min(resync, soonest))
+
+    def _rested_in(self, is_meant: Callable[[Page], bool], otherwise: float) -> float:
+        """In how many seconds the first block of those pages has rested; `otherwise` where none rests."""
         rested = [
-            (claim.gone_since + self._quarantine - self._now()).total_seconds()
-            for page in pages
+            (claim.gone_since - self._now() + self._quarantine).total_seconds()
+            for page in self._allocator.pages.by_range.values()
+            if is_meant(page)
             for claim in page.claims.values()
             if claim.gone_since is not None
         ]
-        soonest = min(rested, default=resync) + 1.5 * self._random.random()
-        if swept.postponed:
-            soonest = min(soonest, _POSTPONED_SECONDS)
-        return max(1.0, min(resync, soonest))
+        return min(rested, default=otherwise)
 
     # ---- what was found
 

@@ -1,0 +1,111 @@
+"""How often claims and Nodes are compared, and that nothing that stands in a page ends the comparison."""
+
+import random
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from libs.common.kube_api.errors import Forbidden, KubeError
+from libs.common.node import Node, NodeSpec, ObjectMeta
+from services.ipam.allocator import Allocator
+from services.ipam.claims_api import KubernetesClaims
+from services.ipam.measured import Measured
+from services.ipam.node_events import NodeEvents
+from services.ipam.pages import Claim, Page, encoded
+from services.ipam.watch_claims import WatchClaims
+from tests.ipam_actors import InMemoryCluster
+from tests.turned_clock import TurnedClock
+
+QUARANTINE = timedelta(minutes=10)
+RESYNC_SECONDS = 300.0
+ONE, OTHER = "10.240.0.0/12", "192.160.0.0/12"  # pages
+
+
+class Watching:
+    """One replica's look at an API server's claims and Nodes, as time goes by."""
+
+    def __init__(self) -> None:
+        self.kube = InMemoryCluster()
+        self.clock = TurnedClock()
+        self.allocator = Allocator(KubernetesClaims(self.kube), now=self.clock.now, quarantine=QUARANTINE)
+        events = NodeEvents(self.kube, everybodys=tuple, now=self.clock.now, observe_only=False)
+        self.watch = WatchClaims(
+            self.allocator,
+            events,
+            quarantine=QUARANTINE,
+            resync_seconds=RESYNC_SECONDS,
+            why_not=str,
+            room_made=lambda: None,
+            measured=Measured(),
+            clock=self.clock,
+            now=self.clock.now,
+            random=random.Random(1),
+        )
+
+    async def holds(self, page_range: str, *claims: Claim) -> None:
+        page = Page(range=page_range, claims={claim.block: claim for claim in claims})
+        await KubernetesClaims(self.kube).write_page(encoded(page))
+
+    async def passes(self, seconds: int) -> None:
+        for _ in range(seconds):
+            self.clock.turn(1.0)
+            if self.clock() >= self.watch._due:
+                await self.watch._look()
+
+    def blocks(self) -> set[str]:
+        return {block for page in self.allocator.pages.by_range.values() for block in page.claims}
+
+
+@pytest.fixture
+def watching() -> Watching:
+    return Watching()
+
+
+def gone(block: str, since: datetime | None) -> Claim:
+    return Claim(block=block, uid=f"uid of {block}", node="web-1", gone_since=since)
+
+
+async def test_a_page_that_never_takes_a_write_does_not_make_all_nodes_be_listed_every_second(watching):
+    def refused(verb: str, name: str) -> KubeError | None:
+        return Forbidden("not yours", status=403) if verb == "update" and "10.240" in name else None
+
+    long_ago = watching.clock.now() - timedelta(days=1)
+    await watching.holds(ONE, gone("10.244.0.0/24", long_ago))
+    await watching.holds(OTHER, gone("192.168.0.0/24", watching.clock.now() - QUARANTINE / 2))
+    watching.kube.fails_before = refused
+    await watching.passes(290)
+    assert watching.blocks() == {"10.244.0.0/24", "192.168.0.0/24"}
+    await watching.passes(15)
+    assert watching.blocks() == {"10.244.0.0/24"}  # rested, in a page that can be written
+    await watching.passes(295)
+    assert watching.kube.lists["nodes"] <= 25
+    watching.kube.fails_before = lambda verb, name: None
+    await watching.passes(65)
+    assert watching.blocks() == set()
+
+
+@pytest.mark.parametrize("since", [datetime.max.replace(tzinfo=UTC), datetime(2099, 1, 1, tzinfo=UTC)])
+async def test_a_block_that_is_gone_since_a_day_that_has_not_come_rests_a_quarantine(watching, since):
+    await watching.holds(ONE, gone("10.244.0.0/24", since))
+    await watching.passes(590)
+    assert watching.blocks() == {"10.244.0.0/24"}
+    await watching.passes(20)
+    assert watching.blocks() == set()
+
+
+async def test_a_clock_that_is_an_hour_ahead_makes_a_block_rest_longer_and_not_less(watching):
+    await watching.holds(ONE, gone("10.244.0.0/24", watching.clock.now() + timedelta(hours=1)))
+    await watching.passes(3600)
+    assert watching.blocks() == {"10.244.0.0/24"}
+    await watching.passes(620)
+    assert watching.blocks() == set()
+
+
+async def test_a_claim_that_cannot_be_written_anew_is_looked_at_as_it_stands(watching):
+    """A day that never comes, in a page that takes no writes: the others go on."""
+    await watching.holds(ONE, gone("10.244.0.0/24", datetime.max.replace(tzinfo=UTC)))
+    watching.kube.fails_before = lambda verb, name: Forbidden(name, status=403) if verb == "update" else None
+    metadata = ObjectMeta(name="web-2", uid="uid-2")
+    watching.kube.put(Node(metadata=metadata, spec=NodeSpec(pod_cidrs=("192.168.3.0/24",))))
+    await watching.passes(400)
+    assert watching.blocks() == {"10.244.0.0/24", "192.168.3.0/24"}
