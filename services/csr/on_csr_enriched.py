@@ -13,6 +13,7 @@ from libs.common.flow_table import FlowTable
 from libs.common.kube_api.errors import FenceFailed, NotFound
 from libs.common.signing_request import SigningRequest, SigningRequestCondition
 from libs.common.subjects import ENRICHED_CSR, OBSERVED_CSR, name_in
+from libs.common.watch_flow import WatchFlow
 from services.csr.approvals_api import ApprovalsApi
 from services.csr.budget import BURST, Budget
 from services.csr.claims import Claims
@@ -21,7 +22,6 @@ from services.csr.decisions import Decisions
 from services.csr.node_events import MOST_RIVALS, NodeEvents
 from services.csr.requesters import Requesters
 from services.csr.waiting import WaitingRequest, WaitingRequests
-from services.csr.watch_flow import WatchFlow
 
 AGAIN_SECONDS: Final = 30.0  # a safety net: what a request waits for is heard of when it happens
 SETTLES_SECONDS: Final = 5.0  # the watcher has told by then what Kubernetes holds instead

@@ -25,6 +25,7 @@ from libs.common.process.service import Parts, Run
 from libs.common.settings.reference_flags import CSR_APPROVAL
 from libs.common.signing_request import SigningRequest
 from libs.common.subjects import ENRICHED_NODE, FLOW, NETWORKS, OBSERVED_CSR, OBSERVED_NODE, name_in
+from libs.common.watch_flow import WatchFlow
 from libs.common.wiring import CSR
 from services.csr.approvals_api import ApprovalsApi
 from services.csr.claims import Claims
@@ -35,8 +36,8 @@ from services.csr.on_csr_enriched import OnCsrEnriched
 from services.csr.requesters import Requesters
 from services.csr.settings import CsrSettings
 from services.csr.waiting import WaitingRequests
-from services.csr.watch_flow import WatchFlow
 from services.csr.watch_waiting import WatchWaiting
+from services.csr.watched_requests import why_undecidable
 
 log = logging.getLogger(__name__)
 
@@ -63,7 +64,7 @@ class CsrService:
             on_void=self._all_is_void,
             on_caught_up=self._caught_up,
         )
-        self._flow = WatchFlow(table)
+        self._flow = WatchFlow(table, problems=why_undecidable)
         dry = settings.observe_only
         kube = parts.kubernetes()
         self._decisions = Decisions(parts.bus, now=parts.now, observe_only=dry)

@@ -14,10 +14,10 @@ from libs.common.delivery import Nak, Verdict
 from libs.common.events import CsrObserved, Event
 from libs.common.flow_table import FlowTable
 from libs.common.subjects import ENRICHED_CSR, OBSERVED_CSR
+from libs.common.watch_flow import WatchFlow
 from services.csr.node_events import NodeEvents
 from services.csr.requesters import Requesters
 from services.csr.waiting import WaitingRequests
-from services.csr.watch_flow import WatchFlow
 
 log = logging.getLogger(__name__)
 

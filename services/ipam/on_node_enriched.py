@@ -11,6 +11,7 @@ from libs.common.flow_table import FlowTable
 from libs.common.kube_api.errors import FenceFailed, KubeError, NotFound
 from libs.common.node import Node
 from libs.common.subjects import ENRICHED_NODE, name_in
+from libs.common.watch_flow import WatchFlow
 from services.ipam.allocator import Allocator
 from services.ipam.decisions import Decisions
 from services.ipam.gathering import Gathering
@@ -20,7 +21,6 @@ from services.ipam.outcomes import Unserved, Wait
 from services.ipam.plan import Assigned, Carries, Refused, Want
 from services.ipam.pools import Pool
 from services.ipam.waiting import WaitingNode, WaitingNodes
-from services.ipam.watch_flow import WatchFlow
 
 AGAIN_SECONDS: Final = 30.0  # a safety net: what a Node waits for is heard of when it happens
 SETTLES_SECONDS: Final = 5.0  # the watcher has told by then what Kubernetes holds instead

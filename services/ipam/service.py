@@ -20,6 +20,7 @@ from libs.common.handling import Handling
 from libs.common.node import Node
 from libs.common.process.service import Parts, Run
 from libs.common.subjects import ENRICHED_NODE, FLOW, OBSERVED_NODE, is_about_a_csr, name_in
+from libs.common.watch_flow import WatchFlow
 from libs.common.wiring import IPAM
 from services.ipam.allocator import Allocator
 from services.ipam.claims_api import KubernetesClaims
@@ -37,7 +38,6 @@ from services.ipam.settings import IpamSettings
 from services.ipam.waiting import WaitingNodes
 from services.ipam.watch_claims import WatchClaims
 from services.ipam.watch_config import WatchConfig
-from services.ipam.watch_flow import WatchFlow
 from services.ipam.watch_waiting import WatchWaiting
 
 log = logging.getLogger(__name__)

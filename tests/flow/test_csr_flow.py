@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from libs.common import metrics
+from libs.common import metrics, watch_flow
 from libs.common.events import ClusterNetworksObserved
 from libs.common.kube_api.errors import Unreachable
 from libs.common.machine import AddressStatus
@@ -17,7 +17,6 @@ from libs.common.signing_request import (
     what_we_read_of_request,
 )
 from libs.common.subjects import ENRICHED_CSR, OBSERVED_CSR
-from services.csr import watch_flow
 from services.csr.budget import BURST
 from tests.builders import NOW, a_node, some_facts
 from tests.bus_actors import eventually

@@ -1,39 +1,32 @@
-"""The followed flow, as far as decisions need it: complete, with requests, and not behind the message."""
+"""The followed flow, as far as a decision rests on it: complete, and not behind the message."""
 
 import asyncio
 import heapq
 import itertools
+from collections.abc import Callable
 from typing import Final
 
 from libs.common.delivery import TemporaryError
-from libs.common.events import SnapshotComplete
 from libs.common.flow_table import FlowTable
-from libs.common.subjects import SNAPSHOT
 
 BEHIND_SECONDS: Final = 5.0  # the follower is behind its consumer by milliseconds, or it is not connected
-_NO_REQUESTS: Final = (
-    "the watcher watches no certificate requests: its --controllers leaves node-csr-approval out, or it may "
-    "not list and watch certificatesigningrequests"
-)
 
 
 class WatchFlow:
     """Tells whoever waits for it when the table has heard all that a message could rest on."""
 
-    def __init__(self, table: FlowTable) -> None:
+    def __init__(
+        self, table: FlowTable, *, problems: Callable[[FlowTable], tuple[str, ...]] = FlowTable.problems
+    ) -> None:
+        """`problems`: why nothing can be decided by the table as it is, in words; nothing if it can."""
         self._table = table
+        self._problems = problems
         self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
         self._number = itertools.count()
 
     def problems(self) -> tuple[str, ...]:
         """Why nothing can be decided, in words for /readyz."""
-        problems = self._table.problems()
-        if problems:
-            return problems
-        snapshot = self._table.last(SNAPSHOT)
-        event = snapshot.event if snapshot else None
-        requests = event.requests if isinstance(event, SnapshotComplete) else None
-        return (_NO_REQUESTS,) if requests is None else ()
+        return self._problems(self._table)
 
     async def reached(self, sequence: int) -> None:
         """Return when everything up to there is known. Raises TemporaryError after BEHIND_SECONDS."""
