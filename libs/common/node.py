@@ -65,13 +65,17 @@ class NodeAddress(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NodeCondition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """One element of status.conditions; heartbeats are not read: they would be news all the time."""
+    """One element of status.conditions; heartbeats are not read: they would be news all the time.
+
+    `last_transition_time` stays text: kubelets write it, Kubernetes takes the years 0 and 10000 as well, and
+    a Node that could not be read for it would stop all who list Nodes.
+    """
 
     type: str
     status: str
     reason: str = ""
     message: str = ""
-    last_transition_time: datetime | None = None
+    last_transition_time: str | None = None
 
 
 class NodeSystemInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

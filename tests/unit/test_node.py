@@ -32,6 +32,12 @@ def test_a_node_is_read_straight_from_the_api_servers_bytes():
     assert node.initialized
 
 
+@pytest.mark.parametrize("time", [b"0000-01-01T00:00:00Z", b"10000-01-01T11:59:59Z"])
+def test_a_kubelet_can_make_its_node_unreadable_by_no_time_that_kubernetes_takes(time: bytes):
+    node = msgspec.json.decode(FROM_THE_API.replace(b"2026-03-01T11:00:00Z", time), type=Node)
+    assert msgspec.json.decode(msgspec.json.encode(node), type=Node) == node
+
+
 def test_a_heartbeat_is_no_news():
     before = what_we_read(msgspec.json.decode(FROM_THE_API, type=Node))
     later = FROM_THE_API.replace(b'"lastHeartbeatTime":"2026-03-01T12', b'"lastHeartbeatTime":"2026-03-01T13')
