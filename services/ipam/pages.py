@@ -128,7 +128,7 @@ def decoded(stored: StoredPage) -> Page | UnreadablePage:
 def _why_not(name: str, said: _StoredClaims) -> str:
     if said.version != _FORMAT:
         return f"it is of version {said.version}, known is {_FORMAT}"
-    if page_name(said.range) != name:
+    if page_name(said.range) != name or page_of(said.range) != said.range:
         return f"it speaks of {said.range}"
     whole = network_of(said.range)
     seen = Spans()

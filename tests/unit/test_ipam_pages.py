@@ -116,6 +116,21 @@ def test_what_cannot_be_a_page_is_unreadable_and_says_why(text, reason):
     assert re.search(reason, read.reason, re.IGNORECASE), read.reason
 
 
+@pytest.mark.parametrize(
+    ("name", "page_range"),
+    [
+        ("talos-ccm-pod-cidrs-fd00-0000-0000-48", "fd00::5/48"),
+        ("talos-ccm-pod-cidrs-fd00-0000-0000-48", "FD00::/48"),
+        ("talos-ccm-pod-cidrs-10.240.0.0-13", "10.240.0.0/13"),
+    ],
+)
+def test_a_range_that_somebody_wrote_otherwise_than_we_do_is_no_page_beside_ours(name, page_range):
+    text = f'{{"version":1,"range":"{page_range}","claims":{{}}}}'
+    read = decoded(StoredPage(name=name, resource_version="9", data={"claims.json": text}))
+    assert isinstance(read, UnreadablePage)
+    assert f"it speaks of {page_range}" in read.reason
+
+
 def test_a_config_map_without_claims_is_unreadable():
     assert isinstance(decoded(StoredPage(name=NAME, resource_version="9")), UnreadablePage)
 
