@@ -14,7 +14,9 @@ from libs.common.public_addresses import bare
 from services.ipam.plan import Occupied
 from services.ipam.spans import readable
 
-_MOST_FROM_NODE = 64  # addresses in a Node's status: its kubelet writes them
+# Addresses in a Node's status: its kubelet may write any, and each keeps a block from everybody. Those that a
+# machine really has, Talos tells as well, and they all count.
+_MOST_FROM_NODE = 16
 _LONGEST = 64  # characters of an address: an IPv4-mapped one with a prefix length has 49
 
 

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from libs.common.machine import AddressStatus, Inventory
 from libs.common.node import NodeAddress
 from services.ipam import known_nodes
+from services.ipam.cidr_set import CidrSet
 from services.ipam.known_nodes import KnownNodes
 from tests.builders import NOW, a_node, some_facts
 from tests.ipam_actors import an_enriched
@@ -36,7 +37,24 @@ def test_what_a_kubelet_writes_is_bounded_and_what_nobody_can_read_is_passed_ove
     many = tuple(NodeAddress(type="InternalIP", address=f"10.1.{n // 250}.{n % 250}") for n in range(5000))
     odd = NodeAddress(type="InternalIP", address="no address")
     known.observed(a_node(ip="::1", addresses=(odd, *many)))
-    assert len(known.occupied(()).excluded) == 63
+    assert len(known.occupied(()).excluded) == 15
+
+
+def test_what_a_kubelet_writes_keeps_no_more_than_a_sixteenth_of_a_pool_from_others():
+    known = KnownNodes()
+    spread = tuple(NodeAddress(type="InternalIP", address=f"10.244.{n}.9") for n in range(256))
+    known.observed(a_node(ip="", addresses=spread))
+    blocks = CidrSet("10.244.0.0/16", 24)
+    for address in known.occupied(()).excluded:
+        blocks.occupy(address)
+    assert blocks.used <= blocks.capacity // 16
+
+
+def test_all_addresses_that_talos_tells_of_a_machine_count():
+    known = KnownNodes()
+    told = tuple(AddressStatus(address=f"10.1.{n}.9/24", link="eth0") for n in range(200))
+    known.enriched(an_enriched(a_node(), some_facts(addresses=told)))
+    assert len(known.occupied(()).excluded) == 200
 
 
 @pytest.mark.parametrize("wide", ["0.0.0.0/0", "::/0", "10.0.0.0/8", "10.0.0.0/" + "0" * 4000 + "8"])
