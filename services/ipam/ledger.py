@@ -60,6 +60,13 @@ class Ledger:
         """Why blocks of that pool could not be had, though they may be free."""
         return self._met.get((pool.cidr, pool.mask), set())
 
+    def whole(self, pool: Pool) -> Network | None:
+        """What takes all of a pool by itself, if something does: many Nodes wait for one mistake then."""
+        network = network_of(pool.cidr)
+        hits = (spans.hit(network) for spans in (self._excluded, self._carried, self._claims))
+        wide = (hit for hit in hits if hit is not None and hit.prefix <= network.prefix < pool.mask)
+        return next(wide, None)
+
     def next_free(self, pools: Sequence[Pool], uid: str, node: str) -> tuple[str, Pool] | None:
         """A block that nobody has, out of the first of these pools that has one; not claimed yet."""
         for pool in pools:

@@ -135,7 +135,15 @@ def _is_usable(block: str, pool: Pool, ledger: Ledger) -> bool:
 
 
 def _refused(family: int, pools: tuple[Pool, ...], ledger: Ledger) -> Refused:
-    where = " and ".join(f"/{pool.mask} in {pool.cidr} (pool {pool.name})" for pool in pools)
+    where = " and ".join(
+        f"/{pool.mask} in {pool.cidr} (pool {pool.name}){_whole(pool, ledger)}" for pool in pools
+    )
     obstacles = sorted({why for pool in pools for why in ledger.obstacles(pool)})
     because = f": {'; '.join(obstacles)}" if obstacles else ""
     return Refused(reason=f"no free IPv{family} block of {where}{because}", exhausted=not obstacles)
+
+
+def _whole(pool: Pool, ledger: Ledger) -> str:
+    taken = ledger.whole(pool)
+    what = "a pod CIDR of one node or a service network"
+    return "" if taken is None else f", all of which is in {taken}, {what}"

@@ -108,6 +108,18 @@ def test_what_others_carry_is_given_to_nobody_even_if_it_is_odd():
     assert given_to(answer) == ("10.0.3.0/24",)
 
 
+@pytest.mark.parametrize("wide", ["10.0.0.0/22", "0.0.0.0/0"])
+def test_one_network_that_takes_a_whole_pool_is_named_to_those_who_get_no_block(wide):
+    told = Refused(
+        reason=f"no free IPv4 block of /24 in 10.0.0.0/22 (pool default), all of which is in {wide}, "
+        "a pod CIDR of one node or a service network",
+        exhausted=True,
+    )
+    carries = Occupied(carried={"v": (wide,)})
+    assert planned(want("u", IPV4), occupied=carries).answers["u"] == told
+    assert planned(want("u", IPV4), occupied=Occupied(excluded=(wide,))).answers["u"] == told
+
+
 def test_who_carries_something_keeps_it():
     answer = planned(want("u"), occupied=Occupied(carried={"u": ("192.168.0.0/24",)})).answers["u"]
     assert answer == Carries(pod_cidrs=("192.168.0.0/24",))
@@ -121,7 +133,9 @@ def test_all_families_or_none_and_the_other_block_goes_back():
     assert all(isinstance(plan.answers[f"u{i}"], Refused) for i in range(9))
     assert {given_to(plan.answers[f"v{i}"])[0] for i in range(4)} == {f"10.0.{i}.0/24" for i in range(4)}
     assert plan.answers["u0"] == Refused(
-        reason="no free IPv6 block of /64 in fd00::/62 (pool default)", exhausted=True
+        reason="no free IPv6 block of /64 in fd00::/62 (pool default), all of which is in fd00::/48, "
+        "a pod CIDR of one node or a service network",
+        exhausted=True,
     )
 
 
