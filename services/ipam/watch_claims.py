@@ -144,7 +144,7 @@ class WatchClaims:
                 log.info("blocks are free again", extra={"why": told, **_named(claims)})
         for page_range, why in swept.postponed:
             log.info("a page of claims is looked at again", extra={"page": page_range, "why": why})
-        self._tell_odd(swept.odd)
+        self._tell_odd(swept.odd, is_all=not swept.postponed)
         if self._imported and swept.adopted:
             self._tell_foreign(swept.adopted)
         elif swept.adopted:
@@ -164,10 +164,12 @@ class WatchClaims:
         for claim in claims[:_TOLD_AT_ONCE]:
             self._events.tell(claim.node, claim.uid, OTHER_ALLOCATOR, f"it {text.format(claim.block)}")
 
-    def _tell_odd(self, found: Sequence[Odd]) -> None:
-        metrics.IPAM_CONFLICTS.set(len(found))
+    def _tell_odd(self, found: Sequence[Odd], *, is_all: bool) -> None:
+        """Unless that is all, what was odd before is so still: its page was not looked through."""
         news = [odd for odd in found if (odd.uid, odd.cidr) not in self._odd]
-        self._odd = {(odd.uid, odd.cidr) for odd in found[:_MOST_ODD]}
+        now = {(odd.uid, odd.cidr) for odd in found[:_MOST_ODD]}
+        self._odd = now if is_all or len(self._odd) > _MOST_ODD else self._odd | now
+        metrics.IPAM_CONFLICTS.set(max(len(found), len(self._odd)))
         if not news:
             return
         shown = "; ".join(f"{odd.node} {odd.cidr}: {odd.reason}" for odd in news[:_TOLD_AT_ONCE])

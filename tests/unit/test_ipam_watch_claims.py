@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from libs.common import metrics
 from libs.common.kube_api.errors import Forbidden, KubeError
 from libs.common.node import Node, NodeSpec, ObjectMeta
 from services.ipam.allocator import Allocator
@@ -109,3 +110,20 @@ async def test_a_claim_that_cannot_be_written_anew_is_looked_at_as_it_stands(wat
     watching.kube.put(Node(metadata=metadata, spec=NodeSpec(pod_cidrs=("192.168.3.0/24",))))
     await watching.passes(400)
     assert watching.blocks() == {"10.244.0.0/24", "192.168.3.0/24"}
+
+
+async def test_an_odd_pod_cidr_is_told_once_though_its_page_was_not_written_in_between(watching, caplog):
+    await watching.holds(ONE, Claim(block="10.244.0.0/24", uid="uid-1", node="web-1"))
+    metadata = ObjectMeta(name="web-1", uid="uid-1")
+    watching.kube.put(Node(metadata=metadata))
+    odd = ObjectMeta(name="web-2", uid="uid-2")
+    watching.kube.put(Node(metadata=odd, spec=NodeSpec(pod_cidrs=("10.244.0.0/24",))))
+    await watching.passes(1)
+    assert metrics.IPAM_CONFLICTS._value.get() == 1
+    watching.kube.delete("web-1")
+    watching.kube.fails_before = lambda verb, name: Forbidden(name, status=403) if verb == "update" else None
+    await watching.passes(400)
+    assert metrics.IPAM_CONFLICTS._value.get() == 1
+    watching.kube.fails_before = lambda verb, name: None
+    await watching.passes(400)
+    assert [record.message for record in caplog.records].count("odd pod CIDRs are left to their nodes") == 1
