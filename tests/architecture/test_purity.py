@@ -11,6 +11,7 @@ from tests.architecture.sources import Source, imported_roots, sources
 SHELL = (
     # adapters to outside systems: what talks to them; what they decide is pure
     r"libs\.common\.kube_api\.(api|config|connection|context|credentials|exec_plugin|lock|reflector|tls|transport)",
+    r"libs\.common\.kube_api\.event_queue",
     r"libs\.common\.nats_bus\.\w+",
     r"libs\.common\.memory_bus\.(bus|consume)",
     r"services\.metadata\.talos_api\.(api|calls|channel|cluster|connection|credentials|http2|news|session|watch)",

@@ -104,7 +104,8 @@ def test_only_those_who_write_events_may():
         for wiring in SERVICES
         for source in sources(f"services/{wiring.service}")
         for node in ast.walk(source.tree)
-        if isinstance(node, ast.Attribute) and node.attr == "create_event"
+        if (isinstance(node, ast.Attribute) and node.attr == "create_event")
+        or (isinstance(node, ast.Name) and node.id == "EventQueue")
     }
     allowed = {wiring.service for wiring in SERVICES if any(r.resource == "events" for r in wiring.rights)}
     assert allowed == writers

@@ -5,10 +5,10 @@ from datetime import datetime, timedelta
 
 import pytest
 
+from libs.common.kube_api import event_queue
 from libs.common.kube_api.errors import Forbidden, Invalid, KubeError, Unreachable
 from libs.common.kube_api.events import ObjectEvent, event_name
 from libs.common.node import Node
-from services.csr import node_events
 from services.csr.node_events import MOST_RIVALS, NodeEvents
 from tests.builders import NOW, a_node, a_request
 from tests.bus_actors import doing, eventually
@@ -114,11 +114,13 @@ async def test_what_is_never_taken_is_given_up_and_ends_nothing(monkeypatch: pyt
     async with doing(events.run()):
         writer.failing = Invalid("no such field", status=422)
         events.denied(a_request(), "names", "because")
-        await eventually(lambda: not events._waiting and writer.tried == 1, "it was refused for good")
-        monkeypatch.setattr(node_events, "WORTH_TELLING_SECONDS", 0.0)
+        await eventually(lambda: not events._queue._waiting and writer.tried == 1, "it was refused for good")
+        monkeypatch.setattr(event_queue, "WORTH_TELLING_SECONDS", 0.0)
         writer.failing = Forbidden("no right to create events", status=403)
         events.denied(a_request(), "addresses", "because")
-        await eventually(lambda: not events._waiting and writer.tried == 2, "it was tried for long enough")
+        await eventually(
+            lambda: not events._queue._waiting and writer.tried == 2, "it was tried for long enough"
+        )
         writer.failing = None
         events.denied(a_request(), "usages", "because")
         await eventually(lambda: len(writer.events) == 1, "the next one is written")
@@ -135,7 +137,7 @@ async def test_what_is_left_at_the_end_is_told_if_that_takes_but_a_moment(monkey
     await events.last_words()
     assert len(writer.events) == 1
     writer.gate.clear()
-    monkeypatch.setattr(node_events, "LAST_WORDS_SECONDS", 0.05)
+    monkeypatch.setattr(event_queue, "LAST_WORDS_SECONDS", 0.05)
     events.denied(a_request(), "addresses", "because")
     await events.last_words()
     assert len(writer.events) == 1

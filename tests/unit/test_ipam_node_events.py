@@ -4,9 +4,10 @@ from datetime import datetime
 
 import pytest
 
-from libs.common.kube_api.errors import Forbidden
+from libs.common.kube_api.errors import Invalid, Unreachable
+from libs.common.kube_api.event_queue import MOST_WAITING
 from libs.common.kube_api.events import ObjectEvent
-from services.ipam.node_events import COMPONENT, MOST_WAITING, NOT_AVAILABLE, NodeEvents
+from services.ipam.node_events import COMPONENT, NOT_AVAILABLE, NodeEvents
 from tests.builders import NOW
 from tests.bus_actors import doing, eventually
 
@@ -32,7 +33,7 @@ def writer() -> Writer:
 
 def events_of(writer: Writer, *everybodys: str, observe_only: bool = False) -> NodeEvents:
     return NodeEvents(
-        writer,  # type: ignore[arg-type]  # what it needs of Kubernetes
+        writer,
         everybodys=lambda: everybodys,
         now=lambda: NOW,
         observe_only=observe_only,
@@ -61,15 +62,25 @@ async def test_what_keeps_everybody_waiting_is_told_on_no_node_and_observe_only_
     assert writer.written == []
 
 
+async def test_one_that_kubernetes_cannot_take_for_a_while_is_written_when_it_can(writer: Writer):
+    events = events_of(writer)
+    writer.error = Unreachable("no answer")
+    async with doing(events.run()):
+        events.tell("web-1", "uid-1", NOT_AVAILABLE, "no room")
+        await eventually(lambda: writer.tried >= 1)
+        writer.error = None
+        await eventually(lambda: len(writer.written) == 1, "it was told after all")
+
+
 async def test_one_that_kubernetes_refuses_is_given_up_and_the_next_is_written(writer: Writer):
     events = events_of(writer)
-    writer.error = Forbidden("no right", status=403)
+    writer.error = Invalid("no such field", status=422)
     async with doing(events.run()):
         events.tell("web-1", "uid-1", NOT_AVAILABLE, "no room")
         await eventually(lambda: writer.tried == 1)
         writer.error = None
         events.tell("web-2", "uid-2", NOT_AVAILABLE, "no room")
-        await eventually(lambda: [event.about.name for event in writer.written][-1:] == ["web-2"])
+        await eventually(lambda: [event.about.name for event in writer.written] == ["web-2"])
 
 
 async def test_more_than_can_be_told_is_bounded_and_the_rest_is_written_at_the_end(writer: Writer):
