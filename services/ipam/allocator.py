@@ -72,11 +72,13 @@ class Allocator:
         self._page_bytes = page_bytes
         self.pages = KnownPages()
         self._carried: Mapping[str, tuple[str, ...]] | None = None  # podCIDRs by uid, as last listed
+        self._forgotten = 0  # how often: a list of Nodes that began before does not count
         self._cursors: dict[tuple[str, int], str] = {}
 
     def forget(self) -> None:
         """Before the next claim all Nodes and pages are read again: for another stream, or a lost page."""
         self._carried = None
+        self._forgotten += 1
 
     async def claim(self, wants: Sequence[Want], occupied: Occupied) -> Claimed:
         """Claim for many Nodes, a write per page; the answers hold from then on.
@@ -92,6 +94,8 @@ class Allocator:
             if self._carried is None:
                 await self._look()
                 reread = True
+                if self._carried is None:  # forgotten while the Nodes were listed
+                    continue
             plan = self._plan(wants, occupied, closed)
             if plan.changed:
                 tries.update(plan.tries)
@@ -141,11 +145,13 @@ class Allocator:
         self._keep_all(await self._api.list_pages())
         pages = dict(self.pages.by_range)
         closed = self.pages.closed()
+        forgotten = self._forgotten
         began = self._now()
         nodes = await self._api.list_nodes()
         ended = self._now()
         present = {node.uid: Present(node.name, node.spec.pod_cidrs) for node in nodes}
-        self._carried = {uid: node.pod_cidrs for uid, node in present.items() if node.pod_cidrs}
+        if forgotten == self._forgotten:
+            self._carried = {uid: node.pod_cidrs for uid, node in present.items() if node.pod_cidrs}
         ranges = {*pages, *(found for found in ranges_of(present) if page_name(found) not in closed)}
         return _Look(
             pages=tuple(pages.get(found) or Page(range=found) for found in sorted(ranges)),

@@ -31,6 +31,7 @@ class Cluster:
         self.time = NOW
         self.asked: list[str] = []
         self.refuse: Callable[[StoredPage], KubeError | None] = lambda page: None
+        self.at_list_end: Callable[[], object] = lambda: None
         self.allocator = self.replica()
 
     def replica(self) -> Allocator:
@@ -39,7 +40,9 @@ class Cluster:
         class Counting(CallingApi):
             async def list_nodes(self):
                 cluster.asked.append("list nodes")
-                return await super().list_nodes()
+                nodes = await super().list_nodes()
+                cluster.at_list_end()
+                return nodes
 
             async def list_pages(self):
                 cluster.asked.append("list pages")
@@ -230,6 +233,17 @@ def test_a_page_that_somebody_deleted_makes_the_nodes_be_listed_before_the_next_
     answer = cluster.claim("c", by=second).answers["uid-c"]
     assert cluster.asked == ["write", "read", "list pages", "list nodes", "write"]
     assert answer != Assigned(uid="uid-c", pod_cidrs=node.spec.pod_cidrs)
+
+
+def test_a_list_of_nodes_that_began_before_a_page_was_missed_protects_nothing_and_is_made_again(cluster):
+    cluster.claim("a")
+    cluster.asked.clear()
+    ends_with = [cluster.allocator.forget]  # somebody else's claim notices it meanwhile
+    cluster.at_list_end = lambda: ends_with.pop()() if ends_with else None
+    finished(cluster.allocator.sweep())
+    cluster.asked.clear()
+    cluster.claim("b")
+    assert cluster.asked == ["list pages", "list nodes", "write"]
 
 
 def test_what_is_claimed_for_one_node_is_given_to_no_other(cluster):
