@@ -56,7 +56,8 @@ def release_plan(
 
     A claim ends when two such lists lack its uid, the second begun a quarantine after the first had ended;
     and when its Node carries podCIDRs that do not touch it, which is for ever. Nothing else ends one: not a
-    deletionTimestamp, not another configuration.
+    deletionTimestamp, not another configuration. A time more than a day ahead is a broken clock's: the claim
+    is gone since this list.
     """
     kept: dict[str, Claim] = {}
     freed: list[Claim] = []
