@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import AsyncIterator
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -134,6 +135,8 @@ async def in_go_joins(in_go: KubeletsInGo, names: list[str]) -> None:
 
 async def is_there(kubelets: Kubelets, name: str) -> bool:
     answer = await kubelets.request("GET", f"/api/v1/nodes/{name}")
+    if answer.status != HTTPStatus.OK:
+        return False
     conditions = answer.body.get("status", {}).get("conditions", [])
     return any((each["type"], each["status"]) == ("Ready", "True") for each in conditions)
 
@@ -277,7 +280,8 @@ async def test_joins_are_measured_and_their_cost_is_told(scenario: Scenario, mod
     assert 0 < figures["untainted p50 ms"] <= figures["untainted p99 ms"]
     assert figures["joins only: joined p50 ms"] > 0
     assert figures["Kubernetes: patch nodes per node"] >= 1
-    assert figures["Kubernetes: create events per node"] == 1
+    # One a node; that of the node which joined before the count began may be on its way on a busy machine.
+    assert 1 <= figures["Kubernetes: create events per node"] <= 1 + 1 / SMALL.nodes
     assert figures["Talos: Get PlatformMetadatas per node"] >= 1
     assert figures["ours: all CPU s"] > 0
     if scenario == "burst":
