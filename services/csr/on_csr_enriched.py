@@ -7,6 +7,7 @@ import msgspec
 
 from libs.common import telemetry
 from libs.common.bus import Message
+from libs.common.decisions import Decisions
 from libs.common.delivery import NotYet, PermanentError, TemporaryError
 from libs.common.events import CsrEnriched, CsrObserved, EnrichedCsrGone
 from libs.common.flow_table import FlowTable
@@ -18,7 +19,6 @@ from services.csr.approvals_api import ApprovalsApi
 from services.csr.budget import BURST, Budget
 from services.csr.claims import Claims
 from services.csr.decide import Approve, Deny, Ignore, Judgement, Policy, Wait, decide
-from services.csr.decisions import Decisions
 from services.csr.node_events import MOST_RIVALS, NodeEvents
 from services.csr.requesters import Requesters
 from services.csr.waiting import WaitingRequest, WaitingRequests
@@ -126,7 +126,7 @@ class OnCsrEnriched:
         if newer := self._requesters.superseded_by(request.name):
             self._waiting.left(request.name)
             reason = f"{newer} of the same node is newer: older ones are not answered"
-            await self._decisions.publish(request, "superseded", reason)
+            await self._tell(request, "superseded", reason)
             return
         if seconds := self._budget.seconds_until(request.node_name, self._clock()):
             wait = Wait(reason=_TOO_MANY, message=_TOO_MANY_TEXT, nodes=frozenset())
@@ -135,7 +135,7 @@ class OnCsrEnriched:
         match judgement.decision:
             case Ignore(reason=reason):
                 self._waiting.decided(request.name, request.node_name)
-                await self._decisions.publish(request, "ignored", reason)
+                await self._tell(request, "ignored", reason)
             case Wait() as wait if event.facts is not None or event.without_talos:
                 await self._wait(request, wait, AGAIN_SECONDS)
             case Wait() as wait:  # no Node that changes ends it, but what metadata says of it next
@@ -162,7 +162,7 @@ class OnCsrEnriched:
         else:
             self._events.denied(request, decision.check, decision.message)
         said = decision.message
-        await self._decisions.publish(request, outcome, said, changes=(f"condition {kind}: {said}",))
+        await self._tell(request, outcome, said, changes=(f"condition {kind}: {said}",))
 
     async def _wait(
         self, request: SigningRequest, wait: Wait, seconds: float, *, due: float | None = None
@@ -179,8 +179,14 @@ class OnCsrEnriched:
             due=due,
         )
         self._waiting.waits(waits, self._clock())
-        await self._decisions.publish(request, "waiting", wait.message)
+        await self._tell(request, "waiting", wait.message)
         raise NotYet(wait.reason, wait.message, retry_after_seconds=seconds)
+
+    async def _tell(
+        self, request: SigningRequest, outcome: str, reason: str, *, changes: tuple[str, ...] = ()
+    ) -> None:
+        telemetry.annotate(node=request.node_name)
+        await self._decisions.publish(request, outcome, reason, changes=changes)
 
     def _raise_refused(
         self, message: Message, request: SigningRequest, error: FenceFailed | NotFound

@@ -6,6 +6,7 @@ import logging
 import msgspec
 
 from libs.common.bus import Message
+from libs.common.decisions import Decisions
 from libs.common.delivery import TemporaryError
 from libs.common.events import (
     ClusterNetworksObserved,
@@ -30,7 +31,6 @@ from libs.common.wiring import CSR
 from services.csr.approvals_api import ApprovalsApi
 from services.csr.claims import Claims
 from services.csr.decide import Policy
-from services.csr.decisions import Decisions
 from services.csr.node_events import NodeEvents
 from services.csr.on_csr_enriched import OnCsrEnriched
 from services.csr.requesters import Requesters
@@ -67,7 +67,13 @@ class CsrService:
         self._flow = WatchFlow(table, problems=why_undecidable)
         dry = settings.observe_only
         kube = parts.kubernetes()
-        self._decisions = Decisions(parts.bus, now=parts.now, observe_only=dry)
+        self._decisions = Decisions(
+            parts.bus,
+            service=CSR.service,
+            kind="csr",
+            now=parts.now,
+            called={"approved": "would-approve", "denied": "would-deny"} if dry else {},
+        )
         self._events = NodeEvents(kube, claims.node, now=parts.now, observe_only=dry)
         self._on_csr_enriched = OnCsrEnriched(
             table=table,

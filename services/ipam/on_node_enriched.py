@@ -5,6 +5,7 @@ from typing import Final, NoReturn
 
 from libs.common import metrics, telemetry
 from libs.common.bus import Message
+from libs.common.decisions import Decisions
 from libs.common.delivery import NotYet, PermanentError, TemporaryError
 from libs.common.events import EnrichedNodeGone, NodeEnriched, NodeUnreachable
 from libs.common.flow_table import FlowTable
@@ -13,7 +14,6 @@ from libs.common.node import Node
 from libs.common.subjects import ENRICHED_NODE, name_in
 from libs.common.watch_flow import WatchFlow
 from services.ipam.allocator import Allocator
-from services.ipam.decisions import Decisions
 from services.ipam.gathering import Gathering
 from services.ipam.known_nodes import KnownNodes
 from services.ipam.node_events import ASSIGNMENT_FAILED, NOT_AVAILABLE, NodeEvents

@@ -5,6 +5,7 @@ import logging
 from collections.abc import Mapping, Sequence
 
 from libs.common.bus import Message
+from libs.common.decisions import Decisions
 from libs.common.delivery import TemporaryError
 from libs.common.events import (
     ClusterNetworksObserved,
@@ -25,7 +26,6 @@ from libs.common.wiring import IPAM
 from services.ipam.allocator import Allocator
 from services.ipam.claims_api import KubernetesClaims
 from services.ipam.cluster_networks import ClusterNetworks, cluster_networks
-from services.ipam.decisions import Decisions
 from services.ipam.gathering import Answered, Gathering
 from services.ipam.known_nodes import KnownNodes
 from services.ipam.measured import Measured
@@ -71,7 +71,7 @@ class IpamService:
         self._events = NodeEvents(
             kube, everybodys=self._everybodys, now=parts.now, observe_only=settings.observe_only
         )
-        self._decisions = Decisions(parts.bus, now=parts.now)
+        self._decisions = Decisions(parts.bus, service=IPAM.service, kind="node", now=parts.now, called={})
         self._allocator = Allocator(KubernetesClaims(kube), now=parts.now, quarantine=settings.quarantine)
         self._gathering = Gathering(self._claim, clock=parts.monotonic)
         self._watch_config = WatchConfig(

@@ -10,10 +10,10 @@ from typing import Final
 from libs.common import metrics
 from libs.common.cloud_config.document import CloudConfigError
 from libs.common.cloud_config.rule import CloudConfig, Pool
-from libs.common.delivery import PermanentError, TemporaryError, backoff_seconds
-from libs.common.kube_api.events import About, ObjectEvent
+from libs.common.kube_api.events import ObjectEvent
+from libs.common.kube_api.newest_event import CLUSTER, NewestEvent
 from libs.common.settings.cloud_config_file import CloudConfigFile
-from libs.common.wiring import IPAM, LEASE_NAMESPACE
+from libs.common.wiring import IPAM
 from services.ipam.claims_api import Kubernetes
 from services.ipam.node_events import COMPONENT
 from services.ipam.settings import IpamSettings
@@ -21,8 +21,6 @@ from services.ipam.shrinking import refused_shrinking
 
 log = logging.getLogger(__name__)
 
-# What lies in no namespace is told of in `default`, where alone we may write Events; this is always there.
-_CLUSTER: Final = About(kind="Namespace", name=LEASE_NAMESPACE, uid="")
 _MOST_MISTAKES: Final = 20  # in one line of the log
 _AGAIN_SECONDS: Final = 5.0  # what blocks are in use may change, or become known
 
@@ -44,15 +42,12 @@ class WatchConfig:
         self._settings = settings
         self._in_use = in_use
         self._changed = changed
-        self._kube = kube
         self._now = now
-        self._random = random
+        self._news = NewestEvent(kube, now=now, random=random)
         self._held = settings.file.pools
         self._held_since = now()
         self._wanted: tuple[Pool, ...] | None = None  # of a good file that is not obeyed yet
         self._mistakes: tuple[str, ...] = ()
-        self._untold: ObjectEvent | None = None
-        self._is_untold = asyncio.Event()
 
     @property
     def pools(self) -> tuple[Pool, ...]:
@@ -72,7 +67,7 @@ class WatchConfig:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(file.watch(self._look_at, look_seconds=self._settings.file_look_seconds))
             tasks.create_task(self._look_again())
-            tasks.create_task(self._tell())
+            tasks.create_task(self._news.run())
 
     def _look_at(self, found: CloudConfig | CloudConfigError) -> None:
         if isinstance(found, CloudConfigError):
@@ -132,35 +127,15 @@ class WatchConfig:
     def _say(self, reason: str, message: str, particular: str) -> None:
         if self._settings.observe_only:
             return
-        self._untold = ObjectEvent(
-            about=_CLUSTER,
+        event = ObjectEvent(
+            about=CLUSTER,
             reason=reason,
             message=message,
             type="Warning" if particular else "Normal",
             component=COMPONENT,
             particular=particular,
         )
-        self._is_untold.set()
-
-    async def _tell(self) -> None:
-        """The newest news as an Event; for as long as Kubernetes does not take it, it is tried again."""
-        while True:
-            await self._is_untold.wait()
-            self._is_untold.clear()
-            attempt = 0
-            while (event := self._untold) is not None:
-                attempt += 1
-                try:
-                    await self._kube.create_event(event, now=self._now())
-                except (TemporaryError, PermanentError) as error:
-                    if attempt == 1:
-                        log.warning(
-                            "an Event could not be written, it is tried again",
-                            extra={"reason": event.reason, "error": str(error)},
-                        )
-                    await asyncio.sleep(backoff_seconds(attempt, self._random.random()))
-                else:
-                    self._untold = None if self._untold is event else self._untold
+        self._news.tell(event)
 
     def _measure(self) -> None:
         metrics.RULES_RELOAD_SUCCESS.labels(IPAM.service).set(not self._mistakes)

@@ -5,30 +5,23 @@ import logging
 import random
 from collections.abc import Callable
 from datetime import datetime
-from typing import Final, Literal, Protocol
+from typing import Final, Literal
 
 from libs.common import metrics
 from libs.common.cloud_config.document import CloudConfigError
 from libs.common.cloud_config.rule import CloudConfig
-from libs.common.delivery import PermanentError, TemporaryError, backoff_seconds
-from libs.common.kube_api.events import About, ObjectEvent
+from libs.common.kube_api.event_queue import EventWriter
+from libs.common.kube_api.events import ObjectEvent
+from libs.common.kube_api.newest_event import CLUSTER, NewestEvent
 from libs.common.settings.cloud_config_file import CloudConfigFile
-from libs.common.wiring import LABELER, LEASE_NAMESPACE
+from libs.common.wiring import LABELER
 from services.labeler.plan import Global
 from services.labeler.settings import BadConfig, LabelerSettings
 
 log = logging.getLogger(__name__)
 
-# What lies in no namespace is told of in `default`, where alone we may write Events; this is always there.
-_CLUSTER: Final = About(kind="Namespace", name=LEASE_NAMESPACE, uid="")
 _COMPONENT: Final = "talos-ccm"
 _MOST_MISTAKES: Final = 20  # in one line of the log: a file of another kind has one in each of its lines
-
-
-class EventWriter(Protocol):
-    """Who writes Events; `kube_api.KubeApi` does it."""
-
-    async def create_event(self, event: ObjectEvent, *, now: datetime) -> bool: ...
 
 
 class WatchConfig:
@@ -46,16 +39,13 @@ class WatchConfig:
         """`changed` hears when something else holds."""
         self._settings = settings
         self._changed = changed
-        self._kube = kube
         self._now = now
-        self._random = random
+        self._news = NewestEvent(kube, now=now, random=random)
         self._held = settings.config
         self._held_since = now()
         self._mistakes: tuple[str, ...] = ()
         self._found: CloudConfig | CloudConfigError | None = None
         self._is_found = asyncio.Event()
-        self._untold: ObjectEvent | None = None
-        self._is_untold = asyncio.Event()
 
     def config(self) -> Global:
         """What holds now: the same object for as long as nothing else does."""
@@ -74,7 +64,7 @@ class WatchConfig:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(file.watch(self._look_at, look_seconds=self._settings.file_look_seconds))
             tasks.create_task(self._take_up())
-            tasks.create_task(self._tell())
+            tasks.create_task(self._news.run())
 
     def _look_at(self, found: CloudConfig | CloudConfigError) -> None:
         self._found = found
@@ -134,35 +124,15 @@ class WatchConfig:
     def _say(self, reason: str, message: str, kind: Literal["Normal", "Warning"]) -> None:
         if self._settings.observe_only:
             return
-        self._untold = ObjectEvent(
-            about=_CLUSTER,
+        event = ObjectEvent(
+            about=CLUSTER,
             reason=reason,
             message=message,
             type=kind,
             component=_COMPONENT,
             particular="\n".join(self._mistakes),
         )
-        self._is_untold.set()
-
-    async def _tell(self) -> None:
-        """The newest news as an Event; for as long as Kubernetes does not take it, it is tried again."""
-        while True:
-            await self._is_untold.wait()
-            self._is_untold.clear()
-            attempt = 0
-            while (event := self._untold) is not None:
-                attempt += 1
-                try:
-                    await self._kube.create_event(event, now=self._now())
-                except (TemporaryError, PermanentError) as error:
-                    if attempt == 1:
-                        log.warning(
-                            "an Event could not be written, it is tried again",
-                            extra={"reason": event.reason, "error": str(error)},
-                        )
-                    await asyncio.sleep(backoff_seconds(attempt, self._random.random()))
-                else:
-                    self._untold = None if self._untold is event else self._untold
+        self._news.tell(event)
 
     def _measure(self) -> None:
         metrics.RULES_RELOAD_SUCCESS.labels(LABELER.service).set(not self._mistakes)

@@ -7,7 +7,6 @@ from libs.common.events import SnapshotComplete
 from libs.common.flow_table import FlowTable
 from libs.common.process.service import Parts, Run
 from libs.common.publisher import OrderedPublisher
-from libs.common.settings.reference_flags import CSR_APPROVAL, runs_controller
 from libs.common.subjects import FLOW, NETWORKS, is_about_a_csr, is_about_a_node
 from libs.common.wiring import METADATA
 from services.metadata.ask_machine import Slots, Talos, open_talos
@@ -28,9 +27,7 @@ class MetadataService:
     def __init__(self, parts: Parts, settings: MetadataSettings, *, talos: Talos | None = None) -> None:
         self._bus = parts.bus
         self._without_talos = settings.without_talos
-        # csr approves no address of a Service, and ipam gives none of them to a pod.
-        approves = runs_controller(settings.controllers, CSR_APPROVAL) and not settings.without_talos
-        self._tells_networks = settings.for_ipam or approves
+        self._tells_networks = settings.tells_networks
         self._talos = talos or open_talos(parts, settings)
         self._random = parts.random
         self._table = FlowTable(

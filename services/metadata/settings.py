@@ -17,7 +17,7 @@ from libs.common.settings.flags import (
     TALOSCONFIG,
     Flag,
 )
-from libs.common.settings.reference_flags import allocates_pod_cidrs
+from libs.common.settings.reference_flags import CSR_APPROVAL, allocates_pod_cidrs, runs_controller
 
 
 class MetadataSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,6 +114,14 @@ class MetadataSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def for_ipam(self) -> bool:
-        """Whether the cluster's networks and the gateways of machines are asked for: somebody allocates."""
+        """Whether the gateways of machines are asked for: somebody allocates."""
         allocates = allocates_pod_cidrs(self.controllers, allocate_node_cidrs=self.allocate_node_cidrs)
         return allocates and not self.without_talos
+
+    @property
+    def tells_networks(self) -> bool:
+        """Whether the cluster's networks are asked for: ipam gives no address of a Service to a pod, and csr
+        approves none for a node.
+        """
+        approves = runs_controller(self.controllers, CSR_APPROVAL) and not self.without_talos
+        return self.for_ipam or approves

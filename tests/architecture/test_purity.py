@@ -11,14 +11,14 @@ from tests.architecture.sources import Source, imported_roots, sources
 SHELL = (
     # adapters to outside systems: what talks to them; what they decide is pure
     r"libs\.common\.kube_api\.(api|config|connection|context|credentials|exec_plugin|lock|reflector|tls|transport)",
-    r"libs\.common\.kube_api\.event_queue",
+    r"libs\.common\.kube_api\.(event_queue|newest_event)",
     r"libs\.common\.nats_bus\.\w+",
     r"libs\.common\.memory_bus\.(bus|consume)",
     r"services\.metadata\.talos_api\.(api|calls|channel|cluster|connection|credentials|http2|news|session|watch)",
     # what every process needs of the world
     r"libs\.common\.process\.\w+",
     r"libs\.common\.settings\.(reading|cloud_config_file|help_text)",
-    r"libs\.common\.(telemetry|tracing|logs|metrics|handling|publisher|verdicts|watch_flow)",
+    r"libs\.common\.(telemetry|tracing|logs|metrics|handling|publisher|verdicts|watch_flow|decisions)",
     r"libs\.common\.bus",  # the Protocol of the shell: declares, does nothing
     # services: what receives, watches and runs
     r"services\.(\w+\.)?__main__",
@@ -26,8 +26,8 @@ SHELL = (
     r"services\.watcher\.(leader|term|rounds|publish_objects)",
     r"services\.metadata\.(ask_machine|dial_back|kept_running|observed_nodes|signing_requests)",
     r"services\.labeler\.(decisions|replay|node_events)",
-    r"services\.csr\.(decisions|node_events)",
-    r"services\.ipam\.(allocator|decisions|gathering|measured|node_events)",
+    r"services\.csr\.node_events",
+    r"services\.ipam\.(allocator|gathering|measured|node_events)",
     # the simulated machines: what runs, listens and answers
     r"libs\.testbed\.sim_machines\.(__main__|client|connection|control|doors|machine|service)",
 )
