@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from libs.common.delivery import TemporaryError
-from libs.common.kube_api.errors import KubeError
+from libs.common.kube_api.errors import Conflict, KubeError
 from libs.common.node import Node
 from libs.common.patch import NodeChanges, node_patch
 from services.ipam.known_pages import KnownPages
@@ -53,6 +53,7 @@ class Claimed(msgspec.Struct, frozen=True, kw_only=True):
     answers: Mapping[str, Answer]
     new: tuple[tuple[str, Pool], ...] = ()
     tries: Mapping[str, int] = {}  # by new block, how many were looked at for it
+    contended: bool = False  # a write of this call came too late: somebody else had written that page
 
 
 class Allocator:
@@ -80,31 +81,33 @@ class Allocator:
         self._carried = None
         self._forgotten += 1
 
-    async def claim(self, wants: Sequence[Want], occupied: Occupied) -> Claimed:
+    async def claim(self, wants: Sequence[Want], occupied: Callable[[], Occupied]) -> Claimed:
         """Claim for many Nodes, a write per page; the answers hold from then on.
 
         Reads all Nodes and pages before the first claim, and the pages again before it says that there is no
-        room. Raises KubeError, and TemporaryError where others were quicker all the time.
+        room. `occupied` is asked before each plan: what was learnt since the last one counts. Raises what
+        it raises, KubeError, and TemporaryError where others were quicker all the time.
         """
         closed: dict[str, str] = {}
         new: list[tuple[str, Pool]] = []
         tries: dict[str, int] = {}
-        reread = False
+        reread = contended = False
         for _ in range(_ROUNDS):
             if self._carried is None:
                 await self._look()
                 reread = True
                 if self._carried is None:  # forgotten while the Nodes were listed
                     continue
-            plan = self._plan(wants, occupied, closed)
+            plan = self._plan(wants, occupied(), closed)
             if plan.changed:
                 tries.update(plan.tries)
-                written = await self._write_all(plan, closed)
+                written, overtaken = await self._write_all(plan, closed)
+                contended = contended or overtaken
                 new += [(block, pool) for block, pool in plan.claimed if page_of(block) in written]
                 if len(written) < len(plan.changed):
                     continue
             if reread or not any(isinstance(answer, Refused) for answer in plan.answers.values()):
-                return Claimed(answers=plan.answers, new=tuple(new), tries=tries)
+                return Claimed(answers=plan.answers, new=tuple(new), tries=tries, contended=contended)
             self._keep_all(await self._api.list_pages())
             reread = True
         raise TemporaryError("other replicas were quicker with every page of claims")
@@ -173,18 +176,24 @@ class Allocator:
             page_bytes=self._page_bytes,
         )
 
-    async def _write_all(self, plan: Plan, closed: dict[str, str]) -> set[str]:
-        """The ranges that were written; pages that take no writes now are added to `closed`."""
+    async def _write_all(self, plan: Plan, closed: dict[str, str]) -> tuple[set[str], bool]:
+        """The ranges that were written, and whether somebody else's write came before one of ours.
+
+        Pages that take no writes now are added to `closed`.
+        """
         written = set()
+        overtaken = False
         for page in plan.changed:
             error = await self._write(page)
             if error is None:
                 written.add(page.range)
-            elif self.pages.is_still(page):
+                continue
+            overtaken = overtaken or isinstance(error, Conflict)
+            if self.pages.is_still(page):
                 closed[page_name(page.range)] = f"{page_name(page.range)} was not written: {error}"
         if len(written) == len(plan.changed):
             self._cursors = dict(plan.cursors)
-        return written
+        return written, overtaken
 
     async def _write(self, page: Page) -> KubeError | None:
         """None once it is known to be written; after any error the page is read: it may be all the same."""

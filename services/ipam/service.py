@@ -32,7 +32,7 @@ from services.ipam.measured import Measured
 from services.ipam.node_events import NodeEvents
 from services.ipam.on_node_enriched import OnNodeEnriched
 from services.ipam.outcomes import Unserved, Wait
-from services.ipam.plan import Assigned, Want
+from services.ipam.plan import Assigned, Occupied, Want
 from services.ipam.pools import Pool, pools_for
 from services.ipam.settings import IpamSettings
 from services.ipam.waiting import WaitingNodes
@@ -195,18 +195,22 @@ class IpamService:
         return pools
 
     async def _claim(self, wants: Sequence[Want]) -> Mapping[str, Answered]:
-        if why := "; ".join(self._flow.problems()) or self._paused():  # lost while they were gathered
-            raise TemporaryError("nothing can be claimed", why)
-        networks = self._networks
-        if not isinstance(networks, ClusterNetworks):
-            raise TemporaryError("nothing can be claimed", networks.reason)
-        claimed = await self._allocator.claim(wants, self._known.occupied(networks.services))
+        claimed = await self._allocator.claim(wants, self._occupied)
         self._measured.claimed(claimed)
         new = {block for block, _ in claimed.new}
         return {
             uid: Answered(answer, not isinstance(answer, Assigned) or not new.isdisjoint(answer.pod_cidrs))
             for uid, answer in claimed.answers.items()
         }
+
+    def _occupied(self) -> Occupied:
+        """What no block may touch now. TemporaryError while nobody knows: that may come at any await."""
+        if why := "; ".join(self._flow.problems()) or self._paused():
+            raise TemporaryError("nothing can be claimed", why)
+        networks = self._networks
+        if not isinstance(networks, ClusterNetworks):
+            raise TemporaryError("nothing can be claimed", networks.reason)
+        return self._known.occupied(networks.services)
 
     def _room_in(self, pools: tuple[Pool, ...]) -> None:
         self._watch_waiting.room_in(pools)

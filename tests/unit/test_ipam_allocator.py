@@ -67,7 +67,7 @@ class Cluster:
 
     def claim(self, *names: str, pools: tuple[Pool, ...] = (IPV4,), by: Allocator | None = None) -> Claimed:
         wants = [Want(uid=f"uid-{name}", node=name, pools=pools) for name in names]
-        claimed = finished((by or self.allocator).claim(wants, Occupied()))
+        claimed = finished((by or self.allocator).claim(wants, Occupied))
         assert isinstance(claimed, Claimed)
         return claimed
 
@@ -118,8 +118,37 @@ def test_a_replica_with_an_old_page_finds_the_claim_of_another_after_one_read(cl
     assert cluster.asked == ["write", "read"]
 
 
+def test_it_is_told_whether_another_replica_wrote_the_same_page_meanwhile(cluster):
+    second = cluster.replica()
+    cluster.claim("a", by=second)
+    assert cluster.claim("b").contended is False  # the first look finds what is there
+    assert cluster.claim("c", by=second).contended is True
+    assert cluster.claim("d", by=second).contended is False
+
+
+def test_two_that_make_the_same_page_are_told_of_one_another(cluster):
+    second = cluster.replica()
+    finished(second.sweep())
+    finished(second.claim([], Occupied))
+    cluster.claim("a")
+    assert cluster.claim("b", by=second).contended is True
+
+
+def test_an_address_that_is_learnt_while_another_was_quicker_is_in_no_block(cluster):
+    second = cluster.replica()
+    cluster.claim("a", by=second)
+    cluster.claim("b")
+    views = [Occupied(), Occupied(excluded=("10.0.2.7",))]
+    claimed = finished(
+        second.claim(
+            [Want(uid="uid-c", node="c", pools=(IPV4,))], lambda: views.pop(0) if views else Occupied()
+        )
+    )
+    assert claimed.answers["uid-c"] == Assigned(uid="uid-c", pod_cidrs=("10.0.3.0/24",))
+
+
 def test_a_write_that_succeeded_though_an_error_was_told_is_found_and_not_repeated(cluster):
-    task = Task(cluster.allocator.claim([Want(uid="u", node="n", pools=(IPV4,))], Occupied()))
+    task = Task(cluster.allocator.claim([Want(uid="u", node="n", pools=(IPV4,))], Occupied))
     for _ in range(2):
         task.hear()
     task.arrive()
@@ -133,7 +162,7 @@ def test_a_write_that_succeeded_though_an_error_was_told_is_found_and_not_repeat
 def test_a_page_that_takes_no_writes_stops_only_the_nodes_that_need_it(cluster):
     cluster.refuse = lambda page: Forbidden("no right") if page.name == PAGE else None
     wants = [Want(uid="a", node="a", pools=(IPV4,)), Want(uid="b", node="b", pools=(IPV4, OTHER))]
-    answers = finished(cluster.allocator.claim(wants, Occupied())).answers
+    answers = finished(cluster.allocator.claim(wants, Occupied)).answers
     assert answers["b"] == Assigned(uid="b", pod_cidrs=("172.16.0.0/24",))
     assert answers["a"] == Refused(
         reason=f"no free IPv4 block of /24 in 10.0.0.0/22 (pool default): {PAGE} was not written: no right"

@@ -94,10 +94,16 @@ class Replica:
         nodes = [self.table[name] for name in names if name in self.table]
         unserved = [node for node in nodes if not node.spec.pod_cidrs]
         wants = [Want(uid=node.uid, node=node.name, pools=self.config.pools) for node in unserved]
-        occupied = self.occupied()
-        if wants:
-            told = {"replica": self, "nodes": unserved, "occupied": occupied}
-            self.tasks.append(Task(self.allocator.claim(wants, occupied), **told))
+        if not wants:
+            return
+        views: list[Occupied] = []  # what it was told to be taken, the last plan's last
+
+        def occupied() -> Occupied:
+            views.append(self.occupied())
+            return views[-1]
+
+        claim = self.allocator.claim(wants, occupied)
+        self.tasks.append(Task(claim, replica=self, nodes=unserved, views=views))
 
     def sweep(self) -> None:
         self.tasks.append(Task(self.allocator.sweep(), replica=self))
@@ -164,8 +170,8 @@ class NeverTwice(RuleBasedStateMachine):
         for other, uid in self.claimed:
             if uid != claim.uid and overlap(read_network(other), block):
                 assert self.is_unpatchable(uid), f"{claim} is claimed, as {other} is for {uid}"
-        assert "occupied" in task.told, "a sweep claims what no Node carries"
-        occupied: Occupied = task.told["occupied"]
+        assert "views" in task.told, "a sweep claims what no Node carries"
+        occupied: Occupied = task.told["views"][-1]
         others = {**occupied.carried, **task.told.get("listed", {})}
         known = [*occupied.excluded, *(c for uid, cidrs in others.items() if uid != claim.uid for c in cidrs)]
         assert not touched(block, known), f"{claim} lies in {touched(block, known)}"
@@ -336,7 +342,8 @@ class NeverTwice(RuleBasedStateMachine):
     def leave_behind(self, task: Task) -> None:
         if task.call is not None:
             left = object.__new__(Task)
-            left.call, left.told = task.call, dict(task.told)
+            views = list(task.told.get("views", ()))  # as the request was made: the task may plan again
+            left.call, left.told = task.call, {**task.told, **({"views": views} if views else {})}
             self.late.append(left)
 
     def settle(self) -> None:
