@@ -122,11 +122,23 @@ class MachineFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     looked_at: datetime  # when the look began
     node_ip: str  # which of the provided node IPs answered
     inventory: Inventory | None = None  # None = nobody needs any of it
+    # MachineStatus.runtime.talos.dev, such as "running" or "shutting down", where Nodes' lifecycle is looked
+    # after; "" = not asked for, or not told.
+    stage: str = ""
 
     @property
     def gateways(self) -> tuple[str, ...]:
         """Of its routes, where they were asked for and told; `inventory.gateways` says whether they were."""
         return (self.inventory.gateways or ()) if self.inventory is not None else ()
+
+
+class AnotherMachine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Who answers at an address of a Node, and is attested by Talos to bear another node's name."""
+
+    address: str  # that was dialled
+    node_name: str  # what its Talos says its kubelet registers as, never ""
+    uuid: str = ""  # of its SMBIOS, as it says it; "" where it has none
+    looked_at: datetime  # when the look began
 
 
 FaultKind = Literal[

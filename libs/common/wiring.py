@@ -19,7 +19,7 @@ from libs.common.subjects import (
     SNAPSHOT,
 )
 
-ServiceName = Literal["watcher", "metadata", "labeler", "csr", "ipam"]
+ServiceName = Literal["watcher", "metadata", "labeler", "csr", "ipam", "lifecycle"]
 
 
 class Right(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,6 +49,7 @@ class Wiring(msgspec.Struct, frozen=True, kw_only=True):
 
 LEASE_NAME = "cloud-controller-manager-talos"  # the reference's: only one of the two can lead
 LEASE_NAMESPACE = "kube-system"
+LIFECYCLE_LEASE_NAME = "talos-ccm-lifecycle"  # who may delete Nodes: another question than who may label them
 _CERTIFICATES = "certificates.k8s.io"
 
 WATCHER = Wiring(
@@ -140,6 +141,31 @@ IPAM = Wiring(
             verbs=("get", "list", "create", "update"),
             namespace=LEASE_NAMESPACE,
         ),
+        Right(group="", resource="events", verbs=("create",), namespace="default"),  # as the labeler's
+    ),
+)
+
+LIFECYCLE = Wiring(
+    service="lifecycle",
+    hears="follows all that is known of Nodes",
+    follows=(f"{FLOW}.>",),
+    publishes=(f"{DECIDED}.lifecycle.>",),
+    owns=(
+        "node",  # whether it exists
+        "node/spec.taints[node.cloudprovider.kubernetes.io/shutdown]",
+        f"lease/{LEASE_NAMESPACE}/{LIFECYCLE_LEASE_NAME}",
+    ),
+    by_default=False,
+    rights=(
+        Right(group="", resource="nodes", verbs=("get", "patch", "delete")),
+        Right(
+            group="coordination.k8s.io",
+            resource="leases",
+            verbs=("get", "update"),
+            names=(LIFECYCLE_LEASE_NAME,),
+            namespace=LEASE_NAMESPACE,
+        ),
+        Right(group="coordination.k8s.io", resource="leases", verbs=("create",), namespace=LEASE_NAMESPACE),
         Right(group="", resource="events", verbs=("create",), namespace="default"),  # as the labeler's
     ),
 )

@@ -79,6 +79,26 @@ class Pool(msgspec.Struct, frozen=True, kw_only=True):
     mask_size_ipv6: int | None = None
 
 
+class Ownership(msgspec.Struct, frozen=True, kw_only=True):
+    """Which Nodes a controller looks after: those that the selector and the schemes both let through."""
+
+    selector: tuple[Term, ...] = ()  # of Node labels and `metadata.name`; none at all = every Node
+    # Of providerIDs, such as "hcloud"; none at all = as each controller judges for itself. A Node without a
+    # providerID counts by the one that it would be given.
+    provider_id_schemes: tuple[str, ...] = ()
+
+
+class OwnershipOfNodes(msgspec.Struct, frozen=True, kw_only=True):
+    """What `ownership` of the file says."""
+
+    of_all: Ownership = Ownership()
+    of_controllers: dict[str, Ownership] = {}  # by their proper names; each stands instead of `of_all`
+
+    def of(self, controller: str) -> Ownership:
+        """That controller's; `controller` is its proper name (`reference_flags.CLOUD_NODE`, ...)."""
+        return self.of_controllers.get(controller, self.of_all)
+
+
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """Something about a file that its author should know."""
 
@@ -99,6 +119,7 @@ class CloudConfig(msgspec.Struct, frozen=True, kw_only=True):
     prefer_ipv6: bool | None = None
     rules: tuple[Rule, ...] = ()
     pools: tuple[Pool, ...] = ()  # none at all = the cluster's own CIDRs
+    ownership: OwnershipOfNodes = OwnershipOfNodes()
     warnings: tuple[Finding, ...] = ()  # what the reference takes without a word and has no effect
     differences: tuple[Finding, ...] = ()  # what acts here and would not in the reference
 

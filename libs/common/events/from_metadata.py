@@ -5,7 +5,7 @@ from typing import Annotated
 
 import msgspec
 
-from libs.common.machine import MachineFacts, MachineFault
+from libs.common.machine import AnotherMachine, MachineFacts, MachineFault
 from libs.common.node import Node
 from libs.common.signing_request import SigningRequest
 
@@ -36,6 +36,10 @@ class NodeUnreachable(
     last_known: MachineFacts | None = None
     attempt: int  # consecutive failures with this fault's kind and step
     retry_at: datetime
+    # Who answers where the Node should: one for each of its addresses, and only if each of them was answered,
+    # each by a machine that bears another node's name, and the cluster's discovery was asked and knows no
+    # member of the Node's name. Else empty: silence, errors and half an answer prove nothing.
+    answered_by: tuple[AnotherMachine, ...] = ()
     observed_at: datetime
     enriched_at: datetime
 

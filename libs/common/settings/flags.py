@@ -25,6 +25,7 @@ class Flag(msgspec.Struct, frozen=True):
 NODES: Final = "Nodes"
 CERTIFICATES: Final = "Kubelet serving certificates"
 POD_CIDRS: Final = "Pod CIDRs"
+LIFECYCLE: Final = "Nodes of machines that are gone"
 TALOS: Final = "Talos"
 LEADING: Final = "Leader election"
 KUBERNETES: Final = "Kubernetes"
@@ -111,6 +112,13 @@ NODE_CIDR_MASK_SIZE_IPV6: Final = Flag(
     "node-cidr-mask-size-ipv6",
     "Prefix length of a Node's IPv6 block, 48 to 128. 0 = that of the machine config, or else 80.",
     POD_CIDRS,
+)
+
+DELETE_PREEMPTED_GCP_SPOT: Final = Flag(
+    "delete-preempted-gcp-spot",
+    "Delete the Nodes of GCP spot machines as soon as they are not ready, as the Talos cloud controller "
+    "manager does: a preempted one comes back with another address. Under the same cap as all deletions.",
+    LIFECYCLE,
 )
 
 TALOSCONFIG: Final = Flag(
