@@ -1,20 +1,17 @@
 """An explanation in words, the same on a terminal and in a pipe. Pure: the time comes in."""
 
 from collections.abc import Iterator
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Final
 
 from rich.text import Text
 
 from cli.explain.advice import advice
-from cli.explain.explanation import Explanation, State, Told, Verdict
+from cli.explain.explanation import Explanation, State, Verdict
+from cli.explain.layout import blank, field, moment, of_check, written
 from cli.lines import Line
 from services.csr.checks import listed
-from services.csr.request import shown
 
-_RESULTS: Final = {"passed": "green", "failed": "red", "waits": "yellow", "unknown": "cyan"}
-_FIELD: Final = 14  # columns
-_RESULT, _CHECK = 9, 12
 _MOST_NAMES: Final = 20
 _LONGEST: Final = 1200  # characters of a condition's or a decision's text
 _AS_BEFORE: Final = {("approved", "approve"), ("denied", "deny"), ("failed", "approve")}
@@ -41,14 +38,14 @@ def of_explanation(explanation: Explanation, now: datetime) -> Iterator[Line]:
     """Who asks for what, each check, the decision, what to do."""
     yield from _heading(explanation, now)
     if explanation.checks:
-        yield _blank()
+        yield blank()
         yield Line(0, Text("Checks, by what is so now", style="bold"))
-        yield from (_of_check(check) for check in explanation.checks)
+        yield from (of_check(check) for check in explanation.checks)
         yield from _machines(explanation)
-    yield _blank()
+    yield blank()
     yield from _decision(explanation)
     for number, each in enumerate(advice(explanation)):
-        yield _field("" if number else "Do", Text(each))
+        yield field("" if number else "Do", Text(each))
 
 
 def _heading(explanation: Explanation, now: datetime) -> Iterator[Line]:
@@ -56,17 +53,17 @@ def _heading(explanation: Explanation, now: datetime) -> Iterator[Line]:
     node = filed.request.node_name
     who = f"  asked for by node {node}" if node and explanation.verdict != "ignore" else "  not ours"
     yield Line(0, Text.assemble((filed.name, "bold"), who))
-    yield _field("Filed", Text(_moment(filed.metadata.creation_timestamp, now)))
-    yield _field("By", Text(f"{_written(filed.spec.username)} for signer {_written(filed.spec.signer_name)}"))
+    yield field("Filed", Text(moment(filed.metadata.creation_timestamp, now)))
+    yield field("By", Text(f"{written(filed.spec.username)} for signer {written(filed.spec.signer_name)}"))
     if asked is not None:
-        yield _field("DNS names", Text(_all(asked.dns_names)))
-        yield _field("IP addresses", Text(_all(asked.ips)))
+        yield field("DNS names", Text(_all(asked.dns_names)))
+        yield field("IP addresses", Text(_all(asked.ips)))
         if asked.other_sans:
-            yield _field("Other names", Text(listed(asked.other_sans)))
-        usages = ", ".join(map(_written, filed.spec.usages[:8])) or "no usages"
-        yield _field("Key", Text(f"{asked.key}, for {usages}"))
+            yield field("Other names", Text(listed(asked.other_sans)))
+        usages = ", ".join(map(written, filed.spec.usages[:8])) or "no usages"
+        yield field("Key", Text(f"{asked.key}, for {usages}"))
     if filed.spec.expiration_seconds is not None:
-        yield _field("Expires after", Text(f"{filed.spec.expiration_seconds} s, as asked for"))
+        yield field("Expires after", Text(f"{filed.spec.expiration_seconds} s, as asked for"))
     yield from _state(explanation, now)
 
 
@@ -74,22 +71,17 @@ def _state(explanation: Explanation, now: datetime) -> Iterator[Line]:
     condition, style = explanation.condition, _STATES[explanation.state]
     parts: list[tuple[str, str]] = [(explanation.state, style)]
     if condition is not None and condition.last_update_time:
-        parts.append((f" {_moment(condition.last_update_time, now)}", ""))
+        parts.append((f" {moment(condition.last_update_time, now)}", ""))
     if explanation.state == "approved":
         parts.append(
             (", certificate issued", "") if explanation.filed.issued else (", not issued yet", "yellow")
         )
     if explanation.superseded_by:
         parts.append((f" by {explanation.superseded_by}, a newer one of the same node", ""))
-    yield _field("State", Text.assemble(*parts))
+    yield field("State", Text.assemble(*parts))
     if condition is not None:
         said = ": ".join(filter(None, (condition.reason, condition.message)))
-        yield _field("", Text(_written(said, _LONGEST), style="dim"))
-
-
-def _of_check(check: Told) -> Line:
-    label = Text.assemble((f"{check.result:<{_RESULT}}", _RESULTS[check.result]), f"{check.name:<{_CHECK}}")
-    return Line(2, Text(check.text), label)
+        yield field("", Text(written(said, _LONGEST), style="dim"))
 
 
 def _machines(explanation: Explanation) -> Iterator[Line]:
@@ -103,40 +95,17 @@ def _decision(explanation: Explanation) -> Iterator[Line]:
     state, verdict = explanation.state, explanation.verdict
     word, style = _NOW[verdict]
     if state == "pending":
-        yield _field("Decision", Text(word, style=style))
+        yield field("Decision", Text(word, style=style))
         writes = "csr writes: " if verdict in ("approve", "deny") else ""
-        yield _field("", Text(writes + _written(explanation.reason, _LONGEST)))
+        yield field("", Text(writes + written(explanation.reason, _LONGEST)))
     elif state == "superseded":
-        yield _field("Decision", Text("none: of a node's pending requests the newest is decided"))
+        yield field("Decision", Text("none: of a node's pending requests the newest is decided"))
     else:
-        yield _field("Decision", Text.assemble((state, _STATES[state]), f"; {_TODAY[verdict]}"))
+        yield field("Decision", Text.assemble((state, _STATES[state]), f"; {_TODAY[verdict]}"))
         if (state, verdict) not in _AS_BEFORE:
-            yield _field("", Text(_written(explanation.reason, _LONGEST)))
-
-
-def _field(name: str, text: Text) -> Line:
-    return Line(0, text, Text(f"{name:<{_FIELD}}", style="bold"))
-
-
-def _blank() -> Line:
-    return Line(0, Text())
+            yield field("", Text(written(explanation.reason, _LONGEST)))
 
 
 def _all(values: tuple[str, ...]) -> str:
     more = f" and {len(values) - _MOST_NAMES} more" if len(values) > _MOST_NAMES else ""
-    return ", ".join(map(_written, values[:_MOST_NAMES])) + more or "none"
-
-
-def _written(text: str, limit: int = 253) -> str:
-    """As it is, if it is short and plain; else quoted, so that nobody takes it for what it is not."""
-    return text if text.isascii() and text.isprintable() and len(text) <= limit else shown(text, limit)
-
-
-def _moment(at: datetime | None, now: datetime) -> str:
-    if at is None:
-        return "at no time that is known"
-    seconds = max(0, int((now - at) / timedelta(seconds=1)))
-    for size, unit in ((86400, "days"), (3600, "h"), (60, "min")):
-        if seconds >= 2 * size:
-            return f"{at:%Y-%m-%d %H:%M:%S} UTC, {seconds // size} {unit} ago"
-    return f"{at:%Y-%m-%d %H:%M:%S} UTC, {seconds} s ago"
+    return ", ".join(map(written, values[:_MOST_NAMES])) + more or "none"

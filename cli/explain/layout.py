@@ -1,0 +1,46 @@
+"""How explanations look: fields with their names before them, checks with their results. Pure."""
+
+from datetime import datetime, timedelta
+from typing import Final
+
+from rich.text import Text
+
+from cli.explain.explanation import Told
+from cli.lines import Line
+from services.csr.request import shown
+
+_RESULTS: Final = {"passed": "green", "failed": "red", "waits": "yellow", "unknown": "cyan"}
+_FIELD: Final = 14  # columns
+_RESULT, _CHECK = 9, 12
+
+
+def field(name: str, text: Text) -> Line:
+    """A line under a name; without one, it goes on with the name above."""
+    return Line(0, text, Text(f"{name:<{_FIELD}}", style="bold"))
+
+
+def blank() -> Line:
+    """Between two paragraphs."""
+    return Line(0, Text())
+
+
+def of_check(check: Told) -> Line:
+    """Its result, its name, what it saw."""
+    label = Text.assemble((f"{check.result:<{_RESULT}}", _RESULTS[check.result]), f"{check.name:<{_CHECK}}")
+    return Line(2, Text(check.text), label)
+
+
+def written(text: str, limit: int = 253) -> str:
+    """As it is, if it is short and plain; else quoted, so that nobody takes it for what it is not."""
+    return text if text.isascii() and text.isprintable() and len(text) <= limit else shown(text, limit)
+
+
+def moment(at: datetime | None, now: datetime) -> str:
+    """A time, and how long ago that is."""
+    if at is None:
+        return "at no time that is known"
+    seconds = max(0, int((now - at) / timedelta(seconds=1)))
+    for size, unit in ((86400, "days"), (3600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{at:%Y-%m-%d %H:%M:%S} UTC, {seconds // size} {unit} ago"
+    return f"{at:%Y-%m-%d %H:%M:%S} UTC, {seconds} s ago"
