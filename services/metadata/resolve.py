@@ -5,7 +5,6 @@ else lays claim to the machine. Without a Nodename we wait: an address alone, no
 """
 
 import ipaddress
-import re
 from collections.abc import Iterable
 from typing import Final, Literal
 
@@ -13,22 +12,10 @@ import msgspec
 
 from libs.common.machine import MachineFacts, MachineFault
 from libs.common.node import Node
+from libs.common.system_uuid import canonical_uuid
 from services.metadata.links import dial_order
 
 STEP: Final = "Nodename"
-_UUID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\Z")
-_LEAST_DISTINCT_DIGITS: Final = 6  # of 32: no random UUID has so few, boards without a number have
-_JUNK: Final = frozenset(  # what board makers leave in SMBIOS: the same on every board they sold
-    {
-        "03000200-0400-0500-0006-000700080009",
-        "00020003-0004-0005-0006-000700080009",
-        "12345678-1234-5678-90ab-cddeefaabbcc",
-        "78563412-3412-7856-90ab-cddeefaabbcc",
-        "12345678-1234-1234-1234-123456789abc",
-        "00112233-4455-6677-8899-aabbccddeeff",
-        "33221100-5544-7766-8899-aabbccddeeff",
-    }
-)
 
 
 class Recognized(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,20 +45,6 @@ def recognize(node: Node, facts: MachineFacts, others: Iterable[Node] | None) ->
         reason=f"the machine at {facts.node_ip} calls itself {facts.node_name} (hostname-override?) "
         f"but has the systemUUID of Node {node.name}, and no other Node claims it",
     )
-
-
-def canonical_uuid(text: str) -> str:
-    """One spelling per machine, "" for junk: lower case, the smaller of SMBIOS's two byte orders."""
-    uuid = text.strip().lower()
-    if not _UUID.match(uuid) or uuid in _JUNK or len(set(uuid) - {"-"}) < _LEAST_DISTINCT_DIGITS:
-        return ""
-    time_low, time_mid, time_high, *rest = uuid.split("-")
-    swapped = "-".join([_swap(time_low), _swap(time_mid), _swap(time_high), *rest])
-    return min(uuid, swapped)
-
-
-def _swap(digits: str) -> str:
-    return bytes.fromhex(digits)[::-1].hex()
 
 
 def _why_not_by_uuid(node: Node, facts: MachineFacts, others: Iterable[Node] | None) -> str:

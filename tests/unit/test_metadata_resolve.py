@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from libs.common.machine import AddressStatus, MachineFault
 from libs.common.node import NodeAddress
-from services.metadata.resolve import Recognized, canonical_uuid, recognize
+from libs.common.system_uuid import canonical_uuid
+from services.metadata.resolve import Recognized, recognize
 from tests.builders import a_node, some_facts
 
 UUID = "4c4c4544-0037-4b10-8057-b2c04f4d4e31"
