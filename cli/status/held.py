@@ -40,7 +40,7 @@ def held_by(nodes: Iterable[Node], claims: Mapping[str, Claim], unreadable: set[
             c for c in own.get(node.uid, ()) if not any(overlap(network_of(c.block), n) for n in networks)
         ]
         for claim in beside:
-            state: State = "leftover" if networks else "unwritten"
+            state: State = "leftover" if node.spec.pod_cidrs else "unwritten"
             yield Held(node=node.name, uid=node.uid, state=state, claim=claim)
         if not node.spec.pod_cidrs and not beside:
             yield Held(node=node.name, uid=node.uid, state="none")

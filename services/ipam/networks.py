@@ -16,6 +16,7 @@ _PLAIN_IPV4: Final = re.compile(
 )
 _PLAIN_IPV6: Final = re.compile(r"((?:[0-9a-f]{1,4}:){1,7}):/([0-9]{1,3})")
 _MAPPED: Final = 0xFFFF  # ::ffff:0:0/96: IPv4 in IPv6's clothes
+_LEADING_ZEROS: Final = re.compile(r"(?<![0-9a-fA-F])0+(?=[0-9a-fA-F])")  # of an octet, a group, a length
 _SHOWN: Final = 80  # characters of a refused text
 
 
@@ -48,6 +49,18 @@ def read_network(text: str) -> Network:
     """
     read = _plain_ipv6(text) if ":" in text else _plain_ipv4(text)
     return read or _judged(text)
+
+
+def read_as_kubernetes(text: str) -> Network:
+    """The network that a podCIDR names to Kubernetes, which takes "010.0.1.0/024" too: ten, not eight.
+
+    Its parser is Go's of 2021 (`k8s.io/utils/net`, ParseCIDRSloppy): numbers may begin with zeros. ValueError
+    for what is no network there either.
+    """
+    try:
+        return read_network(text)
+    except ValueError:
+        return read_network(_LEADING_ZEROS.sub("", text))
 
 
 def why_no_blocks(network: Network, mask: int) -> str:

@@ -14,6 +14,7 @@ from services.ipam.networks import Network
 from services.ipam.pages import PAGE_LENGTHS, Claim, Page, claim_size, page_of
 from services.ipam.spans import Spans, contains, network_of, overlap, readable
 
+_SHOWN: Final = 80  # characters of a podCIDR
 _AHEAD: Final = timedelta(days=1)  # by so much no clock is wrong for long: else a block would rest for years
 
 
@@ -90,9 +91,11 @@ def odd_in_themselves(present: Mapping[str, Present]) -> tuple[Odd, ...]:
         for cidr in node.pod_cidrs:
             network = readable(cidr)
             if network is None:
-                found.append(Odd(node.name, uid, cidr[:80], "it is no network"))
+                found.append(Odd(node.name, uid, _shown(cidr), "it is no network"))
             elif network.prefix < PAGE_LENGTHS[network.family]:
-                found.append(Odd(node.name, uid, cidr, f"it is wider than /{PAGE_LENGTHS[network.family]}"))
+                found.append(
+                    Odd(node.name, uid, _shown(cidr), f"it is wider than /{PAGE_LENGTHS[network.family]}")
+                )
     return tuple(found)
 
 
@@ -106,14 +109,20 @@ def ranges_of(present: Mapping[str, Present]) -> set[str]:
     }
 
 
+def _shown(cidr: str) -> str:
+    """Zeros before a number may be as many as an object holds, and an Event is short."""
+    return cidr[:_SHOWN]
+
+
 def _gone_since(claim: Claim, list_ended: datetime) -> datetime:
     since = claim.gone_since
     return list_ended if since is None or since - list_ended > _AHEAD else since
 
 
 def _carries_another(node: Present, block: Network) -> bool:
+    """For ever: podCIDRs are immutable. What cannot be read is no network to Kubernetes either."""
     carried = [network for cidr in node.pod_cidrs if (network := readable(cidr)) is not None]
-    return bool(carried) and not any(overlap(network, block) for network in carried)
+    return bool(node.pod_cidrs) and not any(overlap(network, block) for network in carried)
 
 
 def _adopted(
@@ -134,7 +143,7 @@ def _adopted(
                 continue
             other = claims.hit(network)
             if other is not None:
-                odd.append(Odd(node.name, uid, cidr, f"{other} is another's, or was claimed for it"))
+                odd.append(Odd(node.name, uid, _shown(cidr), f"{other} is another's, or was claimed for it"))
             elif room >= claim_size(claim):
                 room -= claim_size(claim)
                 claims.add(network)

@@ -4,16 +4,17 @@ from bisect import bisect_left, insort
 from collections.abc import Iterable
 from functools import lru_cache
 
-from services.ipam.networks import Network, read_network
+from services.ipam.networks import Network, read_as_kubernetes, read_network
 
 # The same blocks are read again with each page and each plan.
 network_of = lru_cache(maxsize=1 << 16)(read_network)
+_read = lru_cache(maxsize=1 << 16)(read_as_kubernetes)
 
 
 def readable(cidr: str) -> Network | None:
-    """The network of that text, None if it names none: others write podCIDRs and addresses, too."""
+    """The network that others' text names to Kubernetes, None if none: a podCIDR, a network, an address."""
     try:
-        return network_of(cidr)
+        return _read(cidr)
     except ValueError:
         return None
 

@@ -1,5 +1,6 @@
 """Networks are read and written as `ipaddress` does it, and as Kubernetes writes them."""
 
+import re
 from ipaddress import IPv4Address, IPv6Address, ip_network
 
 import pytest
@@ -7,6 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from services.ipam.networks import Network, read_network, why_no_blocks
+from services.ipam.spans import readable
 
 # Addresses with runs of zeros, which decide how an IPv6 address is written.
 GROUPS = st.lists(st.sampled_from([0, 0, 0, 1, 0xA, 0xFFFF, 0x20]), min_size=8, max_size=8)
@@ -64,6 +66,47 @@ def test_what_is_no_network_is_refused_in_short_words(text: str):
     with pytest.raises(ValueError, match="is not a network") as refused:
         read_network(text)
     assert len(str(refused.value)) < 120
+
+
+# Asked of kube-apiserver 1.36, in `spec.podCIDRs` of a Node: as versions before it and with
+# --feature-gates=StrictIPCIDRValidation=false it takes all of these, by default only what is canonical but
+# for capital letters. What was taken once stays.
+@pytest.mark.parametrize(
+    ("text", "same_as"),
+    [
+        ("010.185.1.0/24", "10.185.1.0/24"),  # ten, not eight
+        ("10.185.001.000/024", "10.185.1.0/24"),
+        ("0000000010.185.1.0/24", "10.185.1.0/24"),
+        ("10.185.1.5/24", "10.185.1.0/24"),
+        ("FD00:10:185::/64", "fd00:10:185::/64"),
+        ("fd00:00010:185:0:0:0:0:0/64", "fd00:10:185::/64"),
+        ("fd00:10:185::1:2/064", "fd00:10:185::/64"),
+        ("::ffff:10.185.1.0/120", "10.185.1.0/24"),
+        ("::ffff:010.185.001.0/120", "10.185.1.0/24"),
+        ("fd00:10:185::010.0.0.1/64", "fd00:10:185::/64"),
+        ("000.0.0.0/00", "0.0.0.0/0"),
+    ],
+)
+def test_what_kubernetes_takes_as_a_pod_cidr_is_the_network_that_it_is_there(text: str, same_as: str):
+    assert str(readable(text)) == same_as
+
+
+# The same API server takes none of these, and we cannot read them: no Node carries them.
+@pytest.mark.parametrize(
+    "text",
+    ["nonsense", "10.185.1.0/33", "10.185.1/24", " 10.185.1.0/24", "0x0a.185.1.0/24",
+     "10.185.1.0/24,10.1.0.0/24", "", "0", "0/0", "00000/24", "10.0.0.0/", "0256.0.0.0/8",
+     "fd00:010000::/64"],
+)  # fmt: skip
+def test_what_is_no_pod_cidr_to_kubernetes_is_no_network(text: str):
+    assert readable(text) is None
+
+
+@given(NETWORKS, st.integers(0, 5))
+def test_zeros_before_a_number_change_nothing(text: str, zeros: int):
+    address, _, length = text.partition("/")
+    written = re.sub(r"(?<![0-9a-f])(?=[0-9a-f])", "0" * zeros, address)
+    assert readable(f"{written}/{'0' * zeros}{length}") == read_network(text)
 
 
 def test_seven_groups_and_a_double_colon_are_eight():

@@ -195,9 +195,15 @@ def test_once_a_node_carries_something_its_other_claims_are_dropped():
     assert [one.block for one in after.dropped] == ["10.244.0.0/24"]
 
 
-def test_a_node_that_carries_only_what_nobody_can_read_loses_no_claim():
+def test_the_claim_of_a_node_that_carries_only_what_nobody_can_read_ends():
+    after = released(page(claim("10.244.0.0/24", "u")), {"u": Present("node-u", ("nonsense",))})
+    assert after.page.claims == {}
+    assert [one.block for one in after.dropped] == ["10.244.0.0/24"]
+
+
+def test_a_claim_that_its_node_carries_in_another_writing_stays():
     before = page(claim("10.244.0.0/24", "u"))
-    assert released(before, {"u": Present("node-u", ("nonsense",))}).page is before
+    assert released(before, {"u": Present("node-u", ("010.244.000.007/024",))}).page is before
 
 
 def test_what_a_node_carries_without_a_claim_is_adopted():
