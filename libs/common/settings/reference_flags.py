@@ -8,6 +8,29 @@ from typing import Final
 
 import msgspec
 
+from libs.common.controllers import (
+    ALIASES,
+    CLOUD_NODE,
+    CSR_APPROVAL,
+    NODE_IPAM,
+    NODE_LIFECYCLE,
+    proper_name,
+)
+
+__all__ = [
+    "ACCEPTED",
+    "CLOUD_NODE",
+    "CONTROLLERS",
+    "CSR_APPROVAL",
+    "NODE_IPAM",
+    "NODE_LIFECYCLE",
+    "Accepted",
+    "Chosen",
+    "allocates_pod_cidrs",
+    "choose_controllers",
+    "runs_controller",
+]
+
 
 class Accepted(msgspec.Struct, frozen=True):
     """A flag that is taken and not obeyed."""
@@ -106,25 +129,13 @@ ACCEPTED: Final[dict[str, Accepted]] = {flag.name: flag for flag in _TABLE}
 
 # ---- --controllers
 
-CLOUD_NODE: Final = "cloud-node"
-CSR_APPROVAL: Final = "certificatesigningrequest-approving-controller"
-NODE_IPAM: Final = "node-ipam-controller"
-NODE_LIFECYCLE: Final = "cloud-node-lifecycle-controller"
-_ALIASES: Final = {
-    "cloud-node-controller": CLOUD_NODE,
-    "node-csr-approval": CSR_APPROVAL,
-    "nodeipam": NODE_IPAM,
-    "cloud-node-lifecycle": NODE_LIFECYCLE,
-    "service": "service-lb-controller",
-    "route": "node-route-controller",
-}
 _NOT_YET: Final = {
     NODE_LIFECYCLE: "Nodes of machines that are gone are not deleted",
 }
 _NEVER: Final = ("service-lb-controller", "node-route-controller")
 _HERE: Final = (CLOUD_NODE, CSR_APPROVAL, NODE_IPAM)
 _ONLY_BY_NAME: Final = (NODE_IPAM, NODE_LIFECYCLE, *_NEVER)  # `*` does not mean these
-CONTROLLERS: Final = tuple(sorted({*_HERE, *_ALIASES, *_NOT_YET, *_NEVER}))
+CONTROLLERS: Final = tuple(sorted({*_HERE, *ALIASES, *_NOT_YET, *_NEVER}))
 
 
 class Chosen(msgspec.Struct, frozen=True):
@@ -136,7 +147,7 @@ class Chosen(msgspec.Struct, frozen=True):
 
 def runs_controller(items: tuple[str, ...], name: str) -> bool:
     """Whether a --controllers list has that controller run; `name` may be an alias."""
-    wanted, proper = _wanted(items), _ALIASES.get(name, name)
+    wanted, proper = _wanted(items), proper_name(name)
     return wanted.get(proper, proper not in _ONLY_BY_NAME and wanted.get("*", False))
 
 
@@ -163,7 +174,7 @@ def choose_controllers(items: tuple[str, ...]) -> Chosen:
 def _in_vain(items: tuple[str, ...]) -> Iterator[str]:
     for name, on in _wanted(items).items():
         if on and name in _NOT_YET:
-            written = next(item for item in items if _ALIASES.get(item, item) == name)
+            written = next(item for item in items if proper_name(item) == name)
             yield f"--controllers names {written}: NOT IN THIS VERSION, {_NOT_YET[name]}"
         elif on and name in _NEVER:
             yield f"--controllers names {name}: {_OTHER_CLOUD}"
@@ -172,4 +183,4 @@ def _in_vain(items: tuple[str, ...]) -> Iterator[str]:
 def _wanted(items: tuple[str, ...]) -> dict[str, bool]:
     """What is said of each controller by its proper name, and of `*`; the last word counts."""
     bare = ((item.removeprefix("-"), not item.startswith("-")) for item in items)
-    return {_ALIASES.get(name, name): on for name, on in bare}
+    return {proper_name(name): on for name, on in bare}
