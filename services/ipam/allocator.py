@@ -112,6 +112,12 @@ class Allocator:
             reread = True
         raise TemporaryError("other replicas were quicker with every page of claims")
 
+    async def read_pages(self) -> bool:
+        """Read all pages anew; whether others have written since. Raises KubeError."""
+        before = self.pages.versions()
+        self._keep_all(await self._api.list_pages())
+        return self.pages.versions() != before
+
     async def give(self, node: Node, assigned: Assigned) -> Node:
         """Write what was claimed for this very Node; the Node after it.
 

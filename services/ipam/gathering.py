@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
@@ -10,7 +11,20 @@ import msgspec
 from libs.common.delivery import PermanentError, TemporaryError
 from services.ipam.plan import Answer, Want
 
-PAUSE_SECONDS: Final = 0.3  # between two writes of a page: what comes meanwhile shares the second one
+
+class Pace(msgspec.Struct, frozen=True, kw_only=True):
+    """When those who wait go together, in seconds since others went. Who comes after rest goes at once."""
+
+    pause: float = 0.3  # between two writes of a page: what comes meanwhile shares the second one
+    # While other replicas write the same pages, a write of ours often costs one that is refused, ours or
+    # theirs. So we write seldom then, as long as more Nodes keep coming.
+    lull: float = 0.5  # nobody came for so long
+    longest: float = 4.0
+    enough: int = 50  # Nodes, which then go as soon as `pause` allows
+    others_leave: float = 10.0  # after which nobody else is taken to write these pages
+
+
+_PACE: Final = Pace()
 
 
 class Answered(msgspec.Struct, frozen=True):
@@ -20,22 +34,40 @@ class Answered(msgspec.Struct, frozen=True):
     is_new: bool = True  # False: the claim was there already, and somebody else may be about to write it
 
 
+class Together(msgspec.Struct, frozen=True):
+    """What the wants of one claim came to, by uid."""
+
+    answers: Mapping[str, Answered]
+    contended: bool = False  # another replica was quicker with a page
+
+
 Waiting = tuple[Want, "asyncio.Future[Answered]"]
-Claim = Callable[[Sequence[Want]], Awaitable[Mapping[str, Answered]]]
+Claim = Callable[[Sequence[Want]], Awaitable[Together]]
 
 
 class Gathering:
     """The first want goes at once; those that come while it is under way, or soon after, together."""
 
     def __init__(
-        self, claim: Claim, *, clock: Callable[[], float], pause_seconds: float = PAUSE_SECONDS
+        self,
+        claim: Claim,
+        read_pages: Callable[[], Awaitable[bool]],
+        *,
+        clock: Callable[[], float],
+        random: random.Random,
+        pace: Pace = _PACE,
     ) -> None:
-        """`clock` is monotonic, in seconds."""
+        """`clock` is monotonic, in seconds. `read_pages` says whether others have written since."""
         self._claim = claim
+        self._read_pages = read_pages
         self._clock = clock
-        self._pause_seconds = pause_seconds
+        self._random = random
+        self._pace = pace
         self._wants: dict[str, Waiting] = {}
+        self._one_came = asyncio.Event()
         self._last = float("-inf")
+        self._met = float("-inf")  # when another replica's write was last met
+        self._others_write = False  # what is known of the pages is old, most likely
         self._running: asyncio.Task[None] | None = None
 
     async def answer(self, want: Want) -> Answered:
@@ -43,6 +75,8 @@ class Gathering:
         known = self._wants.get(want.uid)
         future = known[1] if known else asyncio.get_running_loop().create_future()
         self._wants[want.uid] = (want, future)
+        if known is None:
+            self._one_came.set()
         if self._running is None or self._running.done():
             self._running = asyncio.create_task(self._run())
         return await asyncio.shield(future)
@@ -56,15 +90,37 @@ class Gathering:
 
     async def _run(self) -> None:
         while self._wants:
-            left = self._last + self._pause_seconds - self._clock()
-            await asyncio.sleep(max(0.0, min(self._pause_seconds, left)))
+            left = self._last + self._pace.pause - self._clock()
+            await asyncio.sleep(max(0.0, min(self._pace.pause, left)))
+            if self._clock() - self._met < self._pace.others_leave:
+                await self._while_more_come()
             wants, self._wants = list(self._wants.values()), {}
             await self._answer(wants)
             self._last = self._clock()
 
+    async def _while_more_come(self) -> None:
+        # Not all replicas after the same time: two that have met once would meet ever after.
+        until = self._last + self._pace.longest * self._random.uniform(0.75, 1.25)
+        while len(self._wants) < self._pace.enough and (left := until - self._clock()) > 0:
+            self._one_came.clear()
+            try:
+                async with asyncio.timeout(min(self._pace.lull, left)):
+                    await self._one_came.wait()
+            except TimeoutError:
+                return
+
+    async def _claim_together(self, wants: Sequence[Want]) -> Mapping[str, Answered]:
+        """Where others write, the pages are read first: a write at an old version would be refused."""
+        others_wrote = self._others_write and await self._read_pages()
+        claimed = await self._claim(wants)
+        self._others_write = others_wrote or claimed.contended
+        if self._others_write:
+            self._met = self._clock()
+        return claimed.answers
+
     async def _answer(self, wants: "Sequence[Waiting]") -> None:
         try:
-            answers = await self._claim([want for want, _ in wants])
+            answers = await self._claim_together([want for want, _ in wants])
         except (TemporaryError, PermanentError) as error:
             _fail(wants, error)
         except Exception as error:  # noqa: BLE001 - a defect that one Node hits must not keep all the others waiting

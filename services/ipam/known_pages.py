@@ -24,6 +24,10 @@ class KnownPages:
         """Those in which nothing is claimed or freed until somebody mends them."""
         return tuple(self._unreadable.values())
 
+    def versions(self) -> dict[str, str]:
+        """Of the readable ones, by range, the resourceVersion that was read or written last."""
+        return {page.range: page.resource_version for page in self._pages.values()}
+
     def closed(self) -> dict[str, str]:
         """By name, why nothing is claimed in a page."""
         return {name: f"{name} is unreadable: {page.reason}" for name, page in self._unreadable.items()}

@@ -26,7 +26,7 @@ from libs.common.wiring import IPAM
 from services.ipam.allocator import Allocator
 from services.ipam.claims_api import KubernetesClaims
 from services.ipam.cluster_networks import ClusterNetworks, cluster_networks
-from services.ipam.gathering import Answered, Gathering
+from services.ipam.gathering import Answered, Gathering, Together
 from services.ipam.known_nodes import KnownNodes
 from services.ipam.measured import Measured
 from services.ipam.node_events import NodeEvents
@@ -73,7 +73,9 @@ class IpamService:
         )
         self._decisions = Decisions(parts.bus, service=IPAM.service, kind="node", now=parts.now, called={})
         self._allocator = Allocator(KubernetesClaims(kube), now=parts.now, quarantine=settings.quarantine)
-        self._gathering = Gathering(self._claim, clock=parts.monotonic)
+        self._gathering = Gathering(
+            self._claim, self._allocator.read_pages, clock=parts.monotonic, random=parts.random
+        )
         self._watch_config = WatchConfig(
             settings,
             in_use=self._in_use,
@@ -194,14 +196,15 @@ class IpamService:
             self._measured.offered(pools)
         return pools
 
-    async def _claim(self, wants: Sequence[Want]) -> Mapping[str, Answered]:
+    async def _claim(self, wants: Sequence[Want]) -> Together:
         claimed = await self._allocator.claim(wants, self._occupied)
         self._measured.claimed(claimed)
         new = {block for block, _ in claimed.new}
-        return {
+        answers = {
             uid: Answered(answer, not isinstance(answer, Assigned) or not new.isdisjoint(answer.pod_cidrs))
             for uid, answer in claimed.answers.items()
         }
+        return Together(answers, claimed.contended)
 
     def _occupied(self) -> Occupied:
         """What no block may touch now. TemporaryError while nobody knows: that may come at any await."""

@@ -1,12 +1,14 @@
 """Who wants a block waits for those who want one at the same time; nobody waits for ever."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+import random
+from collections.abc import Callable, Sequence
 
+import msgspec
 import pytest
 
 from libs.common.delivery import TemporaryError
-from services.ipam.gathering import Answered, Gathering
+from services.ipam.gathering import Answered, Gathering, Pace, Together
 from services.ipam.plan import Assigned, Want
 from tests.bus_actors import eventually
 
@@ -22,20 +24,35 @@ def uid_of(answered: object) -> str:
 
 
 class Claims:
-    """Answers when it is told to."""
+    """Answers when it is told to; is told that others write, or that they have written since."""
 
     def __init__(self) -> None:
         self.asked: list[list[str]] = []
         self.go = asyncio.Semaphore(0)
         self.error: dict[str, Exception] = {}
+        self.contended = False
+        self.others_wrote = False
+        self.unreadable: TemporaryError | None = None
+        self.reads = 0
 
-    async def __call__(self, wants: Sequence[Want]) -> Mapping[str, Answered]:
+    async def __call__(self, wants: Sequence[Want]) -> Together:
         self.asked.append([each.uid for each in wants])
         await self.go.acquire()
         for each in wants:
             if each.uid in self.error:
                 raise self.error[each.uid]
-        return {each.uid: Answered(Assigned(uid=each.uid, pod_cidrs=("10.0.0.0/24",))) for each in wants}
+        answers = {each.uid: Answered(Assigned(uid=each.uid, pod_cidrs=("10.0.0.0/24",))) for each in wants}
+        return Together(answers, self.contended)
+
+    async def read_pages(self) -> bool:
+        self.reads += 1
+        if self.unreadable:
+            raise self.unreadable
+        return self.others_wrote
+
+    def answer_everybody(self) -> None:
+        for _ in range(100):
+            self.go.release()
 
 
 @pytest.fixture
@@ -43,8 +60,22 @@ def claims() -> Claims:
     return Claims()
 
 
-def gathering_of(claims: Claims) -> Gathering:
-    return Gathering(claims, clock=asyncio.get_running_loop().time, pause_seconds=0.05)
+QUICK = Pace(pause=0.05)
+PATIENT = Pace(pause=0.0, lull=60.0, longest=60.0, enough=3, others_leave=600.0)
+
+
+def gathering_of(claims: Claims, pace: Pace = QUICK, clock: Callable[[], float] | None = None) -> Gathering:
+    return Gathering(
+        claims,
+        claims.read_pages,
+        clock=clock or asyncio.get_running_loop().time,
+        random=random.Random(7),
+        pace=pace,
+    )
+
+
+def wanting(gathering: Gathering, *numbers: int) -> list[asyncio.Task[Answered]]:
+    return [asyncio.create_task(gathering.answer(want(number))) for number in numbers]
 
 
 async def test_the_first_goes_at_once_and_those_that_come_meanwhile_go_together(claims: Claims):
@@ -100,3 +131,67 @@ async def test_the_end_of_the_process_leaves_nobody_waiting(claims: Claims):
     await gathering.end()
     with pytest.raises(TemporaryError, match="ipam ends"):
         await task
+
+
+async def test_while_others_write_the_same_pages_a_claim_waits_until_enough_have_come(claims: Claims):
+    claims.answer_everybody()
+    claims.contended = True
+    gathering = gathering_of(claims, PATIENT)
+    await gathering.answer(want(0))
+    two = wanting(gathering, 1, 2)
+    await asyncio.wait(two, timeout=0.1)
+    assert claims.asked == [["uid-0"]]
+    await asyncio.wait_for(asyncio.gather(*two, *wanting(gathering, 3)), 10)
+    assert claims.asked == [["uid-0"], ["uid-1", "uid-2", "uid-3"]]
+
+
+@pytest.mark.parametrize(
+    "pace", [{"lull": 0.05}, {"longest": 0.05}], ids=["nobody_comes_any_more", "it_waits_no_longer"]
+)
+async def test_a_claim_does_not_wait_for_enough_for_ever(claims: Claims, pace: dict[str, float]):
+    claims.answer_everybody()
+    claims.contended = True
+    gathering = gathering_of(claims, msgspec.structs.replace(PATIENT, **pace))
+    await gathering.answer(want(0))
+    await asyncio.wait_for(asyncio.gather(*wanting(gathering, 1, 2)), 10)
+    assert claims.asked == [["uid-0"], ["uid-1", "uid-2"]]
+
+
+@pytest.mark.parametrize("rest", [{"longest": 80.0}, {"others_leave": 80.0}], ids=["rest", "others_are_gone"])
+async def test_the_first_after_a_rest_goes_at_once_though_others_wrote_before(
+    claims: Claims, rest: dict[str, float]
+):
+    seconds = 0.0
+    claims.answer_everybody()
+    claims.contended = True
+    pace = msgspec.structs.replace(PATIENT, **{"longest": 6000.0, "others_leave": 6000.0, **rest})
+    gathering = gathering_of(claims, pace, lambda: seconds)
+    await gathering.answer(want(0))
+    seconds = 101.0
+    await asyncio.wait_for(gathering.answer(want(1)), 10)
+    assert claims.asked == [["uid-0"], ["uid-1"]]
+
+
+async def test_the_pages_are_read_before_a_claim_as_long_as_others_write_them(claims: Claims):
+    claims.answer_everybody()
+    gathering = gathering_of(claims, msgspec.structs.replace(PATIENT, enough=1))
+    reads = []
+    for number, (contended, others_wrote) in enumerate(
+        [(False, False), (True, False), (False, True), (False, False), (False, False)]
+    ):
+        claims.contended, claims.others_wrote = contended, others_wrote
+        await gathering.answer(want(number))
+        reads.append(claims.reads)
+    assert reads == [0, 0, 1, 2, 2]
+
+
+async def test_pages_that_cannot_be_read_are_an_error_of_that_claim_alone(claims: Claims):
+    claims.answer_everybody()
+    claims.contended = True
+    gathering = gathering_of(claims, msgspec.structs.replace(PATIENT, enough=1))
+    await gathering.answer(want(0))
+    claims.unreadable = TemporaryError("no API server")
+    with pytest.raises(TemporaryError, match="no API server"):
+        await gathering.answer(want(1))
+    claims.unreadable = None
+    assert uid_of(await gathering.answer(want(1))) == "uid-1"
