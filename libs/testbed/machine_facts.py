@@ -95,6 +95,17 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     ipv6: bool = False
 
 
+class Member(msgspec.Struct, frozen=True, kw_only=True):
+    """One Member: a machine of the cluster, as the discovery service told the machine that holds it."""
+
+    name: str  # the Kubernetes node name, under which it is found
+    node_id: str = ""
+    hostname: str = ""
+    addresses: tuple[str, ...] = ()
+    control_plane: bool = False
+    operating_system: str = "Talos (v1.13.5)"
+
+
 class Machine(msgspec.Struct, frozen=True, kw_only=True):
     """One machine. An empty field is a resource that does not exist on it.
 
@@ -120,6 +131,8 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     processors: tuple[Processor, ...] = ()  # never there in container mode, like memory modules
     memory_modules: tuple[MemoryModule, ...] = ()
     routes: tuple[Route, ...] = ()
+    stage: str = "running"  # of MachineStatus: "booting", "shutting down", ...
+    members: tuple[Member, ...] = ()  # whom it knows by discovery, itself among them; () = discovery is off
 
 
 def a_machine(
@@ -171,6 +184,18 @@ def a_machine(
         "addresses": _addresses(ip, ip6, external_ips if fills.publishes_external_ips else ()),
     }
     return Machine(**facts | machine)
+
+
+def member_of(machine: Machine) -> Member:
+    """How that machine is known to all of its cluster, once discovery has told of it."""
+    return Member(
+        name=machine.name,
+        node_id=hashlib.sha256(machine.id.encode()).hexdigest()[:44],
+        hostname=".".join(part for part in (machine.hostname, machine.domainname) if part),
+        addresses=machine.reachable_at,
+        control_plane=machine.control_plane,
+        operating_system=f"Talos ({machine.talos_version})",
+    )
 
 
 def _addresses(ip: str, ip6: str | None, external_ips: Sequence[str]) -> tuple[Address, ...]:

@@ -18,12 +18,14 @@ from libs.testbed.machine_facts import (
     Address,
     Extension,
     Machine,
+    Member,
     MemoryModule,
     Platform,
     Processor,
     Route,
     SystemInformation,
     a_machine,
+    member_of,
 )
 from libs.testbed.talos_pki import TalosPki, write_private
 
@@ -33,12 +35,14 @@ __all__ = [
     "Extension",
     "Machine",
     "Machines",
+    "Member",
     "MemoryModule",
     "Platform",
     "Processor",
     "Route",
     "SystemInformation",
     "a_machine",
+    "member_of",
 ]
 
 

@@ -14,10 +14,12 @@ from libs.testbed.machines import (
     Extension,
     Machine,
     Machines,
+    Member,
     MemoryModule,
     Processor,
     Route,
     a_machine,
+    member_of,
 )
 from libs.testbed.platforms import PLATFORMS
 from libs.testbed.sim_machines import client as sim_machines
@@ -73,7 +75,9 @@ def a_talkative(platform: str) -> Machine:
         Address(address="FE80:0::1/64", scope="link", flags=0x281),
         Address(address="10.9.8.7/0", link="tun0", link_index=300, scope="nowhere", flags=0),
     )
-    return msgspec.structs.replace(machine, addresses=(*machine.addresses, *odd))
+    other = a_machine("web-2", "10.30.0.2", talos_version="")
+    members = (member_of(machine), member_of(other), Member(name="bare", operating_system=""))
+    return msgspec.structs.replace(machine, addresses=(*machine.addresses, *odd), members=members)
 
 
 def comparable(resource: bytes) -> tuple[Any, Any]:
@@ -105,6 +109,8 @@ async def test_they_hold_the_same_resources(sides: tuple[Side, Side], platform: 
         ("network", "AddressStatuses.net.talos.dev", 34),
         ("runtime", "PlatformMetadatas.talos.dev", 7),
         ("k8s", "Nodenames.kubernetes.talos.dev", 7),
+        ("runtime", "MachineStatuses.runtime.talos.dev", 7),
+        ("cluster", "Members.cluster.talos.dev", 12),
     ],
 )
 async def test_their_watches_tell_the_same_history(
@@ -124,7 +130,8 @@ async def test_their_watches_tell_the_same_history(
 async def live_through_a_lot(machines: Machines, machine: Machine, kind: str) -> None:
     await machines.change(machine.id, name="web-2", addresses=machine.addresses[:2])
     await machines.change(machine.id, platform=a_machine(platform="hcloud").platform)
-    await machines.change(machine.id, addresses=machine.addresses[1:3], platform=None, name="")
+    await machines.change(machine.id, stage="shutting down", members=machine.members[1:])
+    await machines.change(machine.id, addresses=machine.addresses[1:3], platform=None, name="", stage="")
     await machines.put(machine)
     await machines.fault(machine.id, not_found=[kind])
     await machines.fault(machine.id)

@@ -28,6 +28,7 @@ from libs.testbed.machines import (
     Extension,
     Machine,
     Machines,
+    Member,
     MemoryModule,
     Platform,
     Processor,
@@ -65,6 +66,8 @@ PROCESSORS = ("hardware", "Processors.hardware.talos.dev")
 ROUTES = ("network", "RouteStatuses.net.talos.dev")
 MEMORY_MODULES = ("hardware", "MemoryModules.hardware.talos.dev")
 NODENAME = ("k8s", "Nodenames.kubernetes.talos.dev", "nodename")
+STATUS = ("runtime", "MachineStatuses.runtime.talos.dev", "machine")
+MEMBERS = ("cluster", "Members.cluster.talos.dev")
 CONTROLLER_MANAGER = (
     "controlplane",
     "ControllerManagerConfigs.kubernetes.talos.dev",
@@ -136,6 +139,46 @@ class TestWhatAMachineSays:
         (seen,) = await cosi.list(NODE, "cluster", ADDRESSES[1])
         assert resource_id(seen) == "service"
         assert await cosi.list(NODE, *ADDRESSES) == []
+
+    async def test_its_stage_and_the_members_it_knows_have_the_bytes_of_the_published_proto(
+        self, talos: Machines, machine: Machine, cosi: Cosi
+    ):
+        assert spec(await cosi.get(NODE, *STATUS)).hex() == "080412020801", "running and ready"
+        assert await cosi.list(NODE, *MEMBERS) == [], "discovery is off"
+        member = Member(
+            name="web-2",
+            node_id="id",
+            hostname="web-2.example",
+            addresses=("10.0.0.6", "2001:db8::6"),
+            operating_system="Talos (v1.13.5)",
+        )
+        await talos.change(machine.id, stage="shutting down", members=(member,))
+        assert spec(await cosi.get(NODE, *STATUS)).hex() == "0806"
+        (known,) = await cosi.list(NODE, *MEMBERS)
+        assert resource_id(known) == "web-2"
+        assert spec(known).hex() == (
+            "0a026964"
+            "12060a040a000006"
+            "12120a1020010db8000000000000000000000006"
+            "1a0d7765622d322e6578616d706c65"
+            "2003"
+            "2a0f54616c6f73202876312e31332e3529"
+        )
+
+    async def test_a_machine_that_takes_another_s_address_answers_there_in_its_place(
+        self, talos: Machines, machine: Machine, cosi: Cosi
+    ):
+        await talos.put(a_machine("web-9", NODE))
+        try:
+            assert text(decode(spec(await cosi.get(NODE, *NODENAME))), 1) == "web-9"
+            assert text(decode(spec(await cosi.get("fd00:20::1", *NODENAME))), 1) == "web-1", (
+                "where nobody else is"
+            )
+        finally:
+            await talos.delete("web-9")
+        with pytest.raises(GRPCError) as gone:
+            await cosi.get(NODE, *NODENAME)
+        assert gone.value.status is Status.UNAVAILABLE
 
     async def test_a_list_is_sorted_by_id(self, machine: Machine, cosi: Cosi):
         ids = [resource_id(each) for each in await cosi.list(NODE, *ADDRESSES)]

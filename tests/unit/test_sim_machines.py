@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from libs.testbed.machine_facts import Address, a_machine
+from libs.testbed.machine_facts import Address, Member, a_machine
 from libs.testbed.platforms import PLATFORMS
 from libs.testbed.sim_machines.refusal import Code, Refused
 from libs.testbed.sim_machines.requests import Selection, WatchRequest, read_list, read_watch
@@ -111,6 +111,16 @@ def test_every_platform_s_machine_can_be_held(platform: str):
 def test_an_address_that_is_none_is_refused_with_the_machine_s_id(address: Address):
     with pytest.raises(ValueError, match='machine "web-1": '):
         resources_of(a_machine("web-1", addresses=(address,)))
+
+
+@pytest.mark.parametrize(
+    "lives",
+    [{"stage": "asleep"}, {"members": (Member(name="web-2", addresses=("here",)),)}],
+    ids=["stage", "member"],
+)
+def test_a_stage_or_a_member_that_is_none_is_refused_with_the_machine_s_id(lives: dict):
+    with pytest.raises(ValueError, match='machine "web-1": '):
+        resources_of(a_machine("web-1", **lives))
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 import msgspec
 
 from libs.testbed.machine_facts import Address, Machine, Platform, SystemInformation
+from libs.testbed.sim_machines.lifecycle import MEMBER_OWNER, STATUS_OWNER, member_spec, status_spec
 from libs.testbed.sim_machines.routes import OWNER, routes_of
 from libs.testbed.sim_machines.wire import Field, encode
 
@@ -35,6 +36,7 @@ def resources_of(machine: Machine) -> list[Resource]:
         *_addresses(machine),
         *_routes(machine),
         *_cluster(machine),
+        *_lifecycle(machine),
     ]
 
 
@@ -180,6 +182,17 @@ def _cluster(machine: Machine) -> Iterator[Resource]:
             "k8s.ControlPlaneControllerManagerController",
             spec,
         )
+
+
+def _lifecycle(machine: Machine) -> Iterator[Resource]:
+    try:
+        if machine.stage:
+            spec = status_spec(machine.stage)
+            yield _resource("runtime", "MachineStatuses.runtime", "machine", STATUS_OWNER, spec)
+        for member in machine.members:
+            yield _resource("cluster", "Members.cluster", member.name, MEMBER_OWNER, member_spec(member))
+    except ValueError as error:
+        raise ValueError(f'machine "{machine.id}": {error}') from error
 
 
 def _resource(namespace: str, kind: str, name: str, owner: str, spec: Mapping[int, Field]) -> Resource:

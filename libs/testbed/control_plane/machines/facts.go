@@ -35,6 +35,8 @@ type Facts struct {
 	Processors        []Processor        `json:"processors"`
 	MemoryModules     []MemoryModule     `json:"memory_modules"`
 	Routes            []Route            `json:"routes"`
+	Stage             string             `json:"stage"`
+	Members           []Member           `json:"members"`
 }
 
 // Platform is the spec of PlatformMetadata.
@@ -110,7 +112,11 @@ func (f *Facts) Resources() ([]owned, error) {
 		}
 		resources = append(resources, status)
 	}
-	return append(resources, f.cluster()...), nil
+	lifecycle, err := f.lifecycle()
+	if err != nil {
+		return nil, fmt.Errorf("machine %q: %w", f.ID, err)
+	}
+	return append(append(resources, f.cluster()...), lifecycle...), nil
 }
 
 func (f *Facts) identity() []owned {
