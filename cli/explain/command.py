@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from cli.explain.node.command import node
 from libs.common.settings.flag_values import parse_duration, parse_list
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -23,6 +24,9 @@ def _seconds(_: click.Context, __: click.Parameter, text: str | None) -> int | N
 @click.group(short_help="Explain why something is decided as it is.")
 def explain() -> None:
     """Explain why something is decided as it is."""
+
+
+explain.add_command(node)
 
 
 @explain.command(short_help="Explain what becomes of a kubelet's request for a serving certificate.")

@@ -44,8 +44,11 @@ def test_what_the_command_explains_of_requests_is_csrs_own_decision():
     assert {"services.csr.decide.decide", "services.csr.claims.Claims"} <= imported
 
 
-# How to reach machines, how one is asked, and the two that gather what machines say. All else is told.
-ASKERS = {"cli.credentials", "cli.asking", "cli.render.from_cluster", "cli.explain.from_cluster"}
+# How to reach machines, how one is asked, and those that gather what machines say. All else is told.
+ASKERS = {
+    "cli.credentials", "cli.asking", "cli.render.from_cluster", "cli.explain.from_cluster",
+    "cli.explain.node.from_cluster"
+}  # fmt: skip
 
 
 def test_only_what_gathers_asks_machines():
@@ -59,7 +62,10 @@ def test_only_what_gathers_asks_machines():
 
 
 def test_what_explains_is_told_what_was_gathered_and_asks_nobody():
-    gathering = {"cli.asking", "cli.credentials", "cli.explain.from_cluster"}
+    gathering = {
+        "cli.asking", "cli.credentials", "cli.explain.from_cluster", "cli.explain.node.from_cluster",
+        "cli.explain.node.from_nats"
+    }  # fmt: skip
     importers = {
         source.module
         for source in sources("cli")
@@ -68,7 +74,8 @@ def test_what_explains_is_told_what_was_gathered_and_asks_nobody():
     }
     assert importers == {
         "cli.explain.command", "cli.explain.run", "cli.explain.from_cluster", "cli.render.from_cluster",
-        "cli.status.from_cluster"
+        "cli.status.from_cluster", "cli.explain.node.command", "cli.explain.node.run",
+        "cli.explain.node.from_cluster"
     }  # fmt: skip
 
 

@@ -1,0 +1,60 @@
+"""An explanation of a Node for programs. Pure."""
+
+from typing import Any
+
+import msgspec
+
+from cli.explain.node.advice import advice
+from cli.explain.node.explanation import Explanation
+from cli.explain.node.last_words import LastWords
+from libs.common.node import CONDITION_BLOCKED
+from services.labeler.plan import Plan
+
+
+def explanation_json(explanation: Explanation) -> dict[str, Any]:
+    """The same as in words; names that Kubernetes has are written as there."""
+    node, words = explanation.node, explanation.evidence.last_words
+    return {
+        "name": node.name,
+        "uid": node.uid,
+        "creationTimestamp": msgspec.to_builtins(node.metadata.creation_timestamp),
+        "state": explanation.state,
+        "providerID": node.spec.provider_id or None,
+        "addresses": msgspec.to_builtins(node.status.addresses),
+        "podCIDRs": list(node.spec.pod_cidrs),
+        "taints": msgspec.to_builtins(node.spec.taints),
+        "ready": msgspec.to_builtins(node.condition("Ready")),
+        "blocked": msgspec.to_builtins(node.condition(CONDITION_BLOCKED)),
+        "owners": [
+            {"controller": each.controller, "owned": not each.why_not, "why": each.why_not or None}
+            for each in explanation.owners
+        ],
+        "machineAsked": explanation.evidence.look is not None,
+        "checks": [
+            {"name": check.name, "result": check.result, "text": check.text} for check in explanation.checks
+        ],
+        "labeler": _plan(explanation.plan) if explanation.plan else None,
+        "lastWords": _last_words(words) if words else None,
+        "advice": list(advice(explanation)),
+    }
+
+
+def _plan(plan: Plan) -> dict[str, Any]:
+    return {
+        "outcome": plan.outcome,
+        "reason": plan.reason,
+        "blocked": plan.blocked.reason if plan.blocked else None,
+        "writes": list(plan.writes),
+        "events": [{"reason": notice.reason, "message": notice.message} for notice in plan.notices],
+    }
+
+
+def _last_words(words: LastWords) -> dict[str, Any]:
+    """`ofMachine`, `decided` and `dead` as they stand in the stream."""
+    return {
+        "problem": words.problem or None,
+        "ofMachine": msgspec.to_builtins(words.of_machine),
+        "decided": msgspec.to_builtins(words.decided),
+        "dead": msgspec.to_builtins(words.dead),
+        "unreadable": list(words.unreadable),
+    }

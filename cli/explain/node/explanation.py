@@ -1,0 +1,174 @@
+"""What becomes of a Node by this evidence: judged by the services' own code. Pure."""
+
+from collections.abc import Iterator
+from typing import Final, Literal
+
+import msgspec
+
+from cli.explain.explanation import Told
+from cli.explain.node.evidence import Evidence
+from cli.render.described import DescribedNode
+from libs.common.cloud_config.rule import OwnershipOfNodes
+from libs.common.machine import MachineFault
+from libs.common.node import Node
+from libs.common.ownership import why_not_owned
+from libs.common.settings.reference_flags import CLOUD_NODE, CSR_APPROVAL, NODE_IPAM, NODE_LIFECYCLE
+from services.labeler.plan import Plan, plan_node, plan_unreachable
+from services.labeler.reported_provider_id import reported_provider_id
+
+WELL, NOT_WELL, UNTOLD = 0, 1, 2
+State = Literal["initialized", "not initialized", "being deleted"]
+
+# What each does to a Node.
+CONTROLLERS: Final = {
+    CLOUD_NODE: "labels, addresses, providerID",
+    CSR_APPROVAL: "serving certificates",
+    NODE_IPAM: "pod CIDRs",
+    NODE_LIFECYCLE: "its deletion",
+}
+
+
+class Owner(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether a controller looks after the Node."""
+
+    controller: str
+    does: str
+    why_not: str = ""  # "": it does
+
+
+class Explanation(msgspec.Struct, frozen=True, kw_only=True):
+    """All of it."""
+
+    evidence: Evidence
+    state: State
+    owners: tuple[Owner, ...]
+    checks: tuple[Told, ...]
+    plan: Plan | None  # the labeler's; None where it would have to know the machine
+
+    @property
+    def node(self) -> Node:
+        return self.evidence.node
+
+    @property
+    def says_ownership(self) -> bool:
+        """Whether the file says whose Nodes are whose."""
+        return self.evidence.ownership != OwnershipOfNodes()
+
+    @property
+    def exit_status(self) -> int:
+        """0: all is well, or is being made so; 1: something is not; 2: that cannot be told."""
+        results = {check.result for check in self.checks}
+        if "failed" in results:
+            return NOT_WELL
+        return UNTOLD if "unknown" in results else WELL
+
+
+def explain(evidence: Evidence) -> Explanation:
+    """Judge it as the services would."""
+    node, plan = evidence.node, _plan(evidence)
+    state: State = "initialized" if node.initialized else "not initialized"
+    return Explanation(
+        evidence=evidence,
+        state="being deleted" if node.metadata.deletion_timestamp is not None else state,
+        owners=tuple(_owners(evidence, plan)),
+        checks=tuple(_checks(evidence, plan)),
+        plan=plan,
+    )
+
+
+def _plan(evidence: Evidence) -> Plan | None:
+    node, look = evidence.node, evidence.look
+    if isinstance(look, DescribedNode):
+        return plan_node(node, look.facts, look.recognized_by, evidence.config)
+    if evidence.unreachable is not None:
+        return plan_unreachable(node, evidence.unreachable, evidence.config)
+    return None
+
+
+def _owners(evidence: Evidence, plan: Plan | None) -> Iterator[Owner]:
+    node = evidence.node
+    planned = (plan.changes.provider_id if plan else "") or ""
+    for controller, does in CONTROLLERS.items():
+        known = planned if controller == CLOUD_NODE else ""
+        why_not = why_not_owned(evidence.ownership.of(controller), node, provider_id=known)
+        if controller == CLOUD_NODE and plan and plan.outcome == "not-ours":
+            why_not = why_not or plan.reason
+        yield Owner(controller=controller, does=does, why_not=why_not)
+
+
+def _checks(evidence: Evidence, plan: Plan | None) -> Iterator[Told]:
+    yield _ready(evidence.node)
+    yield from _machine(evidence)
+    yield from _provider_id(evidence, plan)
+    yield from _initialized(evidence, plan)
+
+
+def _ready(node: Node) -> Told:
+    condition = node.condition("Ready")
+    if condition is None:
+        return Told(name="ready", result="failed", text="its kubelet has told nothing of itself yet")
+    since = f" since {condition.last_transition_time}" if condition.last_transition_time else ""
+    if condition.status == "True":
+        return Told(name="ready", result="passed", text=f"its kubelet says that it is ready{since}")
+    said = ": ".join(filter(None, (condition.reason, condition.message)))
+    text = f"Ready is {condition.status}{since}" + (f", {said}" if said else "")
+    return Told(name="ready", result="failed", text=text)
+
+
+def _machine(evidence: Evidence) -> Iterator[Told]:
+    match evidence.look:
+        case DescribedNode(facts=facts, recognized_by=by):
+            said = facts.platform
+            place = ", ".join(filter(None, (said.platform, said.zone or said.region, said.instance_type)))
+            text = f"the machine at {facts.node_ip} answers as {facts.node_name} ({place or 'no platform'})"
+            text += "" if by == "nodename" else ", recognised by its systemUUID"
+            yield Told(name="machine", result="passed", text=text)
+        case MachineFault(step=step, endpoint=endpoint, message=message):
+            where = f" at {endpoint}" if endpoint else ""
+            yield Told(name="machine", result="failed", text=f"{step}{where}: {message}")
+        case _ if not evidence.withheld:
+            yield Told(name="machine", result="unknown", text=evidence.not_asked)
+
+
+def _provider_id(evidence: Evidence, plan: Plan | None) -> Iterator[Told]:
+    existing = evidence.node.spec.provider_id
+    mismatch = next((n.message for n in plan.notices if n.reason == "ProviderIDMismatch"), "") if plan else ""
+    if mismatch:
+        yield Told(name="providerID", result="failed", text=mismatch)
+    elif existing:
+        yield Told(name="providerID", result="passed", text=f"{existing}{_as_reported(evidence, plan)}")
+    elif plan and plan.changes.provider_id:
+        text = f"none yet; the labeler writes {plan.changes.provider_id}"
+        yield Told(name="providerID", result="waits", text=text)
+    elif evidence.node.initialized:
+        yield Told(name="providerID", result="passed", text="none, and who initialised the Node gave none")
+
+
+def _as_reported(evidence: Evidence, plan: Plan | None) -> str:
+    if not isinstance(evidence.look, DescribedNode):
+        return ""
+    by_rules = plan.effects.platform if plan and plan.effects else evidence.look.facts.platform
+    reported = reported_provider_id(by_rules)
+    if not reported:
+        return ", and its machine reports none of its own"
+    return ", as its machine reports" if reported == evidence.node.spec.provider_id else ""
+
+
+def _initialized(evidence: Evidence, plan: Plan | None) -> Iterator[Told]:
+    node, name = evidence.node, "initialized"
+    if node.initialized:
+        yield Told(name=name, result="passed", text="nothing keeps pods from it on our account")
+    elif plan is None and not evidence.withheld:
+        yield Told(
+            name=name, result="unknown", text="what stands in its way is told when its machine is asked"
+        )
+    elif plan is None:
+        yield Told(name=name, result="failed", text=f"the taint stands; {evidence.not_asked}")
+    elif plan.outcome == "initialized":
+        yield Told(name=name, result="waits", text=f"nothing stands in its way: {plan.reason}")
+    elif plan.blocked and isinstance(evidence.look, MachineFault):
+        text = f"the taint stays until its machine answers ({plan.blocked.reason})"
+        yield Told(name=name, result="failed", text=text)
+    else:
+        left = "the labeler leaves it alone: " if plan.outcome == "not-ours" else ""
+        yield Told(name=name, result="failed", text=f"{left}{plan.reason}")

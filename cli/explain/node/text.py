@@ -1,0 +1,137 @@
+"""An explanation of a Node in words, the same on a terminal and in a pipe but for where lines break. Pure."""
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Final
+
+from rich.text import Text
+
+from cli.explain.layout import blank, field, moment, of_check, written
+from cli.explain.node.advice import advice
+from cli.explain.node.explanation import Explanation, Owner, State
+from cli.explain.node.last_words import LastWords
+from cli.lines import Line
+from libs.common.events import NodeUnreachable
+from libs.common.node import CONDITION_BLOCKED
+from services.labeler.plan import Outcome, Plan
+
+_LONGEST: Final = 1200  # characters of a text of somebody else's
+_MOST_LINES: Final = 40
+_COLUMN: Final = 12
+_STATES: Final[dict[State, str]] = {
+    "initialized": "green", "not initialized": "red", "being deleted": "yellow"
+}  # fmt: skip
+_PLANS: Final[dict[Outcome, tuple[str, str]]] = {
+    "initialized": ("initialise it", "green"),
+    "updated": ("write", "yellow"),
+    "unchanged": ("write nothing", "green"),
+    "blocked": ("leave the taint where it is", "red"),
+    "not-ours": ("leave it alone", "yellow"),
+}
+
+
+def of_explanation(explanation: Explanation, now: datetime) -> Iterator[Line]:
+    """What it is, whose it is, each check, what is done next, what was said last, what to do."""
+    yield from _heading(explanation, now)
+    yield blank()
+    yield from _owners(explanation)
+    yield blank()
+    yield _title("Checks, by what is so now")
+    yield from (of_check(check) for check in explanation.checks)
+    if explanation.plan is not None:
+        yield from _of_plan(explanation.plan)
+    if explanation.evidence.last_words is not None:
+        yield blank()
+        yield from _of_last_words(explanation.evidence.last_words, now)
+    for number, each in enumerate(advice(explanation)):
+        if not number:
+            yield blank()
+        yield field("" if number else "Do", Text(each))
+
+
+def _heading(explanation: Explanation, now: datetime) -> Iterator[Line]:
+    node = explanation.node
+    yield Line(0, Text.assemble((node.name, "bold"), "  ", (explanation.state, _STATES[explanation.state])))
+    yield field("Registered", Text(moment(node.metadata.creation_timestamp, now)))
+    if node.metadata.deletion_timestamp is not None:
+        yield field("Deleted", Text(moment(node.metadata.deletion_timestamp, now)))
+    yield field("providerID", Text(_shown(node.spec.provider_id)))
+    addresses = ", ".join(f"{each.type} {each.address}" for each in node.status.addresses)
+    yield field("Addresses", Text(_shown(addresses)))
+    yield field("Pod CIDRs", Text(_shown(", ".join(node.spec.pod_cidrs))))
+    taints = ", ".join(f"{taint.key}:{taint.effect}" for taint in node.spec.taints)
+    yield field("Taints", Text(_shown(taints)))
+    blocked = node.condition(CONDITION_BLOCKED)
+    if blocked is not None:
+        since = f" since {blocked.last_transition_time}" if blocked.last_transition_time else ""
+        text = written(f"{blocked.reason}: {blocked.message}", _LONGEST)
+        yield field("Condition", Text(f"{CONDITION_BLOCKED}{since}"))
+        yield field("", Text(text, style="dim"))
+
+
+def _owners(explanation: Explanation) -> Iterator[Line]:
+    file = explanation.evidence.file
+    source = file.source if file else "--cloud-config, which is not given"
+    yield _title(f"Whose it is, by {source}")
+    if explanation.says_ownership:
+        yield from map(_of_owner, explanation.owners)
+        return
+    text = "nothing is said of ownership: each controller judges for itself"
+    yield Line(2, Text(text, style="dim"))
+    yield from (_of_owner(owner) for owner in explanation.owners if owner.why_not)
+
+
+def _of_owner(owner: Owner) -> Line:
+    word, style = ("foreign", "yellow") if owner.why_not else ("ours", "green")
+    label = Text.assemble((f"{word:<9}", style))
+    text = f"{owner.controller} ({owner.does})" + (f": {owner.why_not}" if owner.why_not else "")
+    return Line(2, Text(text), label)
+
+
+def _of_plan(plan: Plan) -> Iterator[Line]:
+    yield blank()
+    word, style = _PLANS[plan.outcome]
+    told = plan.outcome in ("initialized", "blocked")  # why, by the check
+    yield field(
+        "The labeler", Text.assemble("would ", (word, style), "" if told else f": {_shown(plan.reason)}")
+    )
+    for each in plan.writes[:_MOST_LINES]:
+        yield field("", Text(_shown(each)))
+    if len(plan.writes) > _MOST_LINES:
+        yield field("", Text(f"and {len(plan.writes) - _MOST_LINES} more"))
+    for notice in plan.notices:
+        yield field("", Text(f"Event {notice.reason}: {_shown(notice.message)}", style="dim"))
+
+
+def _of_last_words(words: LastWords, now: datetime) -> Iterator[Line]:
+    yield _title("What the services said last")
+    if words.problem:
+        yield Line(2, Text(f"unknown: {_shown(words.problem)}", style="cyan"))
+        return
+    said = words.of_machine
+    if isinstance(said, NodeUnreachable):
+        text = f"no answer, attempt {said.attempt}, {moment(said.enriched_at, now)}: {said.fault.message}; "
+        yield _of_service("metadata", f"{text}tries again {said.retry_at:%Y-%m-%d %H:%M:%S} UTC")
+    elif said is not None:
+        yield _of_service("metadata", f"answered {moment(said.facts.looked_at, now)}")
+    for decided in words.decided:
+        text = f"{decided.outcome}, {moment(decided.decided_at, now)}: {decided.reason}"
+        yield _of_service(decided.service, text)
+    for dead in words.dead:
+        yield _of_service(dead.service, f"could not handle a message, {moment(dead.at, now)}: {dead.reason}")
+    for subject in words.unreadable:
+        yield Line(2, Text(f"what stands under {subject} cannot be read", style="red"))
+    if not (said or words.decided or words.dead or words.unreadable):
+        yield Line(2, Text("nothing within the hour that NATS keeps it", style="dim"))
+
+
+def _of_service(name: str, text: str) -> Line:
+    return Line(2, Text(_shown(text)), Text(f"{name:<{_COLUMN}}", style="bold"))
+
+
+def _title(text: str) -> Line:
+    return Line(0, Text(text, style="bold"))
+
+
+def _shown(text: str) -> str:
+    return written(text, _LONGEST) if text else "none"
