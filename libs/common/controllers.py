@@ -15,7 +15,9 @@ ALIASES: Final[Mapping[str, str]] = {
     "service": "service-lb-controller",
     "route": "node-route-controller",
 }
-OF_NODES: Final = (CLOUD_NODE, CSR_APPROVAL, NODE_IPAM, NODE_LIFECYCLE)  # those that write to Nodes
+_OF_NODES: Final = (CLOUD_NODE, CSR_APPROVAL, NODE_IPAM, NODE_LIFECYCLE)
+# Whatever those are called that look after Nodes.
+NAMES_OF_NODES: Final = (*_OF_NODES, *(name for name, proper in ALIASES.items() if proper in _OF_NODES))
 
 
 def proper_name(name: str) -> str:

@@ -1,24 +1,38 @@
 """Which Nodes a controller looks after, where the operator says so: of all others it writes nothing."""
 
+from typing import Final
+
+import msgspec
+
 from libs.common.cloud_config.rule import Ownership
 from libs.common.cloud_config.selectors import matches
 from libs.common.node import Node
 
-NODE_NAME = "metadata.name"  # in selectors of Nodes; no label is called so
+NODE_NAME: Final = "metadata.name"  # in selectors of Nodes; a label that is called so does not count
 
 
 def why_not_owned(ownership: Ownership, node: Node, *, provider_id: str = "") -> str:
     """Why this Node is to be left alone, in words; "" when it is the controller's.
 
-    `provider_id` is what the Node would be given, "" where that is not known. A Node without a providerID of
-    which nothing is known yet is the controller's: whoever knows more asks again before a providerID is
-    written.
+    `provider_id` is what the Node will be given, "" where it has one or that is not known. Where schemes are
+    said, a Node of which neither is known is nobody's yet: it may turn out to be another's.
     """
     if ownership.selector:
-        judged = matches(ownership.selector, {**node.labels, NODE_NAME: node.name}, whose="the Node")
+        labels = {**node.labels, NODE_NAME: node.name}
+        judged = matches(ownership.selector, labels, whose="the Node", absent_differs=True)
         if not judged.matched:
             return f"ownership.nodeSelector does not select it: {judged.why}"
     schemes, shown = ownership.provider_id_schemes, node.spec.provider_id or provider_id
-    if schemes and shown and shown.partition("://")[0] not in schemes:
-        return f"its providerID {shown!r} is of none of ownership.providerIDSchemes ({', '.join(schemes)})"
-    return ""
+    if not schemes:
+        return ""
+    if not shown:
+        return "it has no providerID yet, and by that ownership.providerIDSchemes says whose it is"
+    scheme, separator, _ = shown.partition("://")
+    if separator and scheme in schemes:
+        return ""
+    return f"its providerID {shown!r} is of none of ownership.providerIDSchemes ({', '.join(schemes)})"
+
+
+def why_not_selected(ownership: Ownership, node: Node) -> str:
+    """The same, whatever its providerID is or will be."""
+    return why_not_owned(msgspec.structs.replace(ownership, provider_id_schemes=()), node)

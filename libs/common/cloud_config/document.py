@@ -5,6 +5,7 @@ from typing import Final
 import yaml
 
 from libs.common.cloud_config.findings import Findings
+from libs.common.cloud_config.ownership_reading import read_ownership
 from libs.common.cloud_config.patterns import Patterns
 from libs.common.cloud_config.pool_reading import read_pools
 from libs.common.cloud_config.reading import MOST_NODES, Reader, TooMuch
@@ -50,13 +51,15 @@ def _read(root: yaml.Node, findings: Findings) -> CloudConfig:
     patterns = Patterns()
     rules = tuple(read_rule(item, findings, patterns) for item in top.get("transformations", ()))
     ipam = top["ipam"].values if "ipam" in top else {}
-    if ipam:
-        findings.differ(top["ipam"].line, "ipam", "is not known to the reference, which passes it over")
+    for name in ("ipam", "ownership"):
+        if name in top and top[name].values:
+            findings.differ(top[name].line, name, "is not known to the reference, which passes it over")
     return CloudConfig(
         cluster_name=said.get("clusterName"),
         prefer_ipv6=said.get("preferIPv6"),
         rules=rules,
         pools=read_pools(ipam.get("pools", ()), findings, patterns),
+        ownership=read_ownership(top.get("ownership"), findings, patterns),
         warnings=findings.warnings,
         differences=findings.differences,
     )

@@ -89,13 +89,13 @@ class Reader:
         if _is_null(node):
             return None
         match key.kind:
-            case "text":
+            case "text" | "label key":
                 return self._text(node, path)
             case "label value":
                 return self._label_value(node, path)
             case "boolean":
                 return self._boolean(node, path)
-            case "name" | "number":
+            case "name" | "number" | "controller":
                 return self._placed(node, path)
             case "templates":
                 return self._templates(node, path)
@@ -105,11 +105,12 @@ class Reader:
                 return self._list(node, key, path)
 
     def _list(self, node: yaml.Node, key: Key, path: str) -> tuple[Any, ...]:
+        if key.at_least_one and isinstance(node, yaml.SequenceNode) and all(map(_is_null, node.value)):
+            what = "network" if key.kind == "networks" else "entry: leave it out if it is to mean nothing"
+            self._findings.mistake(line_of(node), path, f"must hold at least one {what}")
         if key.kind == "list":
             return tuple(self.mapping(item, key.keys, at, n) for n, item, at in self._items(node, path))
-        if key.kind == "networks" and isinstance(node, yaml.SequenceNode) and all(map(_is_null, node.value)):
-            self._findings.mistake(line_of(node), path, "must hold at least one network")
-        read = self._placed if key.kind == "networks" else self._text
+        read = self._text if key.kind == "texts" else self._placed
         found = [read(item, at) for _, item, at in self._items(node, path)]
         return tuple(each for each in found if each is not None)
 

@@ -13,6 +13,7 @@ from libs.common.cloud_config.rule import Entry, Kind, Operator, Requirement, Ru
 from libs.common.cloud_config.selectors import go_integer
 from libs.common.cloud_config.shape import OPERATORS
 
+ReadKey = Callable[[Item, Findings], str]
 _KEYS: Final = [f"{field.key}.<name>" if field.is_map else field.key for field in FIELDS]
 _OVERRIDABLE_NAMES: Final = [field.name for field in FIELDS if field.key in OVERRIDABLE]
 
@@ -39,17 +40,31 @@ def read_rule(item: Item, findings: Findings, patterns: Patterns) -> Rule:
 # ---- selectors
 
 
-def read_selector(item: Item, findings: Findings, patterns: Patterns) -> tuple[Term, ...]:
-    """The nodeSelector of a rule or a pool."""
-    return tuple(_term(term, findings, patterns) for term in item.values.get("nodeSelector", ()))
+def fact_key(item: Item, findings: Findings) -> str:
+    """The key of a requirement on a machine, in the spelling of `canonical_key`."""
+    key = canonical_key(item.values.get("key", ""))
+    if "key" in item.values and field_of(key) is None:
+        near = nearest(key, _KEYS)
+        what = f'names "{shown(key)}", which no machine has, so it counts as absent everywhere{near}'
+        findings.warn(item.line, f"{item.path}.key", what)
+    return key
 
 
-def _term(item: Item, findings: Findings, patterns: Patterns) -> Term:
-    found = [_requirement(each, findings, patterns) for each in item.values.get("matchExpressions", ())]
+def read_selector(
+    item: Item, findings: Findings, patterns: Patterns, read_key: ReadKey = fact_key
+) -> tuple[Term, ...]:
+    """The nodeSelector of a rule or a pool; with another `read_key`, of what is no machine."""
+    terms: Iterable[Item] = item.values.get("nodeSelector", ())
+    return tuple(_term(term, findings, patterns, read_key) for term in terms)
+
+
+def _term(item: Item, findings: Findings, patterns: Patterns, read_key: ReadKey) -> Term:
+    said: Iterable[Item] = item.values.get("matchExpressions", ())
+    found = [_requirement(each, findings, patterns, read_key) for each in said]
     return Term(requirements=tuple(each for each in found if each is not None), line=item.line)
 
 
-def _requirement(item: Item, findings: Findings, patterns: Patterns) -> Requirement | None:
+def _requirement(item: Item, findings: Findings, patterns: Patterns, read_key: ReadKey) -> Requirement | None:
     said: dict[str, Any] = item.values
     operator = said.get("operator")
     values: tuple[str, ...] = said.get("values", ())
@@ -61,11 +76,7 @@ def _requirement(item: Item, findings: Findings, patterns: Patterns) -> Requirem
     elif operator is not None and (problem := _values_problem(operator, values, patterns)):
         findings.mistake(item.line, f"{item.path}.values", problem)
         operator = None
-    key = canonical_key(said.get("key", ""))
-    if "key" in said and field_of(key) is None:
-        near = nearest(key, _KEYS)
-        what = f'names "{shown(key)}", which no machine has, so it counts as absent everywhere{near}'
-        findings.warn(item.line, f"{item.path}.key", what)
+    key = read_key(item, findings)
     if operator is None or "key" not in said:
         return None  # a mistake, and told
     return Requirement(key=key, operator=cast(Operator, operator), values=values, line=item.line)

@@ -10,7 +10,16 @@ from typing import Any, Final
 
 from libs.common.cloud_config.fields import FIELDS, OVERRIDABLE, Field
 from libs.common.cloud_config.kubernetes_names import EFFECTS
-from libs.common.cloud_config.shape import FILE, OPERATORS, POOL_NAME, REQUIREMENT, Key
+from libs.common.cloud_config.shape import (
+    FILE,
+    NODE_REQUIREMENT,
+    OPERATORS,
+    POOL_NAME,
+    REQUIREMENT,
+    SCHEME,
+    Key,
+)
+from libs.common.controllers import NAMES_OF_NODES
 
 # The reference's decoder takes any scalar for a text, and nothing at all for the empty text.
 _TEXT: Final[dict[str, Any]] = {"type": ["string", "number", "boolean"]}
@@ -18,6 +27,14 @@ _TEXT_OR_NOTHING: Final[dict[str, Any]] = {"type": ["string", "number", "boolean
 _QUALIFIED: Final = r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
 _NETWORK: Final = r"^[0-9A-Fa-f.:]+/[0-9]{1,3}$"
 _LABEL_VALUE: Final = r"^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$"
+_SCALARS: Final[dict[str, dict[str, Any]]] = {  # by kind
+    "label key": {"type": "string", "pattern": _QUALIFIED},
+    "label value": {**_TEXT_OR_NOTHING, "maxLength": 63, "pattern": _LABEL_VALUE},
+    "boolean": {"type": ["boolean", "null"]},
+    "name": {"type": "string", "pattern": POOL_NAME},
+    "controller": {"enum": list(NAMES_OF_NODES)},
+    "former": {"deprecated": True},
+}
 _MANY: Final[dict[str, Any]] = {"required": ["values"], "properties": {"values": {"minItems": 1}}}
 _ONE: Final[dict[str, Any]] = {
     "required": ["values"],
@@ -52,7 +69,7 @@ def _mapping(keys: Sequence[Key]) -> dict[str, Any]:
     required = [key.name for key in keys if key.required]
     if required:
         shape["required"] = required
-    if keys is REQUIREMENT:
+    if keys in (REQUIREMENT, NODE_REQUIREMENT):
         shape["allOf"] = [_if_operator(operator, _VALUES_OF.get(operator, _ONE)) for operator in OPERATORS]
     return shape
 
@@ -61,22 +78,14 @@ def _value(key: Key) -> dict[str, Any]:
     match key.kind:
         case "text":
             return _fact_or_operator(key) if key.required else _TEXT_OR_NOTHING
-        case "label value":
-            return {**_TEXT_OR_NOTHING, "maxLength": 63, "pattern": _LABEL_VALUE}
-        case "boolean":
-            return {"type": ["boolean", "null"]}
-        case "name":
-            return {"type": "string", "pattern": POOL_NAME}
         case "number":
             return {"type": ["integer", "null"], "minimum": key.bounds[0], "maximum": key.bounds[1]}
         case "templates":
             return _overrides() if key.name == "platformMetadata" else _templates(key)
         case "mapping":
             return {**_mapping(key.keys), "type": ["object", "null"]}
-        case "former":
-            return {"deprecated": True}
-        case _:
-            return _list(key)
+        case kind:
+            return _SCALARS.get(kind) or _list(key)
 
 
 def _list(key: Key) -> dict[str, Any]:
@@ -85,8 +94,12 @@ def _list(key: Key) -> dict[str, Any]:
             return {"type": ["array", "null"], "items": _TEXT}
         case "networks":
             return {"type": "array", "items": {"type": "string", "pattern": _NETWORK}, "minItems": 1}
+        case "schemes":
+            items: dict[str, Any] = {"type": "string", "pattern": SCHEME}
         case _:
-            return {"type": ["array", "null"], "items": _mapping(key.keys)}
+            items = _mapping(key.keys)
+    least = {"minItems": 1} if key.at_least_one else {}
+    return {"type": ["array", "null"], "items": items, **least}
 
 
 def _fact_or_operator(key: Key) -> dict[str, Any]:

@@ -20,13 +20,23 @@ class Match(msgspec.Struct, frozen=True, kw_only=True):
     why: str
 
 
-def matches(selector: Sequence[Term], fields: Mapping[str, str], *, whose: str = "the machine") -> Match:
-    """Judge a selector by what a machine says (`RuleFields.texts`), or a Node. Any term suffices."""
+def matches(
+    selector: Sequence[Term],
+    fields: Mapping[str, str],
+    *,
+    whose: str = "the machine",
+    absent_differs: bool = False,
+) -> Match:
+    """Judge a selector by what a machine says (`RuleFields.texts`), or a Node. Any term suffices.
+
+    `absent_differs`: NotIn is met by what is not there. So Kubernetes judges labels; the reference, facts
+    about machines, does not.
+    """
     if not selector:
         return Match(matched=True, why="it has no nodeSelector: every machine matches")
     missed = []
     for number, term in enumerate(selector):
-        judged = _judge_term(term, fields, whose)
+        judged = _judge_term(term, fields, whose, absent_differs)
         if judged.matched:
             return judged
         missed.append(f"nodeSelector[{number}]: {judged.why}" if len(selector) > 1 else judged.why)
@@ -39,25 +49,27 @@ def go_integer(text: str) -> int | None:
     return number if number is not None and -(2**63) <= number < 2**63 else None
 
 
-def _judge_term(term: Term, fields: Mapping[str, str], whose: str) -> Match:
+def _judge_term(term: Term, fields: Mapping[str, str], whose: str, absent_differs: bool) -> Match:
     if not term.requirements:
         return Match(matched=False, why="empty matchExpressions match nothing")
     met = []
     for requirement in term.requirements:
-        judged = _judge(requirement, fields, whose)
+        judged = _judge(requirement, fields, whose, absent_differs)
         if not judged.matched:
             return judged
         met.append(judged.why)
     return Match(matched=True, why=" and ".join(met))
 
 
-def _judge(requirement: Requirement, fields: Mapping[str, str], whose: str) -> Match:
+def _judge(requirement: Requirement, fields: Mapping[str, str], whose: str, absent_differs: bool) -> Match:
     text = fields.get(requirement.key)
     key = _shown(requirement.key)
     if requirement.operator in ("Exists", "DoesNotExist"):
         there = text is not None
         says = f"{key} is {_quoted(text)}" if text is not None else f"{whose} has no {key}"
         return Match(matched=there == (requirement.operator == "Exists"), why=says)
+    if text is None and absent_differs and requirement.operator == "NotIn":
+        return Match(matched=True, why=f"{whose} has no {key}")
     if text is None:  # also for NotIn: what is not there is not known to differ
         return Match(matched=False, why=f"{whose} has no {key}, so {requirement.operator} is not met")
     return _BY_VALUE[requirement.operator](key, text, requirement.values)

@@ -9,12 +9,15 @@ from libs.common.cloud_config.rule import Operator
 
 KeyKind = Literal[
     "text",
+    "label key",
     "label value",
     "boolean",
     "texts",  # a list of texts
     "name",  # a text; like the next two it is told with its place, and judged by its reader
     "number",
-    "networks",  # a list
+    "networks",  # a list, as is the next one
+    "schemes",
+    "controller",  # a text, told with its place
     "templates",  # a mapping of keys of the author's own to templates
     "mapping",  # of `keys`
     "list",  # of mappings of `keys`
@@ -32,6 +35,7 @@ class Key(msgspec.Struct, frozen=True, kw_only=True):
     keys: tuple["Key", ...] = ()
     required: bool = False
     bounds: tuple[int, int] = (0, 0)  # of a number, both included
+    at_least_one: bool = False  # an empty list is a mistake
 
 
 GLOBAL: Final = (
@@ -105,6 +109,7 @@ POOL: Final = (
         name="cidrs",
         kind="networks",
         required=True,
+        at_least_one=True,
         help="Its networks, IPv4, IPv6 or both; no two of a file may overlap. They are used in this order.",
     ),
     Key(
@@ -134,6 +139,60 @@ IPAM: Final = (
         help="Of each family, a node gets its block from the first pool that is for its machine.",
     ),
 )
+SCHEME: Final = "^[A-Za-z][A-Za-z0-9+.-]*$"  # of a URL (RFC 3986)
+NODE_REQUIREMENT: Final = (
+    Key(
+        name="key",
+        kind="label key",
+        required=True,
+        help="Name of a label of the Node, in its own letter case, or metadata.name: the Node's own name.",
+    ),
+    *REQUIREMENT[1:],
+)
+NODE_TERM: Final = (
+    TERM[0],
+    Key(
+        name="matchExpressions",
+        kind="list",
+        keys=NODE_REQUIREMENT,
+        help="All of them must be met, as in Kubernetes: NotIn is met, too, where the label is absent. An "
+        "empty list matches nothing.",
+    ),
+)
+_OWNERSHIP: Final = (
+    Key(
+        name="nodeSelector",
+        kind="list",
+        keys=NODE_TERM,
+        at_least_one=True,
+        help="Which Nodes are ours, by their labels and names: any of these suffices. Without it: all.",
+    ),
+    Key(
+        name="providerIDSchemes",
+        kind="schemes",
+        at_least_one=True,
+        help="Which Nodes are ours, by what stands before :// in their providerID: talos, hcloud, aws, ... "
+        "Without it: as each controller judges for itself.",
+    ),
+)
+OWNERSHIP_OF_CONTROLLER: Final = (
+    Key(
+        name="name",
+        kind="controller",
+        required=True,
+        help="The controller that it is about, by a name that --controllers takes.",
+    ),
+    *_OWNERSHIP,
+)
+OWNERSHIP: Final = (
+    *_OWNERSHIP,
+    Key(
+        name="controllers",
+        kind="list",
+        keys=OWNERSHIP_OF_CONTROLLER,
+        help="What counts for single controllers instead of the above, as a whole.",
+    ),
+)
 FILE: Final = (
     Key(name="global", kind="mapping", keys=GLOBAL, help="What is true for the whole cluster."),
     Key(
@@ -148,5 +207,12 @@ FILE: Final = (
         keys=IPAM,
         help="Not in the reference: from where nodes get their pod CIDRs, where that is done at all. Without "
         "pools: from the cluster's own CIDRs.",
+    ),
+    Key(
+        name="ownership",
+        kind="mapping",
+        keys=OWNERSHIP,
+        help="Not in the reference: which Nodes are ours. Of all others nothing is ever written. Without it: "
+        "all whose machines are Talos's and whose providerID is no other cloud controller manager's.",
     ),
 )
