@@ -20,6 +20,8 @@ from services.metadata.talos_api.resources import (
     ADDRESSES,
     CLUSTER_INFO,
     CONTROLLER_MANAGER,
+    MACHINE_STATUS,
+    MEMBERS,
     NODENAME,
     PLATFORM_METADATA,
     SYSTEM_INFORMATION,
@@ -27,7 +29,16 @@ from services.metadata.talos_api.resources import (
     Asked,
 )
 
-EVERYTHING = (PLATFORM_METADATA, SYSTEM_INFORMATION, ADDRESSES, NODENAME, CLUSTER_INFO, CONTROLLER_MANAGER)
+EVERYTHING = (
+    PLATFORM_METADATA,
+    SYSTEM_INFORMATION,
+    ADDRESSES,
+    NODENAME,
+    CLUSTER_INFO,
+    CONTROLLER_MANAGER,
+    MACHINE_STATUS,
+    MEMBERS,
+)
 ALL_ADDRESSES = Asked(step="", request="", namespace=ADDRESSES.namespace, type=ADDRESSES.type)
 
 

@@ -13,6 +13,7 @@ from services.metadata.talos_api.checked import Unreadable
 from services.metadata.talos_api.cluster import ClusterName
 from services.metadata.talos_api.credentials import CredentialStore
 from services.metadata.talos_api.inventory_reading import InventoryAnswer, joined, read_part
+from services.metadata.talos_api.lifecycle_reading import read_member_names, read_stage
 from services.metadata.talos_api.machine_events import Contents
 from services.metadata.talos_api.machine_reading import (
     ClusterNetworks,
@@ -28,9 +29,12 @@ from services.metadata.talos_api.resources import (
     CLUSTER_INFO,
     CONTROLLER_MANAGER,
     INVENTORY,
+    MACHINE_STATUS,
+    MEMBERS,
     NODENAME,
     PLATFORM_METADATA,
     SYSTEM_INFORMATION,
+    WATCHED,
     Part,
 )
 from services.metadata.talos_api.session import MachineUnavailable, TalosSession
@@ -57,12 +61,15 @@ class TalosApi:
         trace_headers: TraceHeaders = dict,
         concurrent_looks: int = CONCURRENT_LOOKS,
         connect_seconds: float = CONNECT_SECONDS,
+        with_stage: bool = False,
     ) -> None:
+        """`with_stage`: each look asks for the machine's stage too, and each watch tells of its changes."""
         self._clock = clock
         self._session = TalosSession(credentials, clock=clock, connect_seconds=connect_seconds)
         self._calls = TalosCalls(self._session, observe=observe, trace_headers=trace_headers)
         self._cluster_name = ClusterName(self._ask_cluster_name)
         self._slots = asyncio.Semaphore(concurrent_looks)
+        self._with_stage = with_stage
 
     async def look(self, node_ip: str, *, deadline_seconds: float) -> MachineFacts:
         """Everything the machine at that address says of itself.
@@ -89,7 +96,8 @@ class TalosApi:
         addresses = asyncio.create_task(ask(ADDRESSES, node_ip, deadline, read_addresses))
         name = asyncio.create_task(ask(NODENAME, node_ip, deadline, _only(read_node_name), absent=str))
         cluster = asyncio.create_task(self._name_of_cluster(deadline))
-        await _all_or_none(platform, system, addresses, name, cluster)
+        stage = asyncio.create_task(self._stage(node_ip, deadline))
+        await _all_or_none(platform, system, addresses, name, cluster, stage)
         return MachineFacts(
             platform=platform.result(),
             system=system.result(),
@@ -98,6 +106,7 @@ class TalosApi:
             cluster_name=cluster.result(),
             looked_at=looked_at,
             node_ip=node_ip,
+            stage=stage.result(),
         )
 
     async def inventory(
@@ -130,7 +139,8 @@ class TalosApi:
         loop early, close the generator (contextlib.aclosing). Raises MachineUnavailable.
         """
         _refuse_all_but_addresses(node_ip)
-        async with MachineWatch(node_ip) as machine:
+        watched = (*WATCHED, MACHINE_STATUS) if self._with_stage else WATCHED
+        async with MachineWatch(node_ip, watched) as machine:
             async with self._slots:
                 try:
                     contents = await self._open(machine, node_ip, _now() + open_seconds)
@@ -148,6 +158,13 @@ class TalosApi:
         )
         await _all_or_none(asking)
         return asking.result()
+
+    async def member_names(self, *, deadline_seconds: float) -> frozenset[str]:
+        """The node names of all members of the cluster, as discovery told the control plane that is asked.
+
+        None at all where discovery is off. Raises MachineUnavailable.
+        """
+        return await self._calls.ask(MEMBERS, "", _now() + deadline_seconds, read_member_names)
 
     def problem(self) -> str:
         """Why Talos cannot be asked, or soon not any more, for readiness; "" if all is well."""
@@ -168,6 +185,15 @@ class TalosApi:
     async def _open(self, machine: MachineWatch, node_ip: str, deadline: float) -> Contents:
         channel = await self._session.channel(node_ip, "watches", deadline=deadline)
         return await machine.open(channel, self._calls.headers(node_ip), deadline=deadline)
+
+    async def _stage(self, node_ip: str, deadline: float) -> str:
+        """A stage that is not told costs nobody the facts that there are."""
+        if not self._with_stage:
+            return ""
+        try:
+            return await self._calls.ask(MACHINE_STATUS, node_ip, deadline, _only(read_stage), absent=str)
+        except MachineUnavailable:  # counted where it was asked
+            return ""
 
     async def _name_of_cluster(self, deadline: float) -> str:
         credentials = self._session.credentials()

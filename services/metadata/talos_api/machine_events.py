@@ -1,5 +1,6 @@
 """Messages of COSI watches -> what a machine looks like when they open, and whether it has changed since."""
 
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
@@ -8,6 +9,7 @@ from libs.common.machine import AddressStatus, MachineFacts, PlatformMetadata
 from services.metadata.talos_api.answer import LARGEST_ANSWER_BYTES, MOST_MESSAGES
 from services.metadata.talos_api.checked import LONGEST_TEXT, Unreadable
 from services.metadata.talos_api.envelopes import Event, Resource, events
+from services.metadata.talos_api.lifecycle_reading import stage_in, stage_of
 from services.metadata.talos_api.machine_reading import (
     MOST_ADDRESSES,
     addresses_in,
@@ -16,10 +18,14 @@ from services.metadata.talos_api.machine_reading import (
 )
 from services.metadata.talos_api.proto.generated.cosi.resource import EventType
 from services.metadata.talos_api.proto.strict import Malformed
-from services.metadata.talos_api.resources import NODENAME, PLATFORM_METADATA, Asked
+from services.metadata.talos_api.resources import MACHINE_STATUS, NODENAME, PLATFORM_METADATA, Asked
 
 MOST_EVENTS: Final = 1024
 _STATE: Final = frozenset({EventType.CREATED, EventType.UPDATED, EventType.DESTROYED})
+
+
+def _as_it_is(spec: bytes) -> bytes:
+    return spec
 
 
 class WatchErrored(Exception):
@@ -40,20 +46,22 @@ class Contents(msgspec.Struct, frozen=True, kw_only=True):
     platform: PlatformMetadata | None  # None while Talos has none
     addresses: tuple[AddressStatus, ...]
     node_name: str
+    stage: str = ""  # where it is watched
 
     def agree_with(self, facts: MachineFacts) -> bool:
         """Whether a look saw the same, as far as it is watched."""
-        seen = (facts.platform, facts.addresses, facts.node_name)
-        return seen == (self.platform, self.addresses, self.node_name)
+        seen = (facts.platform, facts.addresses, facts.node_name, facts.stage)
+        return seen == (self.platform, self.addresses, self.node_name, self.stage)
 
 
 class Opening:
     """How one watch opens: an empty message, the state of now, then changes."""
 
-    __slots__ = ("_asked", "_found", "_is_open", "_messages", "_size")
+    __slots__ = ("_asked", "_found", "_is_open", "_messages", "_read", "_size")
 
     def __init__(self, asked: Asked) -> None:
         self._asked = asked
+        self._read = stage_of if asked == MACHINE_STATUS else _as_it_is  # whether it is ready comes and goes
         self._is_open = False
         self._found: list[Resource] = []
         self._messages = 0  # and their bytes, until it is open
@@ -83,7 +91,7 @@ class Opening:
         changes = 0
         for event in _events(answer):
             if self._is_open:
-                changes += _is_change(event)
+                changes += _is_change(event, self._read)
             else:
                 self._begin(event)
         return changes > 0
@@ -111,12 +119,13 @@ class Opening:
 def contents_of(openings: dict[Asked, Opening]) -> Contents:
     """What the watches found, by what they watch. Raises Unreadable."""
     found = {asked: opening.resources for asked, opening in openings.items()}
-    platform, name = found.pop(PLATFORM_METADATA), found.pop(NODENAME)
+    platform, name, status = found.pop(PLATFORM_METADATA), found.pop(NODENAME), found.pop(MACHINE_STATUS, [])
     (addresses,) = found.values()
     return Contents(
         platform=platform_in(platform[0]) if platform else None,
         addresses=addresses_in(addresses),
         node_name=node_name_in(name[0]) if name else "",
+        stage=stage_in(status[0]) if status else "",
     )
 
 
@@ -131,10 +140,10 @@ def _events(answer: bytes) -> list[Event]:
     return found
 
 
-def _is_change(event: Event) -> bool:
+def _is_change(event: Event, read: Callable[[bytes], object] = _as_it_is) -> bool:
     if event.kind not in _STATE:
         return False
-    return event.kind != EventType.UPDATED or _spec_of(event.resource) != _spec_of(event.old)
+    return event.kind != EventType.UPDATED or read(_spec_of(event.resource)) != read(_spec_of(event.old))
 
 
 def _spec_of(resource: Resource | None) -> bytes:

@@ -110,6 +110,16 @@ CONTROLLER_MANAGER: Final = Asked(
     type="ControllerManagerConfigs.kubernetes.talos.dev",
     id="kube-controller-manager",
 )
+MACHINE_STATUS: Final = Asked(
+    step="MachineStatus",
+    request="machinestatus",
+    namespace="runtime",
+    type="MachineStatuses.runtime.talos.dev",
+    id="machine",
+)
+MEMBERS: Final = Asked(
+    step="Member", request="members", namespace="cluster", type="Members.cluster.talos.dev"
+)
 # The inventory; what rules may name by the names that `libs.common.cloud_config.fields` has for it.
 INVENTORY: Final[Mapping[Part, Asked]] = {
     "Version": Asked(

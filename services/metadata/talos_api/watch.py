@@ -1,7 +1,7 @@
-"""Three COSI watches on one machine: what it looks like when they open, then that it has changed."""
+"""COSI watches on one machine: what it looks like when they open, then that it has changed."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from types import TracebackType
 from typing import NoReturn, Self
@@ -17,10 +17,11 @@ from services.metadata.talos_api.session import MachineUnavailable
 
 
 class MachineWatch:
-    """Watches platform metadata, addresses and node name while its context lasts."""
+    """Watches platform metadata, addresses and node name, or what else is said, while its context lasts."""
 
-    def __init__(self, machine: str) -> None:
+    def __init__(self, machine: str, watched: Sequence[Asked] = WATCHED) -> None:
         self._machine = machine
+        self._watched = watched
         self._has_changed = False
         self._woken = News()
         self._ended: list[tuple[Asked, Exception | None]] = []
@@ -42,7 +43,7 @@ class MachineWatch:
         Raises MachineUnavailable.
         """
         self._at = f"{channel.endpoint} for {self._machine}"
-        for asked in WATCHED:
+        for asked in self._watched:
             self._watches.append(_Watch(asked, self._heard, self._end))
         for watch in self._watches:
             watch.begin(channel, headers)
@@ -57,7 +58,7 @@ class MachineWatch:
         try:
             return contents_of({watch.asked: watch.opening for watch in self._watches})
         except Unreadable as error:
-            self._unavailable("invalid", WATCHED[0], str(error), error)
+            self._unavailable("invalid", self._watched[0], str(error), error)
         finally:
             for watch in self._watches:
                 watch.opening.forget()
