@@ -6,9 +6,10 @@ from libs.common.process.run import run_process
 from services.csr.service import CSR_RUN
 from services.ipam.service import IPAM_RUN
 from services.labeler.service import LABELER_RUN
+from services.lifecycle.service import LIFECYCLE_RUN
 from services.metadata.service import METADATA_RUN
 from services.watcher.service import WATCHER_RUN
 
 if __name__ == "__main__":
-    runs = (WATCHER_RUN, METADATA_RUN, LABELER_RUN, CSR_RUN, IPAM_RUN)
+    runs = (WATCHER_RUN, METADATA_RUN, LABELER_RUN, CSR_RUN, IPAM_RUN, LIFECYCLE_RUN)
     sys.exit(run_process(*runs, program="python -m services"))

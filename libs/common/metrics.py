@@ -212,6 +212,28 @@ IPAM_FOREIGN: Final = _counter(
     "talosccm_ipam_foreign_nodes_total", "Nodes that got pod CIDRs from somebody else while we allocated."
 )
 
+# ---- Nodes of machines that are gone
+
+LIFECYCLE_LEADER: Final = _gauge(
+    "talosccm_lifecycle_leader", "1 while this process may delete Nodes (its own Lease), else 0."
+)
+LIFECYCLE_DELETIONS: Final = _counter(
+    "talosccm_lifecycle_deletions_total",
+    "Nodes whose machine was proven to be gone: deleted, would-delete (dry run), failed.",
+    "evidence",
+    "outcome",
+)
+LIFECYCLE_CAPPED: Final = _counter(
+    "talosccm_lifecycle_capped_total",
+    "Times that a Node was kept, though its machine is proven to be gone: the cap, or its record.",
+)
+LIFECYCLE_PROVING: Final = _gauge(
+    "talosccm_lifecycle_proving_nodes", "Nodes in whose place other machines answer, as of the last look."
+)
+LIFECYCLE_SHUTDOWN_TAINTS: Final = _counter(
+    "talosccm_lifecycle_shutdown_taints_total", "Shutdown taints written: set, removed.", "change"
+)
+
 # ---- Handling of messages
 
 HANDLED: Final = _counter(

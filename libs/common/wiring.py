@@ -170,7 +170,7 @@ LIFECYCLE = Wiring(
     ),
 )
 
-SERVICES: tuple[Wiring, ...] = (WATCHER, METADATA, LABELER, CSR, IPAM)
+SERVICES: tuple[Wiring, ...] = (WATCHER, METADATA, LABELER, CSR, IPAM, LIFECYCLE)
 BY_DEFAULT: tuple[Wiring, ...] = tuple(wiring for wiring in SERVICES if wiring.by_default)
 # Of all services: the watcher, who makes them, need not know which of them run.
 DURABLES: tuple[Durable, ...] = tuple(durable for wiring in SERVICES for durable in wiring.durables)

@@ -25,10 +25,11 @@ SHELL = (
     r"services\.(\w+\.)?__main__",
     r"services\.\w+\.(service|settings|on_\w+|watch_\w+|\w+_api)",
     r"services\.watcher\.(leader|term|rounds|publish_objects)",
-    r"services\.metadata\.(ask_machine|dial_back|kept_running|observed_nodes|signing_requests)",
+    r"services\.metadata\.(ask_machine|ask_others|dial_back|kept_running|observed_nodes|signing_requests)",
     r"services\.labeler\.(decisions|replay|node_events)",
     r"services\.csr\.node_events",
     r"services\.ipam\.(allocator|gathering|measured|node_events)",
+    r"services\.lifecycle\.(node_events|provider)",
     # the simulated machines: what runs, listens and answers
     r"libs\.testbed\.sim_machines\.(__main__|client|connection|control|doors|machine|service)",
 )

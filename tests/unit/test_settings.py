@@ -21,7 +21,13 @@ from libs.common.settings.flags import (
 from libs.common.settings.help_text import help_text
 from libs.common.settings.of_process import ProcessSettings
 from libs.common.settings.reading import Reading, SettingsError, options_of, read_settings
-from libs.common.settings.reference_flags import ACCEPTED, CSR_APPROVAL, allocates_pod_cidrs, runs_controller
+from libs.common.settings.reference_flags import (
+    ACCEPTED,
+    CSR_APPROVAL,
+    NODE_LIFECYCLE,
+    allocates_pod_cidrs,
+    runs_controller,
+)
 
 
 class GardenerSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -313,19 +319,16 @@ def test_a_flag_of_another_service_is_accepted_and_told():
         ("-cloud-node,*", []),
         ("cloud-node-controller", []),
         ("*,-cloud-node-lifecycle", []),
-        (
-            "cloud-node,cloud-node-lifecycle,node-ipam-controller",
-            ["cloud-node-lifecycle"],
-        ),
+        ("cloud-node,cloud-node-lifecycle,node-ipam-controller", []),
         ("cloud-node,service,route", ["service-lb-controller", "node-route-controller"]),
     ],
 )
-def test_controllers_that_do_not_exist_yet_are_warned_of_and_do_not_stop_us(items: str, warned_of: list[str]):
+def test_controllers_that_we_never_have_are_warned_of_and_do_not_stop_us(items: str, warned_of: list[str]):
     warnings = read(f"--controllers={items}").warnings
     assert [warning.split(" ")[2].rstrip(":") for warning in warnings] == warned_of
 
 
-@pytest.mark.parametrize("items", ["cloud-node-lifecycle", "-cloud-node,*,-node-csr-approval", "-*"])
+@pytest.mark.parametrize("items", ["service", "-cloud-node,*,-node-csr-approval", "-*"])
 def test_without_any_controller_of_this_version_there_is_nothing_to_run(items: str):
     (told,) = mistakes(f"--controllers={items}")
     assert "leaves nothing to run" in told
@@ -362,6 +365,19 @@ def test_controllers_say_what_runs(items: tuple[str, ...], nodes: bool, requests
 )
 def test_pod_cidrs_are_allocated_only_by_name_or_by_flag(items: tuple[str, ...], flag: bool, on: bool):
     assert allocates_pod_cidrs(items, allocate_node_cidrs=flag) is on
+
+
+@pytest.mark.parametrize(
+    ("items", "on"),
+    [
+        (("*",), False),
+        (("*", "cloud-node-lifecycle"), True),
+        (("cloud-node-lifecycle-controller",), True),
+        (("cloud-node-lifecycle", "-cloud-node-lifecycle-controller", "*"), False),
+    ],
+)
+def test_nodes_are_deleted_only_where_that_is_asked_for_by_name(items: tuple[str, ...], on: bool):
+    assert runs_controller(items, NODE_LIFECYCLE) is on
 
 
 def test_a_misspelt_controller_is_a_mistake():

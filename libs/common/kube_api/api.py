@@ -121,6 +121,25 @@ class KubeApi:
         )
         return decoded(await self.transport.call(request), Node, request)
 
+    async def delete_node(self, name: str, *, uid: str, resource_version: str) -> None:
+        """Delete this very version of the Node. Raises Conflict if there is another by now, NotFound.
+
+        Both preconditions must be said: an empty one would fence nothing.
+        """
+        if not uid or not resource_version:
+            raise Invalid(f"node {name!r} is not deleted without a uid and a resourceVersion")
+        preconditions = {"uid": uid, "resourceVersion": resource_version}
+        options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions}
+        request = Request(
+            verb="delete",
+            resource="nodes",
+            name=name,
+            method="DELETE",
+            path=f"/api/v1/nodes/{_segment(name)}",
+            body=msgspec.json.encode(options),
+        )
+        await self.transport.call(request)
+
     # ---- CertificateSigningRequests
 
     async def patch_signing_request_approval(self, name: str, json_patch: Sequence[dict[str, Any]]) -> None:

@@ -117,6 +117,30 @@ def released(lease: Lease, now: datetime) -> dict[str, Any]:
     return _with_spec(lease, _held("", RELEASED_SECONDS, stamp, stamp, lease.transitions))
 
 
+def unheld_lease(namespace: str, name: str) -> dict[str, Any]:
+    """The document that creates the Lease with no holder, for what its annotations say."""
+    return {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {},
+    }
+
+
+def annotation(lease: Lease, key: str) -> str:
+    """An annotation's text; "" where it has none."""
+    annotations = (lease.document.get("metadata") or {}).get("annotations") or {}
+    text = annotations.get(key)
+    return text if isinstance(text, str) else ""
+
+
+def annotated(lease: Lease, key: str, text: str) -> dict[str, Any]:
+    """The document that sets one annotation and changes nothing else of this version."""
+    metadata = lease.document.get("metadata") or {}
+    annotations = {**(metadata.get("annotations") or {}), key: text}
+    return {**lease.document, "metadata": {**metadata, "annotations": annotations}}
+
+
 def micro_time(now: datetime) -> str:
     """meta/v1 MicroTime; `now` in UTC."""
     return now.strftime("%Y-%m-%dT%H:%M:%S.%fZ")

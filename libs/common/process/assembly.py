@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 _REFERENCE_PORT: Final = 10458
 # Several on one host; the all-in-one and the watcher have the reference's.
-_PORTS_ALONE: Final = {"metadata": 10459, "labeler": 10460, "csr": 10461, "ipam": 10462}
+_PORTS_ALONE: Final = {"metadata": 10459, "labeler": 10460, "csr": 10461, "ipam": 10462, "lifecycle": 10463}
 _CERTIFICATE_LOOK_SECONDS: Final = 60.0
 
 

@@ -63,8 +63,9 @@ CLOUD_CONFIG: Final = Flag(
 CONTROLLERS: Final = Flag(
     "controllers",
     "Controllers to run, as in the Talos cloud controller manager: cloud-node makes Nodes usable, "
-    "node-csr-approval approves what kubelets serve with, node-ipam-controller gives Nodes their pod CIDRs. "
-    "`*` = the first two, -name = all but that one.",
+    "node-csr-approval approves what kubelets serve with, node-ipam-controller gives Nodes their pod CIDRs, "
+    "cloud-node-lifecycle deletes Nodes whose machine is proven to be gone. `*` = the first two, -name = all "
+    "but that one.",
     NODES,
 )
 PREFER_IPV6: Final = Flag(
@@ -166,9 +167,10 @@ LEASE_NAME: Final = Flag(
 )
 LEASE_NAMESPACE: Final = Flag("leader-elect-resource-namespace", "Namespace of the Lease.", LEADING)
 
+_BOOLEANS: Final = (OBSERVE_ONLY, LEADER_ELECT, ALLOCATE_NODE_CIDRS, DELETE_PREEMPTED_GCP_SPOT)
 # Known to every service, also to those that do not take them: one extraArgs may serve them all.
 SHARED_BOOLEANS: Final[dict[str, bool]] = {
-    flag.name: flag in (OBSERVE_ONLY, LEADER_ELECT, ALLOCATE_NODE_CIDRS)
+    flag.name: flag in _BOOLEANS
     for flag in (
         OBSERVE_ONLY,
         NODE_STATUS_UPDATE_FREQUENCY,
@@ -188,5 +190,6 @@ SHARED_BOOLEANS: Final[dict[str, bool]] = {
         RETRY_PERIOD,
         LEASE_NAME,
         LEASE_NAMESPACE,
+        DELETE_PREEMPTED_GCP_SPOT,
     )
 }

@@ -79,7 +79,7 @@ class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
         Flag(
             "secure-port",
             "Port of /healthz, /livez, /readyz and /metrics. Default: 10458, metadata alone 10459, labeler "
-            "alone 10460, csr alone 10461, ipam alone 10462. 0 = do not serve.",
+            "alone 10460, csr alone 10461, ipam alone 10462, lifecycle alone 10463. 0 = do not serve.",
             SERVING,
             at_least=0,
             at_most=65535,

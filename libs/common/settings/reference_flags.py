@@ -129,13 +129,10 @@ ACCEPTED: Final[dict[str, Accepted]] = {flag.name: flag for flag in _TABLE}
 
 # ---- --controllers
 
-_NOT_YET: Final = {
-    NODE_LIFECYCLE: "Nodes of machines that are gone are not deleted",
-}
 _NEVER: Final = ("service-lb-controller", "node-route-controller")
-_HERE: Final = (CLOUD_NODE, CSR_APPROVAL, NODE_IPAM)
+_HERE: Final = (CLOUD_NODE, CSR_APPROVAL, NODE_IPAM, NODE_LIFECYCLE)
 _ONLY_BY_NAME: Final = (NODE_IPAM, NODE_LIFECYCLE, *_NEVER)  # `*` does not mean these
-CONTROLLERS: Final = tuple(sorted({*_HERE, *ALIASES, *_NOT_YET, *_NEVER}))
+CONTROLLERS: Final = tuple(sorted({*_HERE, *ALIASES, *_NEVER}))
 
 
 class Chosen(msgspec.Struct, frozen=True):
@@ -166,17 +163,14 @@ def choose_controllers(items: tuple[str, ...]) -> Chosen:
     if not mistakes and not any(runs_controller(items, name) for name in _HERE):
         mistakes.append(
             f"--controllers={','.join(items)} leaves nothing to run: this version has cloud-node, "
-            "node-csr-approval and node-ipam-controller"
+            "node-csr-approval, node-ipam-controller and cloud-node-lifecycle"
         )
     return Chosen(tuple(_in_vain(items)), tuple(mistakes))
 
 
 def _in_vain(items: tuple[str, ...]) -> Iterator[str]:
     for name, on in _wanted(items).items():
-        if on and name in _NOT_YET:
-            written = next(item for item in items if proper_name(item) == name)
-            yield f"--controllers names {written}: NOT IN THIS VERSION, {_NOT_YET[name]}"
-        elif on and name in _NEVER:
+        if on and name in _NEVER:
             yield f"--controllers names {name}: {_OTHER_CLOUD}"
 
 

@@ -1,0 +1,9 @@
+"""`python -m services.lifecycle`."""
+
+import sys
+
+from libs.common.process.run import run_process
+from services.lifecycle.service import LIFECYCLE_RUN
+
+if __name__ == "__main__":
+    sys.exit(run_process(LIFECYCLE_RUN))

@@ -1,0 +1,56 @@
+"""Events on the Nodes that are deleted, in the reference's words; and on those that would be."""
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Final, Literal
+
+from libs.common.kube_api.event_queue import EventQueue, EventWriter
+from libs.common.kube_api.events import ObjectEvent, about_node
+from libs.common.node import Node
+
+COMPONENT: Final = "talos-ccm-lifecycle"
+DELETING: Final = "DeletingNode"  # the reference's names
+FAILED: Final = "DeletingNodeFailed"
+WOULD_DELETE: Final = "WouldDeleteNode"
+
+
+class NodeEvents:
+    """Behind the work, one at a time."""
+
+    def __init__(self, kube: EventWriter, *, now: Callable[[], datetime], observe_only: bool) -> None:
+        self._queue = EventQueue(kube)
+        self._now = now
+        self._observe_only = observe_only
+
+    def deleting(self, node: Node, reason: str) -> None:
+        """It is about to be deleted."""
+        self._tell(node, DELETING, "Normal", f"Deleting node {node.name}: {reason}")
+
+    def failed(self, node: Node, error: str) -> None:
+        """It was not, or nobody knows."""
+        self._tell(node, FAILED, "Warning", f"Error deleting node {node.name}: {error}")
+
+    def would_delete(self, node: Node, reason: str) -> None:
+        """A dry run: nothing is deleted."""
+        self._tell(node, WOULD_DELETE, "Normal", f"Dry run, would delete node {node.name}: {reason}")
+
+    async def run(self) -> None:
+        """Write what is to be told, until cancelled."""
+        await self._queue.run()
+
+    async def last_words(self) -> None:
+        """The process ends: what is left is told, if that takes but a moment."""
+        await self._queue.last_words()
+
+    def _tell(self, node: Node, reason: str, kind: Literal["Normal", "Warning"], message: str) -> None:
+        if self._observe_only:
+            return
+        event = ObjectEvent(
+            about=about_node(node.name, node.uid),
+            reason=reason,
+            message=message,
+            type=kind,
+            component=COMPONENT,
+            particular=message,
+        )
+        self._queue.put(event, self._now())
