@@ -218,18 +218,20 @@ class IpamFlow:
                 await flow.networks()
             yield flow
 
-    async def provision(self) -> None:
-        """A stream as the watcher makes it, with what it says first."""
+    async def provision(self, *there: Node) -> None:
+        """A stream as the watcher makes it, with what it says first: what Nodes are there."""
         self.incarnation = await self.bus.provision(DURABLES, max_bytes=MAX_BYTES)
+        for node in there:
+            await self.see(node)
         await self.snapshot()
         await self.lead()
 
-    async def wipe(self) -> None:
-        """NATS loses everything, and the watcher and metadata say it anew."""
+    async def wipe(self, *there: Node) -> None:
+        """NATS loses everything, and the watcher says it anew; of the machines nothing is said yet."""
         client = await nats.connect(self.nats_url)
         await client.jetstream().delete_stream(STREAM)
         await client.close()
-        await self.provision()
+        await self.provision(*there)
         await self.networks()
 
     @asynccontextmanager

@@ -7,33 +7,24 @@ from collections.abc import Mapping, Sequence
 from libs.common.bus import Message
 from libs.common.decisions import Decisions
 from libs.common.delivery import TemporaryError
-from libs.common.events import (
-    ClusterNetworksObserved,
-    EnrichedNodeGone,
-    Leading,
-    NodeEnriched,
-    NodeGone,
-    NodeObserved,
-    NodeUnreachable,
-)
+from libs.common.events import Leading, SnapshotComplete
 from libs.common.flow_table import FlowTable
 from libs.common.handling import Handling
 from libs.common.node import Node
 from libs.common.process.service import Parts, Run
-from libs.common.subjects import ENRICHED_NODE, FLOW, OBSERVED_NODE, is_about_a_csr, name_in
+from libs.common.subjects import FLOW, is_about_a_csr
 from libs.common.watch_flow import WatchFlow
 from libs.common.wiring import IPAM
 from services.ipam.allocator import Allocator
 from services.ipam.claims_api import KubernetesClaims
-from services.ipam.cluster_networks import ClusterNetworks, cluster_networks
 from services.ipam.gathering import Answered, Gathering, Together
-from services.ipam.known_nodes import KnownNodes
 from services.ipam.measured import Measured
 from services.ipam.node_events import NodeEvents
 from services.ipam.on_node_enriched import OnNodeEnriched
 from services.ipam.outcomes import Unserved, Wait
+from services.ipam.picture import Picture
 from services.ipam.plan import Assigned, Occupied, Want
-from services.ipam.pools import Pool, pools_for
+from services.ipam.pools import Pool
 from services.ipam.settings import IpamSettings
 from services.ipam.waiting import WaitingNodes
 from services.ipam.watch_claims import WatchClaims
@@ -41,8 +32,6 @@ from services.ipam.watch_config import WatchConfig
 from services.ipam.watch_waiting import WatchWaiting
 
 log = logging.getLogger(__name__)
-
-_NO_FACTS = "Talos has told nothing of its machine yet, and no block may hold an address of it"
 
 
 class IpamService:
@@ -55,8 +44,7 @@ class IpamService:
         self._settings = settings
         self._led = asyncio.Event()
         self._not_taken_in: set[str] = set()  # subjects of which we do not know what they say
-        self._networks: ClusterNetworks | Wait | Unserved = cluster_networks(settings.said, None)
-        self._known = KnownNodes()
+        self._picture = Picture(settings, left=self._left, changed=self._more_is_known)
         self._waiting = WaitingNodes()
         self._measured = Measured()
         self._table = FlowTable(
@@ -69,7 +57,7 @@ class IpamService:
         self._flow = WatchFlow(self._table)
         kube = parts.kubernetes()
         self._events = NodeEvents(
-            kube, everybodys=self._everybodys, now=parts.now, observe_only=settings.observe_only
+            kube, everybodys=self._picture.everybodys, now=parts.now, observe_only=settings.observe_only
         )
         self._decisions = Decisions(parts.bus, service=IPAM.service, kind="node", now=parts.now, called={})
         self._allocator = Allocator(KubernetesClaims(kube), now=parts.now, quarantine=settings.quarantine)
@@ -79,7 +67,7 @@ class IpamService:
         self._watch_config = WatchConfig(
             settings,
             in_use=self._in_use,
-            changed=self._pools_changed,
+            changed=self._more_is_known,
             kube=kube,
             now=parts.now,
             random=parts.random,
@@ -116,11 +104,10 @@ class IpamService:
     def problems(self) -> tuple[str, ...]:
         """Why nothing, or not everything, is allocated now."""
         paused = self._paused()
-        networks = self._networks
         return (
             *self._flow.problems(),
             *((paused,) if paused else ()),
-            *((networks.reason,) if isinstance(networks, Wait | Unserved) else ()),
+            *self._picture.problems(),
             *(f"{page.name} is unreadable: {page.reason}" for page in self._allocator.pages.unreadable),
             *self._watch_config.problems(),
         )
@@ -148,7 +135,7 @@ class IpamService:
         return OnNodeEnriched(
             table=self._table,
             flow=self._flow,
-            known=self._known,
+            known=self._picture.nodes,
             waiting=self._waiting,
             pools_of=self._pools_of,
             gathering=self._gathering,
@@ -183,15 +170,7 @@ class IpamService:
 
     def _pools_of(self, node: Node) -> tuple[Pool, ...] | Wait | Unserved:
         """Where that Node's blocks come from."""
-        networks = self._networks
-        if isinstance(networks, Wait | Unserved):
-            return networks
-        facts = self._known.facts(node.name, node.uid)
-        if facts is None:
-            return Wait(_NO_FACTS)
-        pools = pools_for(
-            node, facts, networks.pods, self._watch_config.pools, self._settings.cidr_allocator_type
-        )
+        pools = self._picture.pools_of(node, self._watch_config.pools)
         if isinstance(pools, tuple):
             self._measured.offered(pools)
         return pools
@@ -210,21 +189,13 @@ class IpamService:
         """What no block may touch now. TemporaryError while nobody knows: that may come at any await."""
         if why := "; ".join(self._flow.problems()) or self._paused():
             raise TemporaryError("nothing can be claimed", why)
-        networks = self._networks
-        if not isinstance(networks, ClusterNetworks):
-            raise TemporaryError("nothing can be claimed", networks.reason)
-        return self._known.occupied(networks.services)
+        return self._picture.occupied()
 
     def _room_in(self, pools: tuple[Pool, ...]) -> None:
         self._watch_waiting.room_in(pools)
 
     def _room_made(self) -> None:
         self._watch_waiting.want_all()
-
-    def _everybodys(self) -> tuple[str, ...]:
-        """Why nobody is served now; that a machine is silent, the labeler says on its Node."""
-        networks = self._networks
-        return (_NO_FACTS, *((networks.reason,) if isinstance(networks, Wait | Unserved) else ()))
 
     def _in_use(self) -> Mapping[str, str] | None:
         if self._flow.problems():
@@ -236,9 +207,9 @@ class IpamService:
             for claim in page.claims.values()
             if claim.gone_since is None
         }
-        return {**claims, **self._known.in_use()}
+        return {**claims, **self._picture.in_use()}
 
-    def _pools_changed(self) -> None:
+    def _more_is_known(self) -> None:
         self._measured.other_pools()
         self._watch_waiting.want_all()
 
@@ -246,7 +217,7 @@ class IpamService:
 
     def _heard(self, message: Message) -> None:
         try:
-            self._take_in(message.event)
+            self._picture.take_in(message.event)
             self._not_taken_in.discard(message.subject)
         except Exception:
             # Whoever wrote it must neither end the process nor hide an address: until it is replaced or gone,
@@ -255,36 +226,24 @@ class IpamService:
             log.exception("a message could not be taken in", extra={"subject": message.subject})
         if isinstance(message.event, Leading) or self._settings.observe_only:
             self._led.set()
+        if isinstance(message.event, SnapshotComplete) and not self._flow.problems():
+            self._picture.told_to_be_complete()
         self._flow.moved()
-
-    def _take_in(self, event: object) -> None:
-        match event:
-            case NodeObserved(node=node):
-                self._node_observed(node)
-            case NodeGone(name=name):
-                self._node_gone(name)
-            case NodeEnriched() | NodeUnreachable():
-                self._known.enriched(event)
-            case EnrichedNodeGone(name=name):
-                self._known.enriched_gone(name)
-            case ClusterNetworksObserved():
-                self._networks_observed(event)
 
     def _dropped(self, subject: str) -> None:
         """The stream holds it no more: that is how long it has been gone."""
         self._not_taken_in.discard(subject)
-        if subject.startswith(f"{OBSERVED_NODE}."):
-            self._node_gone(name_in(subject, OBSERVED_NODE))
-        elif subject.startswith(f"{ENRICHED_NODE}."):
-            self._known.enriched_gone(name_in(subject, ENRICHED_NODE))
+        self._picture.dropped(subject)
 
     def _caught_up(self) -> None:
+        if not self._flow.problems():
+            self._picture.complete()
         self._flow.moved()
         self._watch_waiting.want_all()
 
     def _all_is_void(self) -> None:
         self._not_taken_in.clear()
-        self._known.clear()
+        self._picture.void()
         self._waiting.clear()
         self._decisions.forget_all()
         self._on_node_enriched.forget_all()
@@ -292,29 +251,11 @@ class IpamService:
         self._allocator.forget()
         self._watch_claims.again()
 
-    def _node_observed(self, node: Node) -> None:
-        before = self._known.node(node.name)
-        self._known.observed(node)
-        if before is not None and before.uid != node.uid:
-            self._left(before.name)
-
-    def _node_gone(self, name: str) -> None:
-        if self._known.node(name) is not None:
-            self._known.gone(name)
-            self._left(name)
-
     def _left(self, name: str) -> None:
         self._waiting.left(name)
         self._decisions.forget(name)
         self._on_node_enriched.forget(name)
         self._watch_claims.soon()
-
-    def _networks_observed(self, event: ClusterNetworksObserved) -> None:
-        networks = cluster_networks(self._settings.said, event)
-        if networks != self._networks:
-            self._networks = networks
-            self._measured.other_pools()
-            self._watch_waiting.want_all()
 
 
 IPAM_RUN = Run(wiring=IPAM, settings=IpamSettings, build=IpamService, wanted=lambda settings: settings.wanted)

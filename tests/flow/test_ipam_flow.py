@@ -12,7 +12,7 @@ from libs.common import metrics
 from libs.common.bus import Opened
 from libs.common.delivery import TemporaryError
 from libs.common.kube_api.errors import Invalid, KubeError, Unreachable
-from libs.common.machine import AddressStatus, Inventory
+from libs.common.machine import AddressStatus, Inventory, MachineFacts
 from services.ipam import watch_claims
 from services.ipam.node_events import ASSIGNMENT_FAILED, CONFLICT, NOT_AVAILABLE, OTHER_ALLOCATOR
 from services.ipam.pages import NAME_PREFIX
@@ -315,7 +315,7 @@ async def test_who_gathered_before_addresses_services_or_leader_were_lost_is_giv
         if lost == "stream":
             service._table.begin(Opened(incarnation="another", last_sequence=0))
         elif lost == "services":
-            service._networks_observed(cluster_networks(pod_cidrs=PODS, service_cidrs=("no network",)))
+            service._picture.take_in(cluster_networks(pod_cidrs=PODS, service_cidrs=("no network",)))
         else:
             clock.turn(60.0)
         pool = Pool("default", 4, "10.244.0.0/16", 24)
@@ -354,6 +354,71 @@ async def test_another_stream_changes_nothing_for_those_who_have_blocks(tmp_path
         given = await flow.served(1, 2, 3)
     assert_disjoint(given)
     assert before.items() <= given.items()
+
+
+def secondary(number: int, address: str) -> MachineFacts:
+    """Of a machine that has one more address, which its Node does not tell."""
+    facts = facts_of(number)
+    another = AddressStatus(address=f"{address}/32", link="eth1", flags=128)
+    return msgspec.structs.replace(facts, addresses=(*facts.addresses, another))
+
+
+async def test_after_a_wiped_stream_nothing_is_claimed_before_every_machine_that_was_there_was_spoken_of(
+    tmp_path: Path,
+):
+    async with IpamFlow.on("nats", tmp_path) as flow, flow.ipam_running() as service:
+        await flow.join(1, 2)
+        before = await flow.served(1, 2)
+        assert {cidrs[0] for cidrs in before.values()} == {"10.244.0.0/24", "10.244.1.0/24"}
+        writes = flow.kube.page_writes
+        there = [flow.kube.node("web-1"), flow.kube.node("web-2")]
+        await flow.wipe(*there)
+        await flow.join(3)
+        told = await flow.until_decided(3, "waiting")
+        assert "metadata has not spoken of all machines yet" in told.reason
+        await eventually(lambda: len(service.problems()) == 1, "all else is known")
+        assert service.problems() == ("waits for metadata's first word on 2 machines, such as web-1",)
+        await flow.silent(there[0], secondary(1, "10.244.2.9"))
+        waits = ("waits for metadata's first word on 1 machine, such as web-2",)
+        await eventually(lambda: service.problems() == waits, "one is left")
+        assert flow.kube.page_writes == writes
+        await flow.enrich(there[1], secondary(2, "10.244.3.9"))
+        given = await flow.served(3, seconds=SOON)
+        assert service.problems() == ()
+    assert_disjoint(given)
+    assert given["web-3"][0] == "10.244.4.0/24"  # two were given, two hold addresses
+    assert flow.kube.told("web-3") == []
+
+
+async def test_a_replica_that_starts_waits_for_a_machine_of_which_nothing_was_said_until_its_node_is_gone(
+    flow: IpamFlow,
+):
+    await flow.see(flow.kube.put(a_node_of(1)))
+    await flow.see(flow.kube.put(a_node_of(2, ip="")))  # nobody is asked about it, and nothing is ever said
+    async with flow.ipam_running(ready=False) as service:
+        await flow.join(3)
+        await flow.until_decided(3, "waiting")
+        assert service.problems() == ("waits for metadata's first word on 1 machine, such as web-1",)
+        await flow.leave(1)
+        await flow.served(3, seconds=SOON)
+
+
+async def test_who_joins_later_and_is_never_spoken_of_keeps_nobody_waiting(flow: IpamFlow):
+    async with flow.ipam_running() as service:
+        await flow.see(flow.kube.put(a_node_of(1)))
+        await flow.join(2)
+        await flow.served(2)
+        assert service.problems() == ()
+
+
+async def test_who_gathered_before_a_machine_became_unknown_is_given_no_block(flow: IpamFlow):
+    await flow.see(flow.kube.put(a_node_of(1)))
+    async with flow.ipam_running(ready=False) as service:
+        await eventually(lambda: len(service.problems()) == 1, "only a first word is missing")
+        pool = Pool("default", 4, "10.244.0.0/16", 24)
+        with pytest.raises(TemporaryError, match="first word on 1 machine"):
+            await service._gathering.answer(Want(uid="uid-2", node="web-2", pools=(pool,)))
+        assert flow.kube.page_writes == 0
 
 
 # ---- somebody else allocates, too
