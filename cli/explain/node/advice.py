@@ -50,14 +50,14 @@ def _advice(explanation: Explanation) -> Iterator[str]:
     evidence, plan = explanation.evidence, explanation.plan
     failed = {check.name for check in explanation.checks if check.result == "failed"}
     unknown = {check.name for check in explanation.checks if check.result == "unknown"}
+    if "providerID" in failed:
+        yield _MISMATCH
     if isinstance(evidence.look, MachineFault) and evidence.look.kind in _OF_FAULT:
         yield _OF_FAULT[evidence.look.kind]
     elif plan is not None:
         yield from _of_plan(plan)
     if "machine" in unknown:
         yield _NO_TALOS
-    if "providerID" in failed:
-        yield _MISMATCH
     if "ready" in failed and not isinstance(evidence.look, MachineFault):
         yield _KUBELET
 

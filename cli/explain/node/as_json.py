@@ -7,8 +7,10 @@ import msgspec
 from cli.explain.node.advice import advice
 from cli.explain.node.explanation import Explanation
 from cli.explain.node.last_words import LastWords
+from cli.explain.node.lifecycle import Gone
 from libs.common.node import CONDITION_BLOCKED
 from services.labeler.plan import Plan
+from services.lifecycle.shutdown import SHUTDOWN, Change
 
 
 def explanation_json(explanation: Explanation) -> dict[str, Any]:
@@ -34,6 +36,7 @@ def explanation_json(explanation: Explanation) -> dict[str, Any]:
             {"name": check.name, "result": check.result, "text": check.text} for check in explanation.checks
         ],
         "labeler": _plan(explanation.plan) if explanation.plan else None,
+        "lifecycle": _gone(explanation.gone),
         "lastWords": _last_words(words) if words else None,
         "advice": list(advice(explanation)),
     }
@@ -47,6 +50,19 @@ def _plan(plan: Plan) -> dict[str, Any]:
         "writes": list(plan.writes),
         "events": [{"reason": notice.reason, "message": notice.message} for notice in plan.notices],
     }
+
+
+def _gone(gone: Gone) -> dict[str, Any]:
+    return {
+        "outcome": gone.outcome,
+        "reason": gone.reason,
+        "evidence": msgspec.to_builtins(gone.evidence),
+        "taint": _taint(gone.taint) if gone.taint else None,
+    }
+
+
+def _taint(change: Change) -> dict[str, Any]:
+    return {"taint": SHUTDOWN.key, "set": change.is_set, "reason": change.reason}
 
 
 def _last_words(words: LastWords) -> dict[str, Any]:

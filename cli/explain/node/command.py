@@ -2,14 +2,27 @@
 
 import signal
 import sys
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import click
 
-from libs.common.settings.flag_values import parse_list
+from libs.common.settings.flag_values import parse_duration, parse_list
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+def _duration(_: click.Context, __: click.Parameter, text: str) -> timedelta:
+    try:
+        return timedelta(seconds=parse_duration(text))
+    except (ValueError, OverflowError) as error:
+        raise click.BadParameter(f"{text!r} is not {error}") from None
+
+
+_SECONDS: Any = {
+    "callback": _duration, "metavar": "DURATION", "show_default": True, "help": "As lifecycle has it."
+}  # fmt: skip
 
 
 @click.command(short_help="Explain what becomes of a Node, and whether its machine is gone.")
@@ -23,6 +36,10 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     metavar="HOST,...",
     help="Control planes to ask by. Default: TALOS_ENDPOINTS, the talosconfig's.",
 )
+@click.option("--delete-preempted-gcp-spot", "gcp_spot", is_flag=True, help="As lifecycle has it.")
+@click.option("--lifecycle-not-ready-time", "not_ready_for", default="5m", **_SECONDS)
+@click.option("--lifecycle-evidence-time", "span", default="10m", **_SECONDS)
+@click.option("--lifecycle-start-grace", "grace", default="10m", **_SECONDS)
 @click.option("--without-talos", is_flag=True, help="Ask no machine: tell only what Kubernetes holds.")
 @click.option(
     "--cloud-config",
@@ -47,9 +64,20 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     show_default=True,
     help="Words, or JSON.",
 )
-def node(output: str, cloud_config: Path | None, nats_url: str, **source: Any) -> None:
+def node(
+    *,
+    output: str,
+    gcp_spot: bool,
+    not_ready_for: timedelta,
+    span: timedelta,
+    grace: timedelta,
+    cloud_config: Path | None,
+    nats_url: str,
+    **source: Any,
+) -> None:
     """Explain what becomes of the Node NAME, and why: whose it is, whether it is initialised or what stands
-    in its way, its providerID against what its machine says, and what the labeler would write.
+    in its way, its providerID against what its machine says, what the labeler would write, and what evidence
+    lifecycle has, and lacks, that its machine is gone.
 
     Nothing is written. The machine is asked over the Talos API, as metadata asks it; all that is decided is
     decided by the services' own code, by what is so now.
@@ -75,10 +103,13 @@ def node(output: str, cloud_config: Path | None, nats_url: str, **source: Any) -
         from cli.explain.node.run import explain_node  # noqa: PLC0415
         from cli.lines import complain  # noqa: PLC0415
         from cli.render.run import Refused, read_config  # noqa: PLC0415
+        from services.lifecycle.decide import Terms  # noqa: PLC0415
 
         try:
             file = read_config(cloud_config) if cloud_config else None
-            status = explain_node(Source(nats_servers=servers, **source), file, as_json=output == "json")
+            terms = Terms(gcp_spot=gcp_spot, not_ready_for=not_ready_for, span=span, grace=grace)
+            asked = Source(nats_servers=servers, **source)
+            status = explain_node(asked, file, terms, as_json=output == "json")
         except (CannotAsk, Refused) as error:
             complain(f"Error: {error}")
             status = 2

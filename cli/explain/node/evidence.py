@@ -8,10 +8,11 @@ from cli.explain.node.last_words import LastWords
 from cli.render.config_in_use import ConfigInUse
 from cli.render.described import DescribedNode
 from libs.common.cloud_config.rule import OwnershipOfNodes
-from libs.common.events import NodeUnreachable
+from libs.common.events import NodeEnriched, NodeUnreachable
 from libs.common.machine import AnotherMachine, MachineFault
 from libs.common.node import Node
 from services.labeler.plan import Global
+from services.lifecycle.evidence import Word
 
 Look = DescribedNode | MachineFault
 
@@ -38,6 +39,21 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     def ownership(self) -> OwnershipOfNodes:
         """What the file says of whose Nodes are whose."""
         return self.file.written.ownership if self.file else OwnershipOfNodes()
+
+    @property
+    def word(self) -> Word | None:
+        """What metadata would say, if it asked now; None if the machine was not asked."""
+        if not isinstance(self.look, DescribedNode):
+            return self.unreachable
+        return NodeEnriched(
+            incarnation="",
+            observed_sequence=0,
+            node=self.node,
+            facts=self.look.facts,
+            recognized_by=self.look.recognized_by,
+            observed_at=self.at,
+            enriched_at=self.at,
+        )
 
     @property
     def unreachable(self) -> NodeUnreachable | None:

@@ -7,14 +7,16 @@ import msgspec
 
 from cli.explain.explanation import Told
 from cli.explain.node.evidence import Evidence
+from cli.explain.node.lifecycle import Gone, is_gone
 from cli.render.described import DescribedNode
 from libs.common.cloud_config.rule import OwnershipOfNodes
+from libs.common.controllers import CLOUD_NODE, CSR_APPROVAL, NODE_IPAM, NODE_LIFECYCLE
 from libs.common.machine import MachineFault
 from libs.common.node import Node
 from libs.common.ownership import why_not_owned
-from libs.common.settings.reference_flags import CLOUD_NODE, CSR_APPROVAL, NODE_IPAM, NODE_LIFECYCLE
 from services.labeler.plan import Plan, plan_node, plan_unreachable
 from services.labeler.reported_provider_id import reported_provider_id
+from services.lifecycle.decide import Terms
 
 WELL, NOT_WELL, UNTOLD = 0, 1, 2
 State = Literal["initialized", "not initialized", "being deleted"]
@@ -44,6 +46,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     owners: tuple[Owner, ...]
     checks: tuple[Told, ...]
     plan: Plan | None  # the labeler's; None where it would have to know the machine
+    gone: Gone  # what lifecycle would make of it
 
     @property
     def node(self) -> Node:
@@ -63,16 +66,18 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
         return UNTOLD if "unknown" in results else WELL
 
 
-def explain(evidence: Evidence) -> Explanation:
-    """Judge it as the services would."""
+def explain(evidence: Evidence, terms: Terms) -> Explanation:
+    """Judge it as the services would; `terms` are lifecycle's."""
     node, plan = evidence.node, _plan(evidence)
+    gone = is_gone(evidence, terms)
     state: State = "initialized" if node.initialized else "not initialized"
     return Explanation(
         evidence=evidence,
         state="being deleted" if node.metadata.deletion_timestamp is not None else state,
-        owners=tuple(_owners(evidence, plan)),
+        owners=tuple(_owners(evidence, plan, gone)),
         checks=tuple(_checks(evidence, plan)),
         plan=plan,
+        gone=gone,
     )
 
 
@@ -85,7 +90,7 @@ def _plan(evidence: Evidence) -> Plan | None:
     return None
 
 
-def _owners(evidence: Evidence, plan: Plan | None) -> Iterator[Owner]:
+def _owners(evidence: Evidence, plan: Plan | None, gone: Gone) -> Iterator[Owner]:
     node = evidence.node
     planned = (plan.changes.provider_id if plan else "") or ""
     for controller, does in CONTROLLERS.items():
@@ -93,6 +98,8 @@ def _owners(evidence: Evidence, plan: Plan | None) -> Iterator[Owner]:
         why_not = why_not_owned(evidence.ownership.of(controller), node, provider_id=known)
         if controller == CLOUD_NODE and plan and plan.outcome == "not-ours":
             why_not = why_not or plan.reason
+        if controller == NODE_LIFECYCLE:
+            why_not = gone.reason if gone.outcome == "not-owned" else ""
         yield Owner(controller=controller, does=does, why_not=why_not)
 
 

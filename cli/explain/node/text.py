@@ -10,10 +10,14 @@ from cli.explain.layout import blank, field, moment, of_check, written
 from cli.explain.node.advice import advice
 from cli.explain.node.explanation import Explanation, Owner, State
 from cli.explain.node.last_words import LastWords
+from cli.explain.node.lifecycle import Found, Gone
+from cli.explain.node.lifecycle import Outcome as Fate
 from cli.lines import Line
 from libs.common.events import NodeUnreachable
+from libs.common.machine import MachineFault
 from libs.common.node import CONDITION_BLOCKED
 from services.labeler.plan import Outcome, Plan
+from services.lifecycle.shutdown import SHUTDOWN
 
 _LONGEST: Final = 1200  # characters of a text of somebody else's
 _MOST_LINES: Final = 40
@@ -21,6 +25,18 @@ _COLUMN: Final = 12
 _STATES: Final[dict[State, str]] = {
     "initialized": "green", "not initialized": "red", "being deleted": "yellow"
 }  # fmt: skip
+_FOUND: Final[dict[Found, tuple[str, str]]] = {
+    "has": ("proof", "red"),
+    "lacks": ("no proof", "green"),
+    "later": ("later", "yellow"),
+    "unknown": ("unknown", "cyan"),
+}
+_FATES: Final[dict[Fate, tuple[str, str]]] = {
+    "not-owned": ("leave it alone", "yellow"),
+    "kept": ("keep it", "green"),
+    "deletable": ("delete it, where it runs, once the rest is there, too", "red"),
+    "unknown": ("keep it, as far as it is known here", "cyan"),
+}
 _PLANS: Final[dict[Outcome, tuple[str, str]]] = {
     "initialized": ("initialise it", "green"),
     "updated": ("write", "yellow"),
@@ -39,7 +55,9 @@ def of_explanation(explanation: Explanation, now: datetime) -> Iterator[Line]:
     yield _title("Checks, by what is so now")
     yield from (of_check(check) for check in explanation.checks)
     if explanation.plan is not None:
-        yield from _of_plan(explanation.plan)
+        yield from _of_plan(explanation.plan, silent=isinstance(explanation.evidence.look, MachineFault))
+    yield blank()
+    yield from _of_gone(explanation.gone)
     if explanation.evidence.last_words is not None:
         yield blank()
         yield from _of_last_words(explanation.evidence.last_words, now)
@@ -88,19 +106,33 @@ def _of_owner(owner: Owner) -> Line:
     return Line(2, Text(text), label)
 
 
-def _of_plan(plan: Plan) -> Iterator[Line]:
+def _of_plan(plan: Plan, *, silent: bool) -> Iterator[Line]:
     yield blank()
     word, style = _PLANS[plan.outcome]
-    told = plan.outcome in ("initialized", "blocked")  # why, by the check
-    yield field(
-        "The labeler", Text.assemble("would ", (word, style), "" if told else f": {_shown(plan.reason)}")
-    )
+    # Why is told by a check.
+    told = plan.outcome in ("initialized", "blocked") or (silent and plan.outcome == "unchanged")
+    why = "" if told else f": {_shown(plan.reason)}"
+    yield field("The labeler", Text.assemble("would ", (word, style), why))
     for each in plan.writes[:_MOST_LINES]:
         yield field("", Text(_shown(each)))
     if len(plan.writes) > _MOST_LINES:
         yield field("", Text(f"and {len(plan.writes) - _MOST_LINES} more"))
     for notice in plan.notices:
         yield field("", Text(f"Event {notice.reason}: {_shown(notice.message)}", style="dim"))
+
+
+def _of_gone(gone: Gone) -> Iterator[Line]:
+    yield _title("Is its machine gone? What lifecycle has and lacks, by one look now")
+    for piece in gone.evidence:
+        word, style = _FOUND[piece.found]
+        yield Line(2, Text(_shown(piece.text)), Text(f"{word:<10}", style=style))
+    word, style = _FATES[gone.outcome]
+    why = "" if gone.evidence else f": {_shown(gone.reason)}"
+    yield Line(2, Text.assemble("Lifecycle would ", (word, style), why))
+    if gone.taint is not None:
+        verb = "set" if gone.taint.is_set else "remove"
+        told = f"It would {verb} the taint {SHUTDOWN.key}:{SHUTDOWN.effect}: {_shown(gone.taint.reason)}"
+        yield Line(2, Text(told))
 
 
 def _of_last_words(words: LastWords, now: datetime) -> Iterator[Line]:

@@ -1,0 +1,437 @@
+"""`talos-ccm explain node`: whose it is, what stands in its way, whether its machine is gone, what to do."""
+
+import io
+import json
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from cli.__main__ import main
+from cli.explain.node.advice import advice
+from cli.explain.node.as_json import explanation_json
+from cli.explain.node.command import node as node_command
+from cli.explain.node.evidence import Evidence
+from cli.explain.node.explanation import Explanation, explain
+from cli.explain.node.last_words import LastWords, last_words, subjects_about
+from cli.explain.node.text import of_explanation
+from cli.lines import print_lines
+from cli.render.config_in_use import config_in_use
+from cli.render.described import DescribedNode
+from libs.common.bus import Unreadable
+from libs.common.events import DeadLetter, Decided, Event, NodeUnreachable
+from libs.common.machine import AnotherMachine, FaultKind, MachineFacts, MachineFault
+from libs.common.node import Node, NodeAddress, NodeCondition, Taint
+from libs.common.ownership import why_not_owned
+from libs.common.settings.flag_values import parse_duration
+from libs.common.subjects import subject_of
+from services.labeler.plan import plan_node
+from services.lifecycle.decide import Case, Delete, Standing, Terms, decide
+from services.lifecycle.evidence import known_of
+from services.lifecycle.history import History, Look
+from services.lifecycle.settings import LifecycleSettings
+from services.lifecycle.shutdown import SHUTTING_DOWN
+from services.lifecycle.spot import LIFECYCLE, NOT_READY, PLATFORM
+from tests.builders import NOW, a_message, a_node, enriched, some_facts
+
+TEXTS = Path(__file__).parent / "cli_texts"
+TERMS, SPOT = Terms(), Terms(gcp_spot=True)
+OLD, NEW = "0a1b2c3d-1111-4222-8333-944455556666", "0a1b2c3d-7777-4888-8999-aaabbbbccccd"
+HOSTILE = "\x1b[2J\u202egnp.exe"
+ADDRESSES: Final = (
+    NodeAddress(type="InternalIP", address="10.0.0.5"), NodeAddress(type="Hostname", address="web-5")
+)  # fmt: skip
+OWNERSHIP = """
+ownership:
+  nodeSelector:
+    - matchExpressions: [{key: team, operator: In, values: [a]}]
+  controllers:
+    - name: cloud-node-lifecycle
+      nodeSelector:
+        - matchExpressions: [{key: team, operator: Exists}]
+"""
+
+
+def ready(status: str = "True", *, minutes: int = 30, **said: str) -> NodeCondition:
+    at = (NOW - timedelta(minutes=minutes)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return NodeCondition(type="Ready", status=status, last_transition_time=at, **said)
+
+
+SILENT_KUBELET: Final = ready(
+    "Unknown", reason="NodeStatusUnknown", message="Kubelet stopped posting node status."
+)
+
+
+def node(*conditions: NodeCondition, **fields: Any) -> Node:
+    """web-5, initialized a day ago, ready unless something else is said."""
+    given = {
+        "uid": "uid-5",
+        "provider_id": "talos://metal/10.0.0.5",
+        "taints": (),
+        "addresses": ADDRESSES,
+        "conditions": conditions or (ready(),),
+        "system_uuid": OLD,
+        "labels": {"kubernetes.io/hostname": "web-5", "node.cloudprovider.kubernetes.io/platform": "metal"},
+    }
+    made = a_node("web-5", **given | fields)
+    metadata = msgspec.structs.replace(made.metadata, creation_timestamp=NOW - timedelta(days=1))
+    return msgspec.structs.replace(made, metadata=metadata)
+
+
+def joining(**fields: Any) -> Node:
+    return node(**{"provider_id": "", "taints": a_node().spec.taints, "labels": None} | fields)
+
+
+def facts(**fields: Any) -> MachineFacts:
+    return some_facts(**{"node_name": "web-5"} | fields)
+
+
+def fault(kind: FaultKind, message: str) -> MachineFault:
+    return MachineFault(kind=kind, step="PlatformMetadata", endpoint="cp for 10.0.0.5", message=message)
+
+
+SILENCE: Final = fault("timeout", "no answer within 5 s")
+ANOTHER: Final = MachineFault(
+    kind="wrong_machine",
+    step="Nodename",
+    message="the machine at 10.0.0.5 bears node web-9, not web-5, and its systemUUID is not its either",
+)
+REPLACED: Final = (AnotherMachine(address="10.0.0.5", node_name="web-9", uuid=NEW, looked_at=NOW),)
+
+
+def evidence(
+    of: Node, look: MachineFacts | MachineFault | None = None, *, file: str = "", **fields: Any
+) -> Evidence:
+    described = DescribedNode(node=of, facts=look) if isinstance(look, MachineFacts) else look
+    return Evidence(
+        node=of,
+        nodes=fields.pop("nodes", (of,)),
+        look=described,
+        file=config_in_use(file, "ccm-config.yaml") if file else None,
+        at=NOW,
+        **fields,
+    )
+
+
+def decided(service: str, outcome: str, reason: str) -> Decided:
+    at = NOW - timedelta(minutes=3)
+    return Decided(
+        service=service, kind="node", name="web-5", uid="uid-5", outcome=outcome, reason=reason, decided_at=at
+    )
+
+
+def unreachable(why: MachineFault, **fields: Any) -> NodeUnreachable:
+    return NodeUnreachable(
+        incarnation="1",
+        observed_sequence=1,
+        node=node(),
+        fault=why,
+        attempt=7,
+        retry_at=NOW + timedelta(seconds=40),
+        observed_at=NOW,
+        enriched_at=NOW - timedelta(seconds=20),
+        **fields,
+    )
+
+
+WORDS: Final = LastWords(
+    decided=(
+        decided("labeler", "unchanged", "left as it is: the machine is silent"),
+        decided("ipam", "unchanged", "it has its pod CIDRs"),
+        decided("lifecycle", "kept", "kept, for want of: 2 of 3 looks show it"),
+    ),
+    dead=(
+        DeadLetter(
+            service="labeler", kind="node", name="web-5", subject="s", sequence=1, reason="not JSON",
+            payload="", at=NOW - timedelta(minutes=9),
+        ),
+    ),
+    of_machine=unreachable(SILENCE),
+)  # fmt: skip
+WENT: Final = unreachable(
+    SILENCE,
+    last_known=msgspec.structs.replace(facts(), stage=SHUTTING_DOWN, looked_at=NOW - timedelta(hours=1)),
+)
+GOING: Final = LastWords(of_machine=WENT)
+SPOT_LABELS: Final = dict((PLATFORM, LIFECYCLE))
+PREEMPTED: Final = node(
+    SILENT_KUBELET,
+    labels=SPOT_LABELS,
+    provider_id="gce://project/zone/web-5",
+    taints=(Taint(key=NOT_READY[0], effect=NOT_READY[1]),),
+)
+FOREIGN: Final = node(provider_id="hcloud://7", labels={"team": "b"})
+HOSTILE_NODE: Final = node(
+    ready("False", reason=HOSTILE, message=HOSTILE),
+    provider_id=f"talos://{HOSTILE}",
+    labels={"team": HOSTILE},
+)
+EVIDENCE: Final[dict[str, tuple[Evidence, Terms]]] = {
+    "well": (evidence(node(pod_cidrs=("10.244.3.0/24",)), facts(uuid=OLD)), TERMS),
+    "joining": (evidence(joining(), facts()), TERMS),
+    "no-metadata": (evidence(joining(), facts(platform="hcloud")), TERMS),
+    "silent": (evidence(node(SILENT_KUBELET), SILENCE), TERMS),
+    "silent-while-joining": (evidence(joining(), SILENCE), TERMS),
+    "owned-by-others": (evidence(FOREIGN, facts(platform="metal"), file=OWNERSHIP), TERMS),
+    "another-cloud": (evidence(node(provider_id="hcloud://7"), facts()), TERMS),
+    "mismatch": (
+        evidence(node(provider_id="hcloud://7"), facts(platform="hcloud", provider_id="hcloud://8")), TERMS
+    ),
+    "replaced": (evidence(node(SILENT_KUBELET), ANOTHER, answered_by=REPLACED), TERMS),
+    "replaced-but-ready": (evidence(node(), ANOTHER, answered_by=REPLACED), TERMS),
+    "shut-down": (evidence(node(SILENT_KUBELET), SILENCE, last_words=GOING), TERMS),
+    "preempted": (evidence(PREEMPTED, SILENCE), SPOT),
+    "without-access": (evidence(joining(), not_asked="no Talos API to ask: there is no talosconfig"), TERMS),
+    "without-talos": (evidence(node(), not_asked="not asked: --without-talos", withheld=True), TERMS),
+    "said": (evidence(node(), SILENCE, last_words=WORDS), TERMS),
+    "said-nothing": (evidence(node(), facts(), last_words=LastWords()), TERMS),
+    "no-nats": (evidence(node(), facts(), last_words=LastWords(problem="connection refused")), TERMS),
+    "hostile": (
+        evidence(HOSTILE_NODE, fault("internal", HOSTILE), file=OWNERSHIP, last_words=LastWords(
+            decided=(decided("ipam", HOSTILE, HOSTILE),), unreadable=(HOSTILE,)
+        )), TERMS
+    ),
+}  # fmt: skip
+
+
+def explained(name: str) -> Explanation:
+    return explain(*EVIDENCE[name])
+
+
+def shown(explanation: Explanation, width: int | None = None) -> str:
+    screen = io.StringIO()
+    terminal = {"width": width or 80, "force_terminal": width is not None, "color_system": None}
+    console = Console(file=screen, highlight=False, **terminal)  # type: ignore[arg-type]  # by name
+    print_lines(of_explanation(explanation, NOW), console)
+    return screen.getvalue()
+
+
+@pytest.mark.parametrize("name", EVIDENCE)
+def test_it_is_told_in_these_words(name: str):
+    assert shown(explained(name)) == (TEXTS / f"explain-node-{name}.txt").read_text()
+
+
+@pytest.mark.parametrize("width", [80, 200])
+@pytest.mark.parametrize("name", EVIDENCE)
+def test_on_a_terminal_no_line_is_wider_than_it_and_nothing_steers_it(name: str, width: int):
+    text = shown(explained(name), width)
+    assert max(map(len, text.splitlines())) <= width
+    assert text.replace("\n", "").isprintable()
+
+
+@pytest.mark.parametrize(
+    ("name", "status", "fate"),
+    [
+        ("well", 0, "kept"),
+        ("joining", 0, "kept"),
+        ("no-metadata", 1, "kept"),
+        ("silent", 1, "kept"),
+        ("silent-while-joining", 1, "kept"),
+        ("owned-by-others", 0, "kept"),
+        ("another-cloud", 0, "kept"),
+        ("mismatch", 1, "kept"),
+        ("replaced", 1, "deletable"),
+        ("replaced-but-ready", 1, "kept"),
+        ("shut-down", 1, "kept"),
+        ("preempted", 1, "deletable"),
+        ("without-access", 2, "kept"),
+        ("without-talos", 0, "kept"),
+        ("said", 1, "kept"),
+        ("no-nats", 0, "kept"),
+        ("hostile", 1, "kept"),
+    ],
+)
+def test_the_exit_status_says_whether_all_is_well(name: str, status: int, fate: str):
+    explanation = explained(name)
+    assert (explanation.exit_status, explanation.gone.outcome) == (status, fate)
+
+
+def found(explanation: Explanation, kind: str) -> list[str]:
+    return [piece.text for piece in explanation.gone.evidence if piece.found == kind]
+
+
+def test_what_one_look_can_show_is_told_apart_from_what_only_time_can():
+    replaced = explained("replaced")
+    assert any("answers the machine of web-9 with another UUID" in text for text in found(replaced, "has"))
+    assert not found(replaced, "lacks")
+    assert any("3 looks that show it, over 10 min" in text for text in found(replaced, "later"))
+    silent = explained("silent")
+    assert any("silence and errors prove nothing" in text for text in found(silent, "lacks"))
+    assert not found(silent, "later")
+
+
+def test_without_an_answer_of_talos_who_answers_there_is_not_known():
+    unasked = explain(evidence(node(SILENT_KUBELET), not_asked="no talosconfig"), TERMS)
+    assert found(unasked, "unknown") == ["who answers at its addresses: no talosconfig"]
+    assert (unasked.gone.outcome, unasked.exit_status) == ("unknown", 1)
+
+
+def test_of_each_controller_it_tells_whose_the_node_is_by_its_own_part_of_the_file():
+    owners = {owner.controller: owner for owner in explained("owned-by-others").owners}
+    assert "nodeSelector does not select it" in owners["cloud-node"].why_not
+    assert "nodeSelector does not select it" in owners["node-ipam-controller"].why_not
+    assert owners["cloud-node-lifecycle-controller"].why_not == ""
+
+
+def test_a_node_that_is_not_lifecycles_is_left_alone_whatever_the_evidence():
+    file = "ownership: {providerIDSchemes: [hcloud]}"
+    told = explain(evidence(node(SILENT_KUBELET), ANOTHER, answered_by=REPLACED, file=file), TERMS)
+    assert told.gone.outcome == "not-owned"
+    assert "is of none of ownership.providerIDSchemes" in told.gone.reason
+    assert told.gone.evidence == ()
+
+
+def test_a_preempted_machine_is_kept_unless_the_flag_is_given():
+    assert explain(EVIDENCE["preempted"][0], TERMS).gone.outcome == "kept"
+
+
+def test_a_machine_that_was_shut_down_would_be_tainted():
+    taint = explained("shut-down").gone.taint
+    assert taint is not None
+    assert "set taint node.cloudprovider.kubernetes.io/shutdown:NoSchedule" in taint.what
+    assert explained("silent").gone.taint is None
+
+
+def test_what_the_machine_said_to_another_node_of_that_name_says_nothing():
+    before = msgspec.structs.replace(WENT, node=node(uid="uid-before"))
+    words = LastWords(of_machine=before)
+    assert explain(evidence(node(SILENT_KUBELET), SILENCE, last_words=words), TERMS).gone.taint is None
+
+
+# ---- as the services
+
+
+@given(
+    minutes=st.integers(-2, 20),
+    status=st.sampled_from(["True", "False", "Unknown"]),
+    uuid=st.sampled_from([OLD, NEW, "", "00000000-0000-0000-0000-000000000000"]),
+    own=st.sampled_from([OLD, "", "03000200-0400-0500-0006-000700080009"]),
+    bears=st.sampled_from(["web-9", "web-5"]),
+    tainted=st.booleans(),
+    kind=st.sampled_from(["wrong_machine", "timeout", "refused"]),
+    answered=st.booleans(),
+)
+def test_it_tells_that_a_node_would_be_deleted_exactly_if_lifecycle_with_all_its_looks_would(
+    *,
+    minutes: int,
+    status: str,
+    uuid: str,
+    own: str,
+    bears: str,
+    tainted: bool,
+    kind: FaultKind,
+    answered: bool,
+):
+    of = node(ready(status, minutes=minutes), system_uuid=own)
+    of = joining(conditions=of.status.conditions, system_uuid=own) if tainted else of
+    there = (
+        (AnotherMachine(address="10.0.0.5", node_name=bears, uuid=uuid, looked_at=NOW),) if answered else ()
+    )
+    looked = evidence(of, fault(kind, "so it is"), answered_by=there)
+    assert looked.word is not None
+    last = Look(began=NOW, ended=NOW, heard=3600.0, attempt=9)
+    first = Look(began=NOW - timedelta(hours=1), ended=NOW - timedelta(hours=1), heard=0.0, attempt=1)
+    history = History(uid=of.uid, first=first, last=last, looks=9)
+    case = Case(node=of, word=looked.word, history=history, known=known_of((of,), (looked.word,)))
+    settled = Standing(running=timedelta(days=1), leading=timedelta(days=1))
+    would = isinstance(decide(case, TERMS, settled, now=NOW, at=3600.0), Delete)
+    assert (explain(looked, TERMS).gone.outcome == "deletable") == would
+
+
+def test_what_the_labeler_would_write_is_its_own_plan():
+    looked = evidence(joining(), facts(), file="global: {clusterName: prod}\n")
+    plan = plan_node(looked.node, facts(), "nodename", looked.config)
+    assert explain(looked, TERMS).plan == plan
+    assert any("clustername=prod" in line for line in plan.writes)
+
+
+def test_who_is_owned_is_told_as_the_services_judge_it():
+    for owner in explained("owned-by-others").owners:
+        ownership = EVIDENCE["owned-by-others"][0].ownership.of(owner.controller)
+        assert owner.why_not == why_not_owned(ownership, FOREIGN) != "" or owner.controller.startswith(
+            "cloud-n"
+        )
+
+
+# ---- last words
+
+
+def test_each_subject_at_which_a_service_speaks_of_a_node_is_read():
+    subjects = subjects_about("web-5")
+    said: tuple[Event, ...] = (*WORDS.decided, *WORDS.dead, enriched(node(), facts()), unreachable(SILENCE))
+    for event in said:
+        assert subject_of(event) in subjects
+
+
+def test_what_stands_there_is_told_and_what_is_no_event_too():
+    broken = a_message(
+        Unreadable(reason="not JSON", payload=b"x"), subject="talosccm.v1.decided.ipam.node.web-5"
+    )
+    said = enriched(node(), facts())
+    words = last_words([a_message(said), None, a_message(WORDS.decided[0]), a_message(WORDS.dead[0]), broken])
+    assert (words.of_machine, words.decided, words.dead) == (said, WORDS.decided[:1], WORDS.dead)
+    assert words.unreadable == ("talosccm.v1.decided.ipam.node.web-5",)
+    assert last_words([None, None]) == LastWords()
+
+
+# ---- the command
+
+
+@pytest.mark.parametrize("name", EVIDENCE)
+def test_json_says_the_same(name: str):
+    explanation = explained(name)
+    told = json.loads(json.dumps(explanation_json(explanation)))
+    assert told["name"] == "web-5"
+    assert [check["result"] for check in told["checks"]] == [check.result for check in explanation.checks]
+    assert told["lifecycle"]["outcome"] == explanation.gone.outcome
+    assert told["advice"] == list(advice(explanation))
+    assert len(told["owners"]) == 4
+
+
+@pytest.mark.parametrize("name", [name for name in EVIDENCE if explained(name).exit_status])
+def test_whatever_is_not_well_comes_with_what_to_do(name: str):
+    if name != "hostile":  # an error of Talos's own, that it words itself
+        assert list(advice(explained(name)))
+
+
+def test_where_all_is_well_nothing_is_advised():
+    assert list(advice(explained("well"))) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "Missing argument 'NAME'"),
+        (["x", "--nats-url=http://nats:80"], '"http://nats:80" is not an address such as nats://host:4222'),
+        (["x", "-o", "yaml"], "'yaml' is not one of 'text', 'json'"),
+        (["x", "--cloud-config=/none"], "/none: cannot be read"),
+    ],
+)
+def test_a_wrong_command_line_is_refused_in_words(arguments: list[str], words: str):
+    refused = CliRunner().invoke(main, ["explain", "node", *arguments])
+    assert refused.exit_code == 2
+    assert words in " ".join(refused.output.split())
+
+
+def test_the_terms_are_lifecycles_own_unless_others_are_given():
+    usual = {option.name: option.default for option in node_command.params}
+    settings = LifecycleSettings()
+    for name, seconds in (
+        ("not_ready_for", settings.not_ready_seconds),
+        ("span", settings.evidence_seconds),
+        ("grace", settings.grace_seconds),
+    ):
+        assert parse_duration(str(usual[name])) == seconds
+
+
+def test_help_names_every_option_within_80_columns():
+    help_text = CliRunner().invoke(main, ["explain", "node", "--help"], terminal_width=80).output
+    assert max(map(len, help_text.splitlines())) <= 80
+    for option in ("--cloud-config", "--nats-url", "--without-talos", "--talosconfig", "Exit status:"):
+        assert option in help_text
