@@ -4,6 +4,7 @@ import msgspec
 
 from libs.common.cloud_config.document import parse_cloud_config
 from libs.common.cloud_config.rule import CloudConfig
+from libs.common.controllers import CLOUD_NODE
 from services.labeler.plan import Global
 from services.labeler.rules import compile_rules
 
@@ -31,6 +32,7 @@ def config_in_use(text: str | bytes, source: str) -> ConfigInUse:
         cluster_name=written.cluster_name or "",
         prefer_ipv6=bool(written.prefer_ipv6),
         rules=compile_rules(written),
+        ownership=written.ownership.of(CLOUD_NODE),
     )
     return ConfigInUse(source=source, written=written, config=config)
 

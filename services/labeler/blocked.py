@@ -1,5 +1,6 @@
 """Why a Node cannot be initialised for now: one word for machines, one sentence for operators."""
 
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -64,6 +65,16 @@ def by_rule_without_provider_id(why: str) -> Blocked:
         "ProviderIDRuleFailed",
         f"platformMetadata.ProviderID: {why}; a providerID is written once and for ever, so none is written "
         "without the rule. Correct it, or what it reads of the machine",
+    )
+
+
+def by_native_format(schemes: Sequence[str]) -> Blocked:
+    """The file says that providerIDs are native here, and nobody gives one."""
+    return _blocked(
+        "NativeProviderIDMissing",
+        f"a native format is configured: ownership.providerIDSchemes names {', '.join(schemes)}, and neither "
+        "the machine nor a rule gives a providerID; it is written once and for ever, so talos:// does not "
+        "stand in for it. Give one by a rule (platformMetadata.ProviderID), or name talos among the schemes",
     )
 
 

@@ -2,11 +2,13 @@
 
 from typing import Final
 
+from libs.common.cloud_config.rule import Ownership
 from libs.common.machine import NO_PROVIDER_ID, PlatformMetadata, metadata_incomplete
 from libs.common.node import Node
 from services.labeler.owned import record_of
 from services.labeler.provider_id import OUR_SCHEME, reported_provider_id, scheme_of
 
+_NOT_SAID: Final = Ownership()
 # providerID schemes that cloud controller managers write. On a machine whose platform has none of its own,
 # any other scheme is what its kubelet was told (--provider-id=metal3://..., sidero://...): kept, and ours.
 SCHEMES_OF_OTHERS: Final = frozenset(
@@ -48,8 +50,11 @@ SCHEMES_OF_OTHERS: Final = frozenset(
 )
 
 
-def why_not_ours(node: Node, platform: PlatformMetadata | None) -> str:
-    """Why this Node is to be left alone, in words; "" when it is ours. `platform` None: nothing is known."""
+def why_not_ours(node: Node, platform: PlatformMetadata | None, *, by_file: Ownership = _NOT_SAID) -> str:
+    """Why this Node is to be left alone, in words; "" when it is ours. `platform` None: nothing is known.
+
+    Where the file says schemes, `by_file`, they say whose providerID is whose, and nothing here does.
+    """
     if node.metadata.deletion_timestamp is not None:
         return "the Node is being deleted"
     if not node.provided_node_ip:
@@ -58,7 +63,7 @@ def why_not_ours(node: Node, platform: PlatformMetadata | None) -> str:
             "--cloud-provider=external (Talos: cluster.externalCloudProvider.enabled) or without --node-ip"
         )
     foreign = _why_foreign(node.spec.provider_id, platform)
-    if not foreign:
+    if not foreign or by_file.provider_id_schemes:
         return ""
     record = record_of(node)
     if record.owned.provider_id == node.spec.provider_id:

@@ -5,10 +5,12 @@ from typing import Final, Literal
 
 import msgspec
 
+from libs.common.cloud_config.rule import Ownership
 from libs.common.events import NodeUnreachable
 from libs.common.machine import MachineFacts, PlatformMetadata
 from libs.common.node import CONDITION_BLOCKED, Node, NodeAddress
 from libs.common.node_ips import IP, BadNodeIP, first_of_each_family, node_ips
+from libs.common.ownership import why_not_owned, why_not_selected
 from libs.common.patch import NodeChanges
 from libs.common.public_addresses import misses_node_ips
 from services.labeler.addresses import wanted_addresses
@@ -16,19 +18,18 @@ from services.labeler.blocked import (
     Blocked,
     by_bad_node_ip,
     by_fault,
-    by_rule_without_provider_id,
     by_taint_of_talos,
-    by_waiting_for_metadata,
 )
 from services.labeler.claimed import Claimed, claimed
 from services.labeler.in_words import changes_in_words, status_in_words
 from services.labeler.notices import Notice, of_skipped
 from services.labeler.ownership import why_not_ours
-from services.labeler.provider_id import mismatch, provider_id_of, why_not_yet
-from services.labeler.provider_id_rule import given_by_rule, unsaid_by, why_not_given
+from services.labeler.provider_id import mismatch, provider_id_of, reported_provider_id
+from services.labeler.provider_id_rule import given_by_rule
 from services.labeler.refused import NOTHING_REFUSED, Refused, notices_of, without
 from services.labeler.rules import NO_RULES, RuleEffects, Rules, apply_rules
 from services.labeler.taints import put_back_by_talos
+from services.labeler.without_provider_id import unknown_provider_id, unwritten_fallback
 
 __all__ = [
     "AS_IT_SHOULD_BE",
@@ -39,6 +40,7 @@ __all__ = [
     "continued",
     "plan_node",
     "plan_unreachable",
+    "why_left_alone",
     "why_not_ours_by_rules",
 ]
 
@@ -53,6 +55,7 @@ class Global(msgspec.Struct, frozen=True, kw_only=True):
     cluster_name: str = ""  # "" = the name that Talos knows
     prefer_ipv6: bool = False
     rules: Rules = NO_RULES
+    ownership: Ownership = Ownership()  # which Nodes are ours, as far as the file says it
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,13 +95,37 @@ def plan_node(
 
 def why_not_ours_by_rules(node: Node, facts: MachineFacts, config: Global) -> str:
     """Why this Node is to be left alone, in words; "" when it is ours."""
-    return _why_not_ours(node, facts, apply_rules(config.rules, facts).platform)
+    return _why_not_ours(node, facts, apply_rules(config.rules, facts).platform, config)
+
+
+def why_left_alone(
+    node: Node, facts: MachineFacts | None, config: Global, effects: RuleEffects | None = None
+) -> str:
+    """Why the file has this Node be another's, in words; "" where it does not.
+
+    Nothing at all is written on such a Node. One without a providerID counts by the one that it will get;
+    until that is known, by schemes it is nobody's.
+    """
+    ownership = config.ownership
+    if facts is None or node.spec.provider_id or not ownership.provider_id_schemes:
+        return why_not_owned(ownership, node)
+    effects = effects or apply_rules(config.rules, facts)
+    if unknown_provider_id(node, facts, effects, config.rules):
+        return why_not_owned(ownership, node)
+    coming = reported_provider_id(effects.platform)
+    return why_not_owned(ownership, node, provider_id=coming) if coming else why_not_selected(ownership, node)
 
 
 def plan_unreachable(node: Node, event: NodeUnreachable, config: Global) -> Plan:
     """A Node whose machine gave no facts: an initialised one is left as it is, another one has to wait."""
     known = event.last_known
-    foreign = why_not_ours_by_rules(node, known, config) if known else why_not_ours(node, None)
+    left_alone = why_left_alone(node, known, config)
+    if left_alone:
+        return Plan(outcome="not-ours", reason=left_alone)
+    if known:
+        foreign = why_not_ours_by_rules(node, known, config)
+    else:
+        foreign = why_not_ours(node, None, by_file=config.ownership)
     if foreign:
         return _not_ours(node, foreign)
     return _blocked(node, by_fault(event.fault))
@@ -117,37 +144,29 @@ def continued(written: Plan, rest: Plan) -> Plan:
     return msgspec.structs.replace(rest, outcome=outcome, reason=reason, status_writes=written.status_writes)
 
 
-def _why_not_ours(node: Node, facts: MachineFacts, by_rules: PlatformMetadata) -> str:
+def _why_not_ours(node: Node, facts: MachineFacts, by_rules: PlatformMetadata, config: Global) -> str:
     """A providerID that the machine or the rules would give is ours: rules come and change, it does not."""
-    foreign = why_not_ours(node, by_rules)
-    return "" if foreign and not why_not_ours(node, facts.platform) else foreign
+    foreign = why_not_ours(node, by_rules, by_file=config.ownership)
+    return "" if foreign and not why_not_ours(node, facts.platform, by_file=config.ownership) else foreign
 
 
 def _plan(node: Node, facts: MachineFacts, effects: RuleEffects, recognized_by: str, config: Global) -> Plan:
-    foreign = _why_not_ours(node, facts, effects.platform)
+    left_alone = why_left_alone(node, facts, config, effects)
+    if left_alone:
+        return Plan(outcome="not-ours", reason=left_alone)
+    foreign = _why_not_ours(node, facts, effects.platform, config)
     if foreign:
         return _not_ours(node, foreign)
     ips = node_ips(node.provided_node_ip)
     if isinstance(ips, BadNodeIP):
         return _blocked(node, by_bad_node_ip(ips.reason))
-    blocked = _without_provider_id(node, facts, effects, config)
+    blocked = unknown_provider_id(node, facts, effects, config.rules)
+    blocked = blocked or unwritten_fallback(node, effects, config.ownership)
     if blocked is None and put_back_by_talos(node) and not node.initialized:
         blocked = by_taint_of_talos()
     if blocked is not None:
         return _blocked(node, blocked, effects)
     return _plan_ours(node, facts, effects, recognized_by, config, ips=ips)
-
-
-def _without_provider_id(
-    node: Node, facts: MachineFacts, effects: RuleEffects, config: Global
-) -> Blocked | None:
-    """Why no providerID could be written, None if one can be, or need not."""
-    by_rule = given_by_rule(facts, effects) and not unsaid_by(config.rules, facts)
-    waiting = why_not_yet(node, facts, by_rule=by_rule)
-    if waiting:
-        return by_waiting_for_metadata(waiting)
-    failed = "" if node.spec.provider_id else why_not_given(effects)
-    return by_rule_without_provider_id(failed) if failed else None
 
 
 def _plan_ours(

@@ -7,6 +7,7 @@ import msgspec
 
 from libs.common.cloud_config.document import CloudConfigError
 from libs.common.cloud_config.rule import CloudConfig, Finding
+from libs.common.controllers import CLOUD_NODE
 from libs.common.settings.flags import (
     CLOUD_CONFIG,
     CLUSTER_NAME,
@@ -93,7 +94,12 @@ class LabelerSettings(msgspec.Struct, frozen=True, kw_only=True):
         except RulesError as error:
             raise BadConfig(self.told(error.findings)) from None
         cluster_name = self.cluster_name if file.cluster_name is None else file.cluster_name
-        return Global(cluster_name=cluster_name, prefer_ipv6=bool(file.prefer_ipv6), rules=rules)
+        return Global(
+            cluster_name=cluster_name,
+            prefer_ipv6=bool(file.prefer_ipv6),
+            rules=rules,
+            ownership=file.ownership.of(CLOUD_NODE),
+        )
 
     def told(self, findings: tuple[Finding, ...]) -> tuple[str, ...]:
         """What was found in the file, one sentence each."""

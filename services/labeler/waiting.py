@@ -5,11 +5,19 @@ from typing import Final
 import msgspec
 
 from libs.common.events import Event, NodeEnriched, NodeGone, NodeObserved, NodeUnreachable
-from libs.common.machine import PlatformMetadata
+from libs.common.machine import MachineFacts
 from libs.common.node import Node
+from libs.common.ownership import why_not_owned, why_not_selected
 from services.labeler.blocked import Blocked, by_failed_write, by_silence
 from services.labeler.ownership import why_not_ours
-from services.labeler.plan import Global, Notice, plan_node, plan_unreachable, why_not_ours_by_rules
+from services.labeler.plan import (
+    Global,
+    Notice,
+    plan_node,
+    plan_unreachable,
+    why_left_alone,
+    why_not_ours_by_rules,
+)
 
 NO_FACTS_AFTER_SECONDS: Final = 20.0  # metadata answers within 10 s, with facts or with a fault
 # From the first word of a Node until what its machine says has been carried out, by this replica or another.
@@ -83,17 +91,27 @@ class WaitingNodes:
             self.by_name[node.name] = Waiting(uid=node.uid, since=at)
 
 
-def is_ours(node: Node, enriched: Event | None) -> bool:
-    """Whether the Node is ours to initialise, as far as anybody knows by now."""
-    return not why_not_ours(node, _platform(node, enriched))
+def is_ours(node: Node, enriched: Event | None, config: Global) -> bool:
+    """Whether the Node is ours to initialise, as far as anybody knows by now.
+
+    What a machine's providerID will be is for its plan to say, which is not made once a second.
+    """
+    facts = _facts(node, enriched)
+    if (why_not_selected if facts else why_not_owned)(config.ownership, node):
+        return False
+    return not why_not_ours(node, facts.platform if facts else None, by_file=config.ownership)
 
 
 def not_ours_for_certain(node: Node, enriched: Event | None, config: Global) -> Notice | None:
     """What to tell on a Node that waits for us in vain; None if it is ours, or may yet turn out to be.
 
-    A foreign providerID is certain once the machine has said its own, or the rules have.
+    Nothing on one that the file has be another's: its owner knows. A foreign providerID is certain once the
+    machine has said its own, or the rules have.
     """
     if node.metadata.deletion_timestamp is not None:
+        return None
+    facts = _facts(node, enriched)
+    if why_left_alone(node, facts, config):
         return None
     if not node.provided_node_ip:
         return Notice(reason="ProvidedNodeIPMissing", message=why_not_ours(node, None))
@@ -118,7 +136,7 @@ def why_blocked(
             return plan.blocked
         case NodeUnreachable(node=of) if of.uid == node.uid:
             return plan_unreachable(node, enriched, config).blocked
-    waits = not node.initialized and is_ours(node, None)
+    waits = not node.initialized and is_ours(node, None, config)
     return by_silence(NO_FACTS_AFTER_SECONDS) if waits and waited_seconds >= NO_FACTS_AFTER_SECONDS else None
 
 
@@ -153,11 +171,11 @@ def _is_all_as_before(last: Judged, node: Node, enriched: Event, config: Global,
     return same_words and last.config is config
 
 
-def _platform(node: Node, enriched: Event | None) -> PlatformMetadata | None:
+def _facts(node: Node, enriched: Event | None) -> MachineFacts | None:
     match enriched:
         case NodeEnriched(node=of, facts=facts) if of.uid == node.uid:
-            return facts.platform
-        case NodeUnreachable(node=of, last_known=facts) if of.uid == node.uid and facts is not None:
-            return facts.platform
+            return facts
+        case NodeUnreachable(node=of, last_known=facts) if of.uid == node.uid:
+            return facts
         case _:
             return None

@@ -24,7 +24,7 @@ from services.labeler.blocked import Blocked, by_defect, says_so_already
 from services.labeler.decisions import Decisions
 from services.labeler.node_api import NodeApi
 from services.labeler.ownership import why_not_ours
-from services.labeler.plan import Global, Notice, Plan
+from services.labeler.plan import Global, Notice, Plan, why_left_alone
 from services.labeler.shared_trouble import MANY, SharedTrouble, shared_trouble
 from services.labeler.waiting import (
     NO_FACTS_AFTER_SECONDS,
@@ -120,7 +120,7 @@ class WatchWaiting:
         enriched = self._event(f"{ENRICHED_NODE}.{name}")
         if self._nodes.newest(node).initialized:
             return None  # so Kubernetes has answered; the watcher's word of it rests for some seconds
-        if not is_ours(node, enriched):
+        if not is_ours(node, enriched, self._config()):
             return None
         blocked: Blocked | None
         try:
@@ -184,7 +184,7 @@ class WatchWaiting:
             self._waiting.unclaimed.discard(name)
             node = self._node(name)
             if node is not None and not node.provided_node_ip:
-                await self._decisions.publish(node, _not_ours(node))
+                await self._decisions.publish(node, _not_ours(node, self._config()))
         names = [name for name, each in self._waiting.by_name.items() if self._long(each, at)]
         strangers = [stranger for name in names if (stranger := self._stranger(name)) is not None]
         if len(strangers) > MANY:
@@ -213,5 +213,6 @@ class WatchWaiting:
         return message.event if message is not None and not isinstance(message.event, Unreadable) else None
 
 
-def _not_ours(node: Node) -> Plan:
-    return Plan(outcome="not-ours", reason=why_not_ours(node, None))
+def _not_ours(node: Node, config: Global) -> Plan:
+    reason = why_left_alone(node, None, config) or why_not_ours(node, None)
+    return Plan(outcome="not-ours", reason=reason)

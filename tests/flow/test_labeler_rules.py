@@ -126,12 +126,12 @@ async def test_other_comments_write_nothing_and_say_nothing(
     async with ruled(nats_server, kube, mounted) as labeler:
         await joined(flow, nodes)
         await all_looked_at(labeler)
-        before, said = list(kube.requests), [await flow.decisions(node.name) for node in nodes]
+        before, said = kube.patches(), [await flow.decisions(node.name) for node in nodes]
         old = labeler._watch_config.config()
         mounted.swap("# a comment, so that every line is another one\n" + team("red"))
         await eventually(lambda: labeler._watch_config.config() is not old, "the file is read")
         await all_looked_at(labeler)
-        assert kube.requests == before
+        assert kube.patches() == before
         assert [await flow.decisions(node.name) for node in nodes] == said
 
 
@@ -369,13 +369,13 @@ async def test_nothing_is_written_while_nobody_leads_and_all_of_it_afterwards(
     async with ruled(nats_server, kube, mounted, clock=clock) as labeler:
         await joined(flow, nodes)
         await all_looked_at(labeler)
-        before = list(kube.requests)
+        before = kube.patches()
         clock.turn(10.5)
         old = labeler._watch_config.config()
         mounted.swap(team("red"))
         await eventually(lambda: labeler._watch_config.config() is not old, "the file is read")
         assert labeler._replay._is_hindered()
-        assert kube.requests == before
+        assert kube.patches() == before
         await flow.lead()
         await eventually(says(kube, "red", *nodes), "the rules are obeyed")
 

@@ -43,7 +43,15 @@ TIMEOUT = MachineFault(
 class Stage:
     """One replica's watch over the waiting Nodes; the test says what the flow says, and turns the clock."""
 
-    def __init__(self, flow: Flow, kube: InMemoryNodes, *, seed: int = 1, observe_only: bool = False) -> None:
+    def __init__(
+        self,
+        flow: Flow,
+        kube: InMemoryNodes,
+        *,
+        seed: int = 1,
+        observe_only: bool = False,
+        config: Global | None = None,
+    ) -> None:
         self.clock = TurnedClock()
         self.kube = kube
         self.flow = flow
@@ -54,7 +62,7 @@ class Stage:
             on_message=lambda message: self.waiting.heard(message.event, self.clock()),
             on_void=self.waiting.clear,
         )
-        told, config = AlreadySaid(), Global()
+        told, config = AlreadySaid(), config or Global()
         self.answers = Answers(self.clock)
         self.nodes = NodeApi(kube, told, self.answers, now=self.clock.now, observe_only=observe_only)
         self.watch = WatchWaiting(

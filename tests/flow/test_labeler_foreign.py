@@ -1,0 +1,136 @@
+"""A Node that the file has be another's, between a real bus and an API server in memory: no request."""
+
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from libs.common.cloud_config.document import parse_cloud_config
+from libs.common.cloud_config.rule import CloudConfig
+from libs.common.controllers import CLOUD_NODE
+from libs.common.machine import MachineFacts, MachineFault
+from libs.common.node import CONDITION_BLOCKED, Node, NodeCondition
+from libs.testbed.nats_server import NatsServer
+from services.labeler.plan import Global
+from tests.builders import a_node, enriched, observed, some_facts
+from tests.flow.test_labeler_waiting import Stage
+from tests.flow_actors import Flow
+from tests.labeler_actors import InMemoryNodes, labeler_running
+from tests.unreachable import FAULT, unreachable
+
+TEAM_A: Final = "ownership: {nodeSelector: [{matchExpressions: [{key: team, operator: In, values: [a]}]}]}"
+TALOS_ONLY: Final = "ownership: {providerIDSchemes: [talos]}"
+STALE = NodeCondition(type=CONDITION_BLOCKED, status="True", reason="TalosUnreachable", message="x")
+WRONG = MachineFault(kind="wrong_machine", step="Nodename", endpoint="10.0.0.5", message="it is db-1")
+THEIRS: Final = {"team": "b"}
+
+
+def file(text: str) -> CloudConfig:
+    return parse_cloud_config(text, "f")
+
+
+STATES: Final[dict[str, tuple[Node, MachineFacts | MachineFault]]] = {
+    "joining": (a_node(labels=THEIRS), some_facts()),
+    "joining, its cloud has not answered": (a_node(labels=THEIRS), some_facts(platform="hcloud")),
+    "blocked before": (a_node(labels=THEIRS, conditions=(STALE,)), some_facts()),
+    "initialised, with our old condition": (a_node(labels=THEIRS, taints=(), conditions=(STALE,)), FAULT),
+    "initialised, without labels": (
+        a_node(labels=THEIRS, taints=(), provider_id="aws:///x/i-1"),
+        some_facts(),
+    ),
+    "silent": (a_node(labels=THEIRS), FAULT),
+    "another machine answers": (a_node(labels=THEIRS), WRONG),
+    "its address is none": (a_node(labels=THEIRS, ip="web-1.example"), some_facts()),
+    "its kubelet is not external": (a_node(labels=THEIRS, ip=""), some_facts()),
+}
+
+
+@pytest.mark.parametrize("state", STATES)
+async def test_a_foreign_node_costs_no_request_whatever_its_state(
+    state: str, flow: Flow, nats_server: NatsServer
+):
+    node, said = STATES[state]
+    kube = InMemoryNodes(node)
+    async with labeler_running(nats_server.url, kube, file=file(TEAM_A)):
+        if isinstance(said, MachineFacts):
+            await flow.enrich(node, said)
+        else:
+            await flow.unreachable(node, said)
+        decided = await flow.until_decided("web-1", "not-ours")
+        await flow.until_handled()
+    assert kube.requests == []
+    assert 'ownership.nodeSelector does not select it: team is "b", not "a"' in decided.reason
+
+
+@pytest.mark.parametrize("state", STATES)
+async def test_nor_is_it_told_anything_when_it_has_waited_for_long(state: str, flow: Flow):
+    node, said = STATES[state]
+    config = Global(ownership=file(TEAM_A).ownership.of(CLOUD_NODE))
+    stage = Stage(flow, InMemoryNodes(node), config=config)
+    stage.hear(observed(node))
+    await stage.second(40)
+    is_told = isinstance(said, MachineFacts)
+    stage.hear(enriched(node, said) if is_told else unreachable(node, fault=said))  # type: ignore[arg-type]
+    await stage.second(40)
+    assert stage.kube.requests == []
+
+
+async def test_its_neighbour_is_served_meanwhile(flow: Flow, nats_server: NatsServer):
+    ours, theirs = a_node(labels={"team": "a"}), a_node("db-1", uid="uid-2", labels=THEIRS)
+    kube = InMemoryNodes(ours, theirs)
+    untouched = kube.node("db-1")
+    async with labeler_running(nats_server.url, kube, file=file(TEAM_A)):
+        await flow.enrich(theirs, some_facts(node_name="db-1"))
+        await flow.enrich(ours, some_facts())
+        await flow.until_decided("web-1", "initialized")
+        await flow.until_decided("db-1", "not-ours")
+    assert kube.node("web-1").initialized
+    assert kube.node("db-1") == untouched
+    assert {event.about.name for event in kube.events} == {"web-1"}
+
+
+async def test_by_schemes_a_joining_node_is_touched_only_when_its_provider_id_will_be_ours(
+    flow: Flow, nats_server: NatsServer
+):
+    metal, cloud = a_node("metal-1", uid="uid-1"), a_node("cloud-1", uid="uid-2")
+    kube = InMemoryNodes(metal, cloud)
+    booting = some_facts(node_name="cloud-1", platform="hcloud")
+    answered = some_facts(node_name="cloud-1", platform="hcloud", provider_id="hcloud://7")
+    async with labeler_running(nats_server.url, kube, file=file(TALOS_ONLY)):
+        await flow.unreachable(cloud, FAULT)
+        await flow.until_decided("cloud-1", "not-ours")
+        for said in (booting, answered):
+            await flow.enrich(cloud, said)
+            await flow.until_handled()
+        assert kube.requests == []
+        await flow.enrich(metal, some_facts(node_name="metal-1"))
+        await flow.until_decided("metal-1", "initialized")
+        decided = await flow.decided("cloud-1")
+    assert kube.node("metal-1").spec.provider_id == "talos://metal/10.0.0.5"
+    assert not kube.node("cloud-1").initialized
+    assert decided is not None
+    assert decided.outcome == "not-ours"
+    assert "'hcloud://7' is of none of ownership.providerIDSchemes" in decided.reason
+
+
+async def test_when_the_file_gives_us_a_node_it_is_served_and_when_it_takes_it_back_left_as_it_is(
+    flow: Flow, nats_server: NatsServer, tmp_path: Path
+):
+    path = tmp_path / "config.yaml"
+    path.write_text(TEAM_A)
+    node = a_node(labels=THEIRS)
+    kube = InMemoryNodes(node)
+    given: dict[str, Any] = {"cloud_config": path, "file_look_seconds": 0.05, "replay_spread_seconds": 0.0}
+    async with labeler_running(nats_server.url, kube, file=file(TEAM_A), **given):
+        await flow.enrich(node, some_facts())
+        await flow.until_decided("web-1", "not-ours")
+        path.write_text(TEAM_A.replace("[a]", "[b]"))
+        await flow.until_decided("web-1", "initialized")
+        path.write_text(TEAM_A)
+        await flow.until_decided("web-1", "not-ours")
+        asked = len(kube.writes())
+        await flow.enrich(kube.node("web-1"), some_facts(platform="metal", zone="moved"))
+        await flow.until_handled()
+    assert kube.node("web-1").initialized
+    assert len(kube.writes()) - asked <= 1  # at most the Event of its initialisation
+    assert "topology.kubernetes.io/zone" not in kube.node("web-1").labels

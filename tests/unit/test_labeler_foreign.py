@@ -1,0 +1,180 @@
+"""Nodes that the --cloud-config file has be another's: nothing is planned for them, whatever they are."""
+
+from datetime import timedelta
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from libs.common.cloud_config.document import parse_cloud_config
+from libs.common.controllers import CLOUD_NODE
+from libs.common.events import NodeEnriched, NodeUnreachable
+from libs.common.machine import MachineFacts, MachineFault
+from libs.common.node import CONDITION_BLOCKED, Node, NodeCondition, Taint
+from services.labeler.plan import Global, Plan, plan_node, plan_unreachable
+from services.labeler.rules import compile_rules
+from services.labeler.waiting import is_ours, not_ours_for_certain, why_blocked
+from tests.builders import NOW, UNINITIALIZED, a_node, enriched, some_facts
+from tests.unreachable import FAULT, unreachable
+
+STALE = NodeCondition(type=CONDITION_BLOCKED, status="True", reason="TalosUnreachable", message="x")
+HCLOUD = some_facts(platform="hcloud", provider_id="hcloud://7", region="eu")
+METAL = some_facts()
+OURS = {"team": "a"}
+
+
+def config_of(ownership: str, rules: str = "[]") -> Global:
+    file = parse_cloud_config(f"{{ownership: {ownership}, transformations: {rules}}}", "f")
+    return Global(rules=compile_rules(file), ownership=file.ownership.of(CLOUD_NODE))
+
+
+TEAM_A = config_of("{nodeSelector: [{matchExpressions: [{key: team, operator: In, values: [a]}]}]}")
+TALOS_ONLY = config_of("{providerIDSchemes: [talos]}")
+HCLOUD_ONLY = config_of("{providerIDSchemes: [hcloud]}")
+
+
+def planned(node: Node, facts: MachineFacts, config: Global) -> Plan:
+    return plan_node(node, facts, "nodename", config)
+
+
+def writes_nothing(plan: Plan) -> bool:
+    return (
+        plan.outcome == "not-ours"
+        and not plan.writes
+        and plan.blocked is None
+        and plan.addresses is None
+        and not plan.unblock
+        and not plan.notices
+    )
+
+
+def test_a_node_that_the_selector_leaves_out_is_not_even_freed_of_our_old_condition():
+    for taints in ((), (UNINITIALIZED,)):
+        node = a_node(labels={"team": "b"}, taints=taints, conditions=(STALE,), provider_id="talos://metal/1")
+        plan = planned(node, METAL, TEAM_A)
+        assert writes_nothing(plan)
+        assert 'team is "b"' in plan.reason
+        assert writes_nothing(plan_unreachable(node, unreachable(node), TEAM_A))
+
+
+def test_a_node_that_the_selector_takes_in_is_initialised_as_ever():
+    node = a_node(labels=OURS)
+    assert planned(node, HCLOUD, TEAM_A).changes == planned(node, HCLOUD, Global()).changes
+    assert planned(node, HCLOUD, TEAM_A).outcome == "initialized"
+
+
+def test_the_provider_id_that_the_machine_would_give_decides_before_any_is_written():
+    assert writes_nothing(planned(a_node(), HCLOUD, TALOS_ONLY))
+    assert planned(a_node(), METAL, TALOS_ONLY).changes.provider_id == "talos://metal/10.0.0.5"
+    assert planned(a_node(), HCLOUD, HCLOUD_ONLY).changes.provider_id == "hcloud://7"
+
+
+def test_the_provider_id_that_a_rule_would_give_decides_instead_of_the_machines():
+    rules = "[{platformMetadata: {ProviderID: 'proxmox://x/{{ .Hostname }}'}}]"
+    facts = some_facts(hostname="web-1")
+    plan = planned(a_node(), facts, config_of("{providerIDSchemes: [proxmox]}", rules))
+    assert plan.changes.provider_id == "proxmox://x/web-1"
+    assert writes_nothing(planned(a_node(), facts, config_of("{providerIDSchemes: [talos]}", rules)))
+
+
+def test_where_a_native_format_is_configured_a_node_waits_for_it_and_says_so_rather_than_get_talos():
+    plan = planned(a_node(), METAL, HCLOUD_ONLY)
+    assert plan.outcome == "blocked"
+    assert plan.blocked is not None
+    assert plan.blocked.reason == "NativeProviderIDMissing"
+    assert "a native format is configured: ownership.providerIDSchemes names hcloud" in plan.blocked.message
+    assert not plan.writes
+    both = config_of("{providerIDSchemes: [hcloud, talos]}")
+    assert planned(a_node(), METAL, both).changes.provider_id == "talos://metal/10.0.0.5"
+
+
+def test_a_node_of_which_nobody_knows_yet_what_it_will_be_is_left_alone_by_schemes():
+    booting = some_facts(platform="hcloud")
+    for config in (TALOS_ONLY, HCLOUD_ONLY):
+        assert writes_nothing(planned(a_node(), booting, config))
+        silent = unreachable(a_node())
+        assert writes_nothing(plan_unreachable(a_node(), silent, config))
+        assert why_blocked(a_node(), silent, config, waited_seconds=3600.0) is None
+        assert why_blocked(a_node(), None, config, waited_seconds=3600.0) is None
+    assert why_blocked(a_node(), None, Global(), waited_seconds=3600.0) is not None
+
+
+def test_a_silent_machine_counts_by_what_it_last_said():
+    said = msgspec.structs.replace(unreachable(a_node()), last_known=HCLOUD)
+    assert writes_nothing(plan_unreachable(a_node(), said, TALOS_ONLY))
+    assert plan_unreachable(a_node(), said, HCLOUD_ONLY).outcome == "blocked"
+
+
+def test_a_scheme_that_the_file_names_is_ours_though_no_machine_says_it():
+    node = a_node(provider_id="proxmox://x/1", taints=())
+    assert planned(node, METAL, Global()).outcome == "not-ours"
+    assert planned(node, METAL, config_of("{providerIDSchemes: [proxmox]}")).outcome == "updated"
+
+
+def test_a_contradiction_with_the_machine_is_told_and_the_node_stays_initialised():
+    node = a_node(provider_id="hcloud://8")
+    plan = planned(node, HCLOUD, HCLOUD_ONLY)
+    assert plan.outcome == "initialized"
+    assert [notice.reason for notice in plan.notices] == ["ProviderIDMismatch"]
+
+
+@pytest.mark.parametrize("config", [TEAM_A, TALOS_ONLY])
+def test_a_foreign_node_that_waits_is_told_nothing(config: Global):
+    node = a_node(labels={"team": "b"})
+    for said in (enriched(node, HCLOUD), unreachable(node), None):
+        assert not_ours_for_certain(node, said, config) is None
+    without_ip = a_node(labels={"team": "b"}, ip="")
+    assert not_ours_for_certain(without_ip, None, config) is None
+    assert not_ours_for_certain(without_ip, None, Global()) is not None
+
+
+def test_by_selector_alone_a_node_is_ours_before_anything_is_known_of_its_machine():
+    assert is_ours(a_node(labels=OURS), None, TEAM_A)
+    assert not is_ours(a_node(labels={"team": "b"}), None, TEAM_A)
+    assert not is_ours(a_node(), None, TALOS_ONLY)
+
+
+# ---- every state
+
+TAINTS = (UNINITIALIZED, Taint(key="node.cloudprovider.kubernetes.io/uninitialized", effect="NoExecute"))
+NODES = st.builds(
+    a_node,
+    ip=st.sampled_from(["", "10.0.0.5", "not an address", "127.0.0.1"]),
+    labels=st.sampled_from([{}, {"team": "b"}, {"kubernetes.io/hostname": "web-1", "team": "b"}]),
+    provider_id=st.sampled_from(["", "hcloud://7", "talos://metal/10.0.0.5", "odd"]),
+    taints=st.sets(st.sampled_from(TAINTS)).map(tuple),
+    conditions=st.sampled_from([(), (STALE,)]),
+)
+FACTS = st.sampled_from(
+    [
+        METAL,
+        HCLOUD,
+        some_facts(platform="hcloud"),
+        some_facts(platform=""),
+        some_facts(node_name="other"),
+        some_facts(looked_at=NOW + timedelta(days=1), platform="nocloud"),
+    ]
+)
+FAULTS = st.sampled_from(
+    [FAULT, MachineFault(kind="wrong_machine", step="Nodename", message="x"), MachineFault(
+        kind="bad_node_ip", step="connect", message="x"
+    )]
+)  # fmt: skip
+
+
+@settings(max_examples=100)
+@given(node=NODES, facts=FACTS, fault=FAULTS, known=st.booleans())
+def test_in_no_state_is_anything_planned_for_a_node_of_another_team(
+    node: Node, facts: MachineFacts, fault: MachineFault, known: bool
+):
+    silent: NodeUnreachable = msgspec.structs.replace(
+        unreachable(node), fault=fault, last_known=facts if known else None
+    )
+    said: NodeEnriched = enriched(node, facts)
+    assert writes_nothing(planned(node, facts, TEAM_A))
+    assert writes_nothing(plan_unreachable(node, silent, TEAM_A))
+    for event in (said, silent, None):
+        assert why_blocked(node, event, TEAM_A, waited_seconds=3600.0) is None
+        assert not_ours_for_certain(node, event, TEAM_A) is None
+        assert not is_ours(node, event, TEAM_A)
