@@ -55,6 +55,8 @@ class ScriptedTalos:
         self.networks: ClusterNetworks | MachineFault = MachineFault(
             kind="refused", step="ControllerManagerConfig", message="nobody there"
         )
+        self.members: frozenset[str] | MachineFault = frozenset()  # whom discovery knows
+        self.questions_for_members = 0
         self.questions = 0  # about the cluster's networks
         self.closed = False
         self.trouble = ""
@@ -112,7 +114,9 @@ class ScriptedTalos:
         self.watching[node_ip] += 1
         now = self.machines[node_ip]
         try:
-            yield Contents(platform=now.platform, addresses=now.addresses, node_name=now.node_name)
+            yield Contents(
+                platform=now.platform, addresses=now.addresses, node_name=now.node_name, stage=now.stage
+            )
             while True:
                 await changed.wait()
                 changed.clear()
@@ -128,6 +132,12 @@ class ScriptedTalos:
         if isinstance(self.networks, MachineFault):
             raise MachineUnavailable(self.networks)
         return self.networks
+
+    async def member_names(self, *, deadline_seconds: float) -> frozenset[str]:
+        self.questions_for_members += 1
+        if isinstance(self.members, MachineFault):
+            raise MachineUnavailable(self.members)
+        return self.members
 
     def problem(self) -> str:
         return self.trouble

@@ -49,6 +49,9 @@ class Talos(Protocol):
         Raises MachineUnavailable.
         """
 
+    async def member_names(self, *, deadline_seconds: float) -> frozenset[str]:
+        """The node names of all members that discovery knows. Raises MachineUnavailable."""
+
     async def cluster_networks(self, *, deadline_seconds: float) -> ClusterNetworks:
         """The pod and service networks, as a control plane has them. Raises MachineUnavailable."""
 
@@ -72,6 +75,7 @@ def open_talos(parts: Parts, settings: MetadataSettings) -> TalosApi:
         observe=_count_request,
         trace_headers=telemetry.outgoing_headers,
         concurrent_looks=settings.concurrent_looks * _HUNG_LOOKS_PER_SLOT,
+        with_stage=settings.for_lifecycle,
     )
 
 
@@ -116,6 +120,13 @@ class Seen(NamedTuple):
     inventory: InventoryAnswer
 
 
+class Unseen(NamedTuple):
+    """Why one look gave nothing, and who answered all the same."""
+
+    fault: MachineFault
+    others: tuple[MachineFacts, ...]  # of the machines that were not believed to be the one
+
+
 async def ask_in_turn(
     talos: Talos,
     addresses: tuple[str, ...],
@@ -127,24 +138,49 @@ async def ask_in_turn(
     """What the first machine says that answers and has nothing against it, with those parts of its inventory;
     else the first fault, which tells of the others too. Each address has the deadline for itself.
     """
+    found = await look_in_turn(
+        talos, addresses, parts=parts, deadline_seconds=deadline_seconds, why_not=why_not
+    )
+    return found.fault if isinstance(found, Unseen) else found
+
+
+async def look_in_turn(
+    talos: Talos,
+    addresses: tuple[str, ...],
+    *,
+    parts: Collection[Part],
+    deadline_seconds: float,
+    why_not: Callable[[MachineFacts], MachineFault | None],
+) -> Seen | Unseen:
+    """As `ask_in_turn`, and who answered where the one was expected."""
     faults: list[MachineFault] = []
+    others: list[MachineFacts] = []
     for address in addresses:
-        try:
-            seen = await _ask(talos, address, parts, deadline_seconds)
-        except MachineUnavailable as unavailable:
-            faults.append(unavailable.fault)
+        found = await ask_at(talos, address, parts=parts, deadline_seconds=deadline_seconds)
+        if isinstance(found, MachineFault):
+            faults.append(found)
             continue
-        except Exception as error:
-            # Answers are hostile input: what breaks our reading of one must not end the Node's only task.
-            log.exception("a look ended in a way nobody foresaw", extra={"address": address})
-            text = f"{type(error).__name__}: {error}"[:_LONGEST]
-            faults.append(MachineFault(kind="internal", step="look", message=text))
-            continue
-        fault = why_not(seen.facts)
+        fault = why_not(found.facts)
         if fault is None:
-            return seen
+            return found
         faults.append(fault)
-    return _all_of(addresses, faults)
+        others.append(found.facts)
+    return Unseen(_all_of(addresses, faults), tuple(others))
+
+
+async def ask_at(
+    talos: Talos, address: str, *, parts: Collection[Part], deadline_seconds: float
+) -> Seen | MachineFault:
+    """What the machine at that address says, with those parts of its inventory."""
+    try:
+        return await _ask(talos, address, parts, deadline_seconds)
+    except MachineUnavailable as unavailable:
+        return unavailable.fault
+    except Exception as error:
+        # Answers are hostile input: what breaks our reading of one must not end the Node's only task.
+        log.exception("a look ended in a way nobody foresaw", extra={"address": address})
+        text = f"{type(error).__name__}: {error}"[:_LONGEST]
+        return MachineFault(kind="internal", step="look", message=text)
 
 
 async def _ask(talos: Talos, address: str, parts: Collection[Part], deadline_seconds: float) -> Seen:

@@ -8,7 +8,7 @@ import msgspec
 
 from libs.common.bus import Message
 from libs.common.events import EnrichedNode, NodeEnriched, NodeGone, NodeObserved, NodeUnreachable
-from libs.common.machine import MachineFacts, MachineFault
+from libs.common.machine import AnotherMachine, MachineFacts, MachineFault
 from libs.common.node import Node, same_to_us
 from services.metadata import schedule
 from services.metadata.links import dial_order
@@ -33,6 +33,7 @@ class Known(msgspec.Struct, frozen=True, kw_only=True):
     facts: MachineFacts | None = None
     recognized: Recognized | None = None
     fault: MachineFault | None = None
+    answered_by: tuple[AnotherMachine, ...] = ()  # with the fault: who answered in the machine's place
     failures: Failures = {}
     incomplete_looks: int = 0  # in a row, each without the cloud's answer
     untold: Mapping[Part, MachineFault] = {}  # of the inventory, what the machine does not tell, and why
@@ -159,6 +160,7 @@ def _dialled_anew(known: Known, *, now: float, prefer_ipv6: bool) -> Known:
         facts=None,
         recognized=None,
         fault=fault,
+        answered_by=(),
         failures=schedule.failed({}, fault) if fault else {},
         incomplete_looks=0,
         due=now if isinstance(addresses, tuple) and addresses else NEVER,
@@ -171,6 +173,8 @@ def _judged_anew(
     """The Node changed, its address did not: the facts hold, unless they are now seen to be another's."""
     if known.facts is None:
         renamed = before.status.node_info != node.status.node_info
+        if renamed or before.status.addresses != node.status.addresses:
+            known = msgspec.structs.replace(known, answered_by=())  # others were asked on behalf of the old
         return msgspec.structs.replace(known, due=now) if renamed and known.addresses else known
     recognized = recognize(node, known.facts, others)
     if isinstance(recognized, MachineFault):

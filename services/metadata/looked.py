@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import msgspec
 
 from libs.common.events import EnrichedNode
-from libs.common.machine import MachineFacts, MachineFault, metadata_incomplete
+from libs.common.machine import AnotherMachine, MachineFacts, MachineFault, metadata_incomplete
 from libs.common.node import Node
 from services.metadata import schedule
 from services.metadata.inventory import (
@@ -58,6 +58,7 @@ def looked_well(
         facts=facts,
         recognized=recognized,
         fault=None,
+        answered_by=(),
         failures={},
         incomplete_looks=incomplete,
         last_known=facts,
@@ -69,14 +70,23 @@ def looked_well(
     return after_look(known, asked, began=began, now=now, pace=pace, jitter=jitter)
 
 
-def looked_badly(known: Known, fault: MachineFault, *, began: float, now: float, jitter: float) -> Known:
-    """No facts, and why. The last known ones stay known as such."""
+def looked_badly(
+    known: Known,
+    fault: MachineFault,
+    *,
+    began: float,
+    now: float,
+    jitter: float,
+    answered_by: tuple[AnotherMachine, ...] = (),
+) -> Known:
+    """No facts, and why. The last known ones stay known as such. `answered_by`: who answers in its place."""
     failures = schedule.failed(known.failures, fault)
     return msgspec.structs.replace(
         known,
         facts=None,
         recognized=None,
         fault=fault,
+        answered_by=answered_by,
         failures=failures,
         incomplete_looks=0,
         looked=began,

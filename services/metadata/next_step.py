@@ -87,6 +87,7 @@ def says_the_same(one: EnrichedNode, other: EnrichedNode) -> bool:
             return same and same_to_us(one.node, other.node)
         case NodeUnreachable(), NodeUnreachable():
             same = (one.fault.kind, one.fault.step) == (other.fault.kind, other.fault.step)
+            same = same and one.answered_by == other.answered_by  # each look that others answered is news
             return same and same_facts(one.last_known, other.last_known) and same_to_us(one.node, other.node)
         case EnrichedNodeGone(), EnrichedNodeGone():
             return one.uid == other.uid
@@ -132,6 +133,7 @@ def _unreachable(known: Known, observed: NodeObserved, now: float, at: datetime)
         last_known=known.last_known,
         attempt=max(1, schedule.attempt(known.failures, known.fault)),
         retry_at=at + timedelta(seconds=max(0.0, retry - now)),
+        answered_by=known.answered_by,
         observed_at=observed.observed_at,
         enriched_at=at,
     )

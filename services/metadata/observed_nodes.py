@@ -27,6 +27,7 @@ from libs.common.publisher import OrderedPublisher
 from libs.common.settings.cloud_config_file import CloudConfigFile
 from libs.common.subjects import ENRICHED_NODE, OBSERVED_NODE, name_in
 from services.metadata.ask_machine import Slots, Talos
+from services.metadata.ask_others import Others
 from services.metadata.kept_running import kept_running
 from services.metadata.known import Known, first_seen
 from services.metadata.on_node_observed import NodeReconciler, Surroundings
@@ -80,6 +81,13 @@ class ObservedNodes:
             slots=slots,
             random=parts.random,
         )
+        self._others = Others(
+            talos,
+            reached=self._reached,
+            wanted=settings.for_lifecycle,
+            deadline_seconds=settings.look_deadline_seconds,
+            monotonic=parts.monotonic,
+        )
         self._surroundings = self._surround()
 
     async def run(self) -> None:
@@ -96,6 +104,7 @@ class ObservedNodes:
         for task in self._tasks.values():
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        await self._others.close()
 
     def known(self, name: str) -> Known | None:
         """All that is known of that Node."""
@@ -193,6 +202,7 @@ class ObservedNodes:
             random=self._parts.random,
             others=self._all_nodes,
             heard=self._heard,
+            others_answer=self._others.answer,
             looked=self._looked,
             said=self._said,
             changed=self._changed,
@@ -228,6 +238,10 @@ class ObservedNodes:
         if message is None or message.sequence < self._publisher.sequence_of(subject):
             return None  # the echo of what we said last is still on its way
         return _enriched(message)
+
+    def _reached(self) -> frozenset[str]:
+        known = ((name, one.known.recognized) for name, one in self.reconcilers.items())
+        return frozenset(name for name, by in known if by is not None and by.by == "nodename")
 
     def _looked(self, name: str, fault: MachineFault | None, began: float) -> None:
         now = self._parts.monotonic()

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
@@ -11,13 +11,13 @@ from datetime import datetime
 from libs.common.bus import BusError, Message
 from libs.common.delivery import TemporaryError
 from libs.common.events import EnrichedNode, EnrichedNodeGone, EventError, NodeGone, NodeObserved
-from libs.common.machine import MachineFacts, MachineFault
+from libs.common.machine import AnotherMachine, MachineFacts, MachineFault
 from libs.common.node import Node
 from libs.common.publisher import OrderedPublisher, Outcome
 from libs.common.telemetry import Span, SpanKind, log_fields, outgoing_headers, span
 from services.metadata import known as knowledge
 from services.metadata import looked, said
-from services.metadata.ask_machine import Seen, Slots, Talos, ask_in_turn
+from services.metadata.ask_machine import Seen, Slots, Talos, Unseen, look_in_turn
 from services.metadata.inventory import Asked, parts_to_ask
 from services.metadata.known import NEVER, Known
 from services.metadata.next_step import Done, Look, Say, Wait, next_step
@@ -46,6 +46,8 @@ class Surroundings:
     others: Callable[[], Iterable[Node] | None]  # all Nodes; None while not all are known
     heard: Callable[[str], EnrichedNode | None]  # what the stream holds of a Node, if somebody else said it
     said: Callable[[str, EnrichedNode], None]  # the stream holds this word of ours on that Node
+    # who answers in its machine's place, given what other machines said where it was looked for
+    others_answer: Callable[[Node, tuple[MachineFacts, ...]], Awaitable[tuple[AnotherMachine, ...]]]
     looked: Callable[[str, MachineFault | None, float], None]  # name, fault, when the look began
     changed: Callable[[str], None]  # something else is known of that Node
     watch: Callable[[str, str], None]  # name, address of the machine to be watched from now on ("" = none)
@@ -155,34 +157,53 @@ class NodeReconciler:
             began = self._with.monotonic()
             parts = parts_to_ask(self.known, self._with.needed(), now=began, pace=self._with.pace)
             with self._span("look at machine", kind="client"):
-                found = await ask_in_turn(
+                found = await look_in_turn(
                     self._with.talos,
                     addresses,
                     parts=parts,
                     deadline_seconds=self._with.look_deadline_seconds,
                     why_not=self._why_not,
                 )
+                answered_by = await self._answered_by(found)
         if self.known.addresses != addresses or self.known.uid != uid:
             return  # asked on behalf of an observation that no longer holds
-        now, jitter = self._with.monotonic(), self._with.random.random()
-        before = self.known
-        if isinstance(found, Seen):
-            after = looked.looked_well(
-                before,
-                found.facts,
-                self._with.heard(self._name),
-                others=self._with.others(),
-                began=began,
-                now=now,
-                pace=self._with.pace,
-                jitter=jitter,
-                asked=Asked(needed=self._with.needed(), parts=parts, answer=found.inventory),
-            )
-        else:
-            after = looked.looked_badly(before, found, began=began, now=now, jitter=jitter)
+        before, after = self.known, self._looked(found, parts, answered_by, began)
         _tell(before, after)
         self._know(after)
         self._with.looked(self._name, after.fault, began)
+
+    def _looked(
+        self,
+        found: Seen | Unseen,
+        parts: frozenset[Part],
+        answered_by: tuple[AnotherMachine, ...],
+        began: float,
+    ) -> Known:
+        now, jitter = self._with.monotonic(), self._with.random.random()
+        if isinstance(found, Unseen):
+            return looked.looked_badly(
+                self.known, found.fault, began=began, now=now, jitter=jitter, answered_by=answered_by
+            )
+        return looked.looked_well(
+            self.known,
+            found.facts,
+            self._with.heard(self._name),
+            others=self._with.others(),
+            began=began,
+            now=now,
+            pace=self._with.pace,
+            jitter=jitter,
+            asked=Asked(needed=self._with.needed(), parts=parts, answer=found.inventory),
+        )
+
+    async def _answered_by(self, found: Seen | Unseen) -> tuple[AnotherMachine, ...]:
+        node = self.known.node
+        if isinstance(found, Seen) or not found.others or node is None:
+            return ()
+        answered_by = await self._with.others_answer(node, found.others)
+        # Asked on behalf of the Node as it was: with other addresses, others would have been asked.
+        is_the_same = self.known.node is not None and self.known.node.status == node.status
+        return answered_by if is_the_same else ()
 
     def _why_not(self, facts: MachineFacts) -> MachineFault | None:
         node = self.known.node
@@ -235,6 +256,9 @@ def _tell(before: Known, after: Known) -> None:
         level = logging.DEBUG if again else logging.WARNING
         fields = {"fault": after.fault.kind, "step": after.fault.step, "reason": after.fault.message}
         log.log(level, "the machine gives no facts", extra=fields)
+        if after.answered_by and not before.answered_by:
+            there = {one.address: one.node_name for one in after.answered_by}
+            log.warning("other machines answer where the Node's should", extra={"answered_by": there})
     elif after.recognized is not None:
         level = logging.INFO if before.recognized != after.recognized else logging.DEBUG
         log.log(level, "the machine says what it is", extra={"reason": after.recognized.reason})

@@ -17,7 +17,12 @@ from libs.common.settings.flags import (
     TALOSCONFIG,
     Flag,
 )
-from libs.common.settings.reference_flags import CSR_APPROVAL, allocates_pod_cidrs, runs_controller
+from libs.common.settings.reference_flags import (
+    CSR_APPROVAL,
+    NODE_LIFECYCLE,
+    allocates_pod_cidrs,
+    runs_controller,
+)
 
 
 class MetadataSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,7 +63,8 @@ class MetadataSettings(msgspec.Struct, frozen=True, kw_only=True):
         Flag(
             "talos-watched-machines",
             "How many machines are watched, so that their changes are known at once; the rest is looked at "
-            "as often as --node-status-update-frequency says. Three streams each.",
+            "as often as --node-status-update-frequency says. Three streams each; four where the "
+            "node lifecycle controller runs.",
             TALOS,
             at_least=0,
         ),
@@ -117,6 +123,11 @@ class MetadataSettings(msgspec.Struct, frozen=True, kw_only=True):
         """Whether the gateways of machines are asked for: somebody allocates."""
         allocates = allocates_pod_cidrs(self.controllers, allocate_node_cidrs=self.allocate_node_cidrs)
         return allocates and not self.without_talos
+
+    @property
+    def for_lifecycle(self) -> bool:
+        """Whether machines are asked for their stage, and who answers in the place of one that is gone."""
+        return runs_controller(self.controllers, NODE_LIFECYCLE) and not self.without_talos
 
     @property
     def tells_networks(self) -> bool:

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from libs.common.events import EnrichedNode, EnrichedNodeGone, NodeEnriched, NodeUnreachable
-from libs.common.machine import MachineFacts, MachineFault
-from libs.common.node import Node, same_to_us
+from libs.common.machine import AnotherMachine, MachineFacts, MachineFault
+from libs.common.node import Node, NodeAddress, same_to_us
 from services.metadata import known as knowledge
 from services.metadata import looked, said
 from services.metadata.known import Known
@@ -21,6 +21,7 @@ from tests.builders import NOW, a_message, a_node, gone, observed, some_facts
 
 PACE = Pace()
 T = 1000.0  # now, monotonic
+UUID = "4c4c4544-0037-4b10-8057-b2c04f4d4e31"
 TIMEOUT = MachineFault(kind="timeout", step="PlatformMetadata", message="no answer")
 CONNECT = MachineFault(kind="refused", step="connect", message="nobody listens")
 
@@ -418,3 +419,72 @@ def test_whatever_happens_it_comes_to_rest_and_has_said_what_it_knows(happenings
             assert isinstance(known.said, NodeEnriched)
             assert same_facts(known.said.facts, known.facts)
             assert same_to_us(known.said.node, known.node)
+
+
+ANOTHER = AnotherMachine(address="10.0.0.5", node_name="web-9", uuid=UUID, looked_at=NOW)
+WRONG = MachineFault(kind="wrong_machine", step="Nodename", message="another answers")
+
+
+def then_replaced(known: Known, *, now: float = T) -> Known:
+    """Another machine answered in its place."""
+    another = msgspec.structs.replace(ANOTHER, looked_at=NOW + timedelta(seconds=now - T))
+    return looked.looked_badly(known, WRONG, began=now, now=now, jitter=0.5, answered_by=(another,))
+
+
+def test_who_answers_in_its_place_is_said_anew_with_each_look_and_each_counts():
+    known = then_said(then_replaced(joined()))
+    assert isinstance(step(known, T), Wait)
+    attempts = []
+    now = T
+    for _ in range(12):
+        now = known.due
+        assert isinstance(step(known, now), Look)
+        known = then_replaced(known, now=now)
+        found = step(known, now)
+        assert isinstance(found, Say)
+        assert isinstance(found.event, NodeUnreachable)
+        assert found.event.answered_by[0].looked_at == NOW + timedelta(seconds=now - T)
+        attempts.append(found.event.attempt)
+        known = then_said(known, now)
+        assert known.due - now <= 60.0, "three looks in ten minutes at least"
+    assert attempts == list(range(2, 14))
+
+
+@pytest.mark.parametrize(
+    "contradict",
+    [
+        lambda known: then_failed(known, WRONG),
+        lambda known: then_failed(known, TIMEOUT),
+        then_looked,
+        lambda known: then_observed(known, a_node(ip="10.0.0.6")),
+        lambda known: then_observed(known, a_node(uid="another")),
+        lambda known: then_observed(known, a_node(system_uuid=UUID)),
+        lambda known: then_observed(
+            known, a_node(addresses=(NodeAddress(type="InternalIP", address="10.1.0.5"),))
+        ),
+    ],
+    ids=[
+        "half an answer",
+        "silence",
+        "itself",
+        "elsewhere",
+        "another Node",
+        "another machine",
+        "more addresses",
+    ],
+)
+def test_whatever_contradicts_them_takes_back_who_answered(contradict):
+    known = contradict(then_said(then_replaced(joined())))
+    assert known.answered_by == ()
+    found = step(known)
+    assert isinstance(found, Say | Look)
+    if isinstance(found, Say) and isinstance(found.event, NodeUnreachable):
+        assert found.event.answered_by == ()
+
+
+def test_labels_that_change_do_not_take_back_who_answered():
+    known = then_said(then_replaced(joined()))
+    event = step(then_observed(known, a_node(labels={"a": "b"})))
+    assert isinstance(event, Say)
+    assert isinstance(event.event, NodeUnreachable)
+    assert event.event.answered_by == (ANOTHER,)

@@ -1,0 +1,126 @@
+"""What metadata says of machines that are gone or shut down, where Nodes' lifecycle is looked after."""
+
+import msgspec
+import pytest
+
+from libs.common.events import NodeEnriched, NodeUnreachable
+from libs.common.machine import MachineFault
+from libs.common.node import NodeAddress
+from tests.builders import a_node, some_facts
+from tests.bus_actors import eventually
+from tests.metadata_actors import CALM, ScriptedTalos, metadata_running
+
+UUID = "4c4c4544-0037-4b10-8057-b2c04f4d4e31"
+LOOKED_AFTER = msgspec.structs.replace(CALM, controllers=("*", "cloud-node-lifecycle"))
+
+
+@pytest.fixture
+def talos() -> ScriptedTalos:
+    """web-9 answers where web-1 should, and discovery knows it."""
+    machines = ScriptedTalos()
+    machines.put(some_facts(node_name="web-9", uuid=UUID))
+    machines.members = frozenset({"web-9"})
+    return machines
+
+
+async def test_who_answers_in_a_machine_s_place_is_said_with_each_look(nats_server, stream, talos):
+    async with metadata_running(nats_server.url, talos, LOOKED_AFTER):
+        await stream.observe(a_node())
+        first = await stream.once("web-1", NodeUnreachable)
+        (one,) = first.answered_by
+        assert (one.address, one.node_name, one.uuid) == ("10.0.0.5", "web-9", UUID)
+        assert first.fault.kind == "wrong_machine"
+        later = await stream.once("web-1", NodeUnreachable, lambda event: event.attempt >= first.attempt + 2)
+        assert later.answered_by[0].looked_at > one.looked_at
+        talos.put(some_facts())
+        await stream.once("web-1", NodeEnriched)
+        talos.put(some_facts(node_name="web-9", uuid=UUID))
+        again = await stream.once("web-1", NodeUnreachable)
+        assert again.attempt <= later.attempt, "counted anew after a success"
+
+
+async def test_a_mass_replacement_asks_discovery_once_for_all(nats_server, stream, talos):
+    nodes = [a_node(f"web-1{i}", uid=f"uid-1{i}", ip=f"10.0.1.{i}") for i in range(10)]
+    for i in range(10):
+        talos.put(some_facts(node_name="web-9", node_ip=f"10.0.1.{i}", uuid=UUID))
+    async with metadata_running(nats_server.url, talos, LOOKED_AFTER):
+        for node in nodes:
+            await stream.observe(node)
+        for node in nodes:
+            await stream.once(node.name, NodeUnreachable, lambda event: bool(event.answered_by))
+    assert talos.questions_for_members <= 2
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        frozenset(),
+        frozenset({"web-9", "web-1"}),
+        MachineFault(kind="refused", step="Member", message="no control plane"),
+    ],
+    ids=["discovery is off or empty", "still a member", "nobody to ask"],
+)
+async def test_without_discovery_s_word_nobody_is_said_to_answer_in_its_place(
+    nats_server, stream, talos, members
+):
+    talos.members = members
+    async with metadata_running(nats_server.url, talos, LOOKED_AFTER):
+        await stream.observe(a_node())
+        event = await stream.once("web-1", NodeUnreachable)
+        assert event.answered_by == ()
+        assert talos.questions_for_members >= 1
+
+
+async def test_every_internal_ip_has_to_be_answered_by_another_machine(nats_server, stream, talos):
+    internal = tuple(NodeAddress(type="InternalIP", address=ip) for ip in ("10.0.0.5", "10.1.0.5"))
+    async with metadata_running(nats_server.url, talos, LOOKED_AFTER):
+        await stream.observe(a_node(addresses=internal))
+        event = await stream.once("web-1", NodeUnreachable)
+        assert event.answered_by == ()
+        talos.put(some_facts(node_name="web-8", node_ip="10.1.0.5"))
+        talos.members = frozenset({"web-8", "web-9"})
+        event = await stream.once("web-1", NodeUnreachable, lambda event: bool(event.answered_by))
+        assert [(one.address, one.node_name) for one in event.answered_by] == [
+            ("10.0.0.5", "web-9"),
+            ("10.1.0.5", "web-8"),
+        ]
+
+
+async def test_addresses_that_change_take_back_who_answered(nats_server, stream, talos):
+    async with metadata_running(nats_server.url, talos, LOOKED_AFTER):
+        await stream.observe(a_node())
+        await stream.once("web-1", NodeUnreachable, lambda event: bool(event.answered_by))
+        moved = a_node(addresses=(NodeAddress(type="InternalIP", address="10.1.0.5"),))
+        await stream.observe(moved)
+        event = await stream.once("web-1", NodeUnreachable, lambda event: event.node == moved)
+        assert event.answered_by == ()
+
+
+async def test_where_nobody_looks_after_lifecycle_neither_others_nor_discovery_are_asked(
+    nats_server, stream, talos
+):
+    async with metadata_running(nats_server.url, talos, CALM):
+        internal = (NodeAddress(type="InternalIP", address="10.1.0.5"),)
+        await stream.observe(a_node(addresses=internal))
+        event = await stream.once("web-1", NodeUnreachable)
+        assert event.answered_by == ()
+        await eventually(lambda: len(talos.looks) >= 3)
+    assert set(talos.looks) == {"10.0.0.5"}
+    assert talos.questions_for_members == 0
+
+
+async def test_a_machine_that_shuts_down_is_last_known_to_have_said_so(nats_server, stream, talos):
+    talos.put(msgspec.structs.replace(some_facts(), stage="running"))
+    async with metadata_running(nats_server.url, talos, LOOKED_AFTER) as service:
+        await stream.observe(a_node())
+        assert (await stream.once("web-1", NodeEnriched)).facts.stage == "running"
+        await eventually(lambda: service._nodes.reconcilers["web-1"].known.watched)
+        talos.put(msgspec.structs.replace(some_facts(), stage="shutting down"))
+        await stream.once("web-1", NodeEnriched, lambda event: event.facts.stage == "shutting down")
+        talos.break_down("10.0.0.5")
+        talos.cut_watch("10.0.0.5")
+        event = await stream.once("web-1", NodeUnreachable)
+        assert event.fault.kind == "refused"
+        assert event.last_known.stage == "shutting down"
+        talos.put(msgspec.structs.replace(some_facts(), stage="booting"))
+        assert (await stream.once("web-1", NodeEnriched)).facts.stage == "booting"
