@@ -30,8 +30,11 @@ def kubernetes(kubeconfig: Path | None, context: str, *, user_agent: str) -> Kub
         raise NoAccess(f"no Kubernetes API to ask: {error}") from error
 
 
-def talos(talosconfig: Path | None, endpoints: str) -> TalosApi:
-    """The machines behind that talosconfig, else talosctl's own. Raises NoAccess; dials nobody yet."""
+def talos(talosconfig: Path | None, endpoints: str, *, with_stage: bool = False) -> TalosApi:
+    """The machines behind that talosconfig, else talosctl's own. Raises NoAccess; dials nobody yet.
+
+    `with_stage`: each look asks for the machine's stage, too.
+    """
     paths = (talosconfig,) if talosconfig else file_candidates(os.environ, _home())
     store = CredentialStore(paths, endpoints=endpoints or os.environ.get("TALOS_ENDPOINTS", ""))
     try:
@@ -40,7 +43,7 @@ def talos(talosconfig: Path | None, endpoints: str) -> TalosApi:
         raise NoAccess(f"no Talos API to ask: {error}; {TALOSCONFIG_HINT}") from error
     if problem:
         raise NoAccess(f"no Talos API to ask: {store.problem}; {TALOSCONFIG_HINT}")
-    return TalosApi(store, clock=_now)
+    return TalosApi(store, clock=_now, with_stage=with_stage)
 
 
 def _home() -> Path:

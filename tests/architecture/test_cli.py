@@ -8,7 +8,7 @@ from tests.architecture.sources import Source, sources
 from tests.architecture.test_purity import SHELL
 
 # The one way to a machine is the service's own: the command must hear what metadata would hear.
-ASKING = r"services\.metadata\.(ask_machine|talos_api\.\w+)"
+ASKING = r"services\.metadata\.(ask_machine|ask_others|talos_api\.\w+)"
 
 
 def imported_services(source: Source) -> Iterator[str]:

@@ -25,7 +25,9 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     look: Look | None = None  # at its machine; None: it was not asked
     not_asked: str = ""  # why not
     withheld: bool = False  # the caller wanted it so
-    answered_by: tuple[AnotherMachine, ...] = ()  # as metadata would say it
+    answered_by: tuple[AnotherMachine, ...] = ()  # in its machine's place, as metadata would say it
+    not_proven: str = ""  # why nobody does, where others answer
+    others: tuple[DescribedNode, ...] = ()  # other Nodes, as far as their machines were asked, and answer
     file: ConfigInUse | None = None  # --cloud-config
     last_words: LastWords | None = None  # None: nobody looked
     at: datetime
@@ -43,14 +45,21 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def word(self) -> Word | None:
         """What metadata would say, if it asked now; None if the machine was not asked."""
-        if not isinstance(self.look, DescribedNode):
-            return self.unreachable
+        return self._said(self.look) if isinstance(self.look, DescribedNode) else self.unreachable
+
+    @property
+    def words(self) -> tuple[Word, ...]:
+        """The same of every Node whose machine was asked."""
+        own = (self.word,) if self.word is not None else ()
+        return (*own, *map(self._said, self.others))
+
+    def _said(self, look: DescribedNode) -> NodeEnriched:
         return NodeEnriched(
             incarnation="",
             observed_sequence=0,
-            node=self.node,
-            facts=self.look.facts,
-            recognized_by=self.look.recognized_by,
+            node=look.node,
+            facts=look.facts,
+            recognized_by=look.recognized_by,
             observed_at=self.at,
             enriched_at=self.at,
         )

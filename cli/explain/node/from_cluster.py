@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from cli.asking import ask
+from cli.asking import ask, in_its_place, look
 from cli.credentials import NoAccess, kubernetes, talos
 from cli.explain.node.evidence import Evidence, Look
 from cli.explain.node.last_words import LastWords
@@ -16,8 +16,10 @@ from cli.render.described import DescribedNode
 from libs.common.cloud_config.fields import Resource
 from libs.common.cloud_config.inventory import needed_resources
 from libs.common.kube_api.errors import KubeError
-from libs.common.machine import MachineFault
+from libs.common.machine import MachineFacts
 from libs.common.node import PROVIDED_NODE_IP, Node, what_we_read
+from services.metadata.ask_machine import Seen
+from services.metadata.in_its_place import NotProven
 from services.metadata.resolve import Recognized, recognize
 from services.metadata.talos_api.api import TalosApi
 
@@ -67,7 +69,7 @@ async def _gather(source: Source, file: ConfigInUse | None) -> Evidence:
     if source.without_talos:
         return msgspec.structs.replace(evidence, not_asked="not asked: --without-talos", withheld=True)
     try:
-        machines = talos(source.talosconfig, source.talos_endpoints)
+        machines = talos(source.talosconfig, source.talos_endpoints, with_stage=True)
     except NoAccess as error:
         return msgspec.structs.replace(evidence, not_asked=str(error))
     try:
@@ -96,22 +98,36 @@ async def _last_words(source: Source) -> LastWords | None:
 
 
 async def _of_machine(machines: TalosApi, evidence: Evidence) -> Evidence:
+    """Others are asked only where one of them answers in this one's place."""
     resources = needed_resources(evidence.file.written.rules) if evidence.file else frozenset()
     prefer_ipv6 = evidence.config.prefer_ipv6
-    look = await _look(machines, evidence.node, evidence.nodes, prefer_ipv6, resources)
-    return msgspec.structs.replace(evidence, look=look)
+    seen = await look(machines, evidence.node, evidence.nodes, prefer_ipv6=prefer_ipv6, resources=resources)
+    if isinstance(seen, Seen):
+        return msgspec.structs.replace(
+            evidence, look=_described(evidence.node, seen, evidence.nodes, resources)
+        )
+    evidence = msgspec.structs.replace(evidence, look=seen.fault)
+    return await _of_others(machines, evidence, seen.others) if seen.others else evidence
 
 
-async def _look(
-    machines: TalosApi,
-    node: Node,
-    nodes: Sequence[Node],
-    prefer_ipv6: bool,
-    resources: frozenset[Resource],
-) -> Look:
-    seen = await ask(machines, node, nodes, prefer_ipv6=prefer_ipv6, resources=resources)
-    if isinstance(seen, MachineFault):
-        return seen
+async def _of_others(machines: TalosApi, evidence: Evidence, answered: tuple[MachineFacts, ...]) -> Evidence:
+    node, nodes = evidence.node, evidence.nodes
+    asked = [other for other in nodes if other.name != node.name and other.provided_node_ip]
+    answers = await asyncio.gather(*(ask(machines, other, nodes) for other in asked))
+    found = (
+        _described(other, seen, nodes, frozenset())
+        for other, seen in zip(asked, answers, strict=True)
+        if isinstance(seen, Seen)
+    )
+    others = tuple(each for each in found if isinstance(each, DescribedNode))
+    reached = {other.name for other in others}
+    there = await in_its_place(machines, node, answered, reached)
+    if isinstance(there, NotProven):
+        return msgspec.structs.replace(evidence, others=others, not_proven=there.reason)
+    return msgspec.structs.replace(evidence, others=others, answered_by=there)
+
+
+def _described(node: Node, seen: Seen, nodes: Sequence[Node], resources: frozenset[Resource]) -> Look:
     if seen.inventory.faults:
         return next(iter(seen.inventory.faults.values()))  # without it no rule can be judged
     facts = seen.facts

@@ -53,7 +53,9 @@ def is_gone(evidence: Evidence, terms: Terms) -> Gone:
         kept = bool(about_node.lacks)
         reason = about_node.lacks[0] if kept else "its machine was not asked"
         return Gone(outcome="kept" if kept else "unknown", reason=reason, evidence=pieces, taint=taint)
-    look = judge_look(node, word, known_of(evidence.nodes, (word,)))
+    look = judge_look(node, word, known_of(evidence.nodes, evidence.words))
+    if evidence.not_proven:
+        look += Judged(lacks=(evidence.not_proven,))
     judged = look + about_node
     later = () if look.lacks else _over_time(terms)
     outcome: Outcome = "kept" if judged.lacks else "deletable"
