@@ -48,7 +48,7 @@ class ClaimsApi(Protocol):
 
 
 class Claimed(msgspec.Struct, frozen=True, kw_only=True):
-    """Answers by uid, and the blocks that were claimed for them now, each with its pool."""
+    """Answers by uid, none if somebody else was quicker; blocks that were claimed now, each with its pool."""
 
     answers: Mapping[str, Answer]
     new: tuple[tuple[str, Pool], ...] = ()
@@ -81,12 +81,15 @@ class Allocator:
         self._carried = None
         self._forgotten += 1
 
-    async def claim(self, wants: Sequence[Want], occupied: Callable[[], Occupied]) -> Claimed:
+    async def claim(
+        self, wants: Sequence[Want], occupied: Callable[[], Occupied], *, insist: bool = True
+    ) -> Claimed:
         """Claim for many Nodes, a write per page; the answers hold from then on.
 
         Reads all Nodes and pages before the first claim, and the pages again before it says that there is no
-        room. `occupied` is asked before each plan: what was learnt since the last one counts. Raises what
-        it raises, KubeError, and TemporaryError where others were quicker all the time.
+        room. `occupied` is asked before each plan: what was learnt since the last one counts. Where others
+        are quicker it begins anew; or, unless it is to `insist`, answers nobody. Raises what `occupied`
+        raises, KubeError, and TemporaryError where others were quicker all the time.
         """
         closed: dict[str, str] = {}
         new: list[tuple[str, Pool]] = []
@@ -104,6 +107,10 @@ class Allocator:
                 written, overtaken = await self._write_all(plan, closed)
                 contended = contended or overtaken
                 new += [(block, pool) for block, pool in plan.claimed if page_of(block) in written]
+                if overtaken and not insist:
+                    return Claimed(answers={}, new=tuple(new), tries=tries, contended=True)
+                if overtaken and len(plan.changed) - len(written) > 1:
+                    await self.read_pages()  # whoever wrote one of them most likely wrote the others
                 if len(written) < len(plan.changed):
                     continue
             if reread or not any(isinstance(answer, Refused) for answer in plan.answers.values()):
@@ -197,6 +204,8 @@ class Allocator:
             overtaken = overtaken or isinstance(error, Conflict)
             if self.pages.is_still(page):
                 closed[page_name(page.range)] = f"{page_name(page.range)} was not written: {error}"
+            elif overtaken:  # who was quicker with this page is about to write the next one
+                break
         if len(written) == len(plan.changed):
             self._cursors = dict(plan.cursors)
         return written, overtaken

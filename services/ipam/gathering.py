@@ -35,14 +35,14 @@ class Answered(msgspec.Struct, frozen=True):
 
 
 class Together(msgspec.Struct, frozen=True):
-    """What the wants of one claim came to, by uid."""
+    """What the wants of one claim came to, by uid; none if it gave way to another replica."""
 
     answers: Mapping[str, Answered]
     contended: bool = False  # another replica was quicker with a page
 
 
-Waiting = tuple[Want, "asyncio.Future[Answered]"]
-Claim = Callable[[Sequence[Want]], Awaitable[Together]]
+Waiting = tuple[Want, "list[asyncio.Future[Answered]]"]
+Claim = Callable[[Sequence[Want], bool], Awaitable[Together]]  # False: it may give way
 
 
 class Gathering:
@@ -68,18 +68,19 @@ class Gathering:
         self._last = float("-inf")
         self._met = float("-inf")  # when another replica's write was last met
         self._others_write = False  # what is known of the pages is old, most likely
+        self._gave_way = False
         self._running: asyncio.Task[None] | None = None
 
     async def answer(self, want: Want) -> Answered:
         """What the claim came to. Raises what it raised."""
+        future: asyncio.Future[Answered] = asyncio.get_running_loop().create_future()
         known = self._wants.get(want.uid)
-        future = known[1] if known else asyncio.get_running_loop().create_future()
-        self._wants[want.uid] = (want, future)
+        self._wants[want.uid] = (want, [*(known[1] if known else ()), future])
         if known is None:
             self._one_came.set()
         if self._running is None or self._running.done():
             self._running = asyncio.create_task(self._run())
-        return await asyncio.shield(future)
+        return await future
 
     async def end(self) -> None:
         """Nobody waits any more."""
@@ -87,6 +88,7 @@ class Gathering:
             self._running.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._running
+        _fail(list(self._wants.values()), TemporaryError("ipam ends"))
 
     async def _run(self) -> None:
         while self._wants:
@@ -110,9 +112,13 @@ class Gathering:
                 return
 
     async def _claim_together(self, wants: Sequence[Want]) -> Mapping[str, Answered]:
-        """Where others write, the pages are read first: a write at an old version would be refused."""
+        """Where others write, the pages are read first: a write at an old version would be refused.
+
+        Overtaken all the same, it gives way once: with those that come meanwhile, they go later.
+        """
         others_wrote = self._others_write and await self._read_pages()
-        claimed = await self._claim(wants)
+        claimed = await self._claim(wants, self._gave_way or not self._others_write)
+        self._gave_way = not claimed.answers
         self._others_write = others_wrote or claimed.contended
         if self._others_write:
             self._met = self._clock()
@@ -133,12 +139,26 @@ class Gathering:
             _fail(wants, TemporaryError("ipam ends"))
             raise
         else:
-            for want, future in wants:
-                future.set_result(answers[want.uid])
+            for want, futures in wants:
+                if answers:
+                    _tell(futures, answers[want.uid])
+                else:
+                    self._again(want, futures)
+
+    def _again(self, want: Want, futures: "list[asyncio.Future[Answered]]") -> None:
+        newer, more = self._wants.get(want.uid, (want, []))
+        self._wants[want.uid] = (newer, futures + more)
+
+
+def _tell(futures: "Sequence[asyncio.Future[Answered]]", answered: Answered) -> None:
+    for future in futures:
+        if not future.done():  # whoever waited may be gone
+            future.set_result(answered)
 
 
 def _fail(wants: "Sequence[Waiting]", error: Exception) -> None:
-    for _, future in wants:
-        if not future.done():
-            future.set_exception(error)
-            future.exception()  # whoever waited may be gone
+    for _, futures in wants:
+        for future in futures:
+            if not future.done():
+                future.set_exception(error)
+                future.exception()  # whoever waited may be gone

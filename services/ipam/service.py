@@ -175,8 +175,8 @@ class IpamService:
             self._measured.offered(pools)
         return pools
 
-    async def _claim(self, wants: Sequence[Want]) -> Together:
-        claimed = await self._allocator.claim(wants, self._occupied)
+    async def _claim(self, wants: Sequence[Want], insist: bool) -> Together:
+        claimed = await self._allocator.claim(wants, self._occupied, insist=insist)
         self._measured.claimed(claimed)
         new = {block for block, _ in claimed.new}
         answers = {

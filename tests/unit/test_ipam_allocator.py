@@ -134,6 +134,32 @@ def test_two_that_make_the_same_page_are_told_of_one_another(cluster):
     assert cluster.claim("b", by=second).contended is True
 
 
+def wanting_both_families(name: str) -> list[Want]:
+    return [Want(uid=f"uid-{name}", node=name, pools=(IPV4, IPV6))]
+
+
+def test_overtaken_in_one_page_it_leaves_the_other_alone_and_begins_anew_with_what_all_of_them_say(cluster):
+    second = cluster.replica()
+    cluster.claim("a", by=second, pools=(IPV4, IPV6))
+    cluster.claim("b", pools=(IPV4, IPV6))
+    cluster.asked.clear()
+    cluster.claim("c", by=second, pools=(IPV4, IPV6))
+    assert cluster.asked == ["write", "read", "list pages", "write", "write"]
+
+
+def test_one_that_does_not_insist_gives_way_and_finds_what_it_has_claimed_when_it_comes_again(cluster):
+    second = cluster.replica()
+    cluster.claim("a", by=second, pools=(IPV4, IPV6))
+    cluster.claim("b", pools=(IPV6,))
+    cluster.asked.clear()
+    gave_way = finished(second.claim(wanting_both_families("c"), Occupied, insist=False))
+    assert cluster.asked == ["write", "write", "read"]
+    assert (gave_way.answers, gave_way.contended, gave_way.new) == ({}, True, (("10.0.1.0/24", IPV4),))
+    claimed = finished(second.claim(wanting_both_families("c"), Occupied, insist=False))
+    assert claimed.answers["uid-c"].pod_cidrs == ("10.0.1.0/24", "fd00:0:0:2::/64")
+    assert (claimed.contended, claimed.new) == (False, (("fd00:0:0:2::/64", IPV6),))
+
+
 def test_an_address_that_is_learnt_while_another_was_quicker_is_in_no_block(cluster):
     second = cluster.replica()
     cluster.claim("a", by=second)

@@ -32,12 +32,15 @@ class Claims:
         self.error: dict[str, Exception] = {}
         self.contended = False
         self.others_wrote = False
+        self.others_are_quicker = False
         self.unreadable: TemporaryError | None = None
         self.reads = 0
 
-    async def __call__(self, wants: Sequence[Want]) -> Together:
+    async def __call__(self, wants: Sequence[Want], insist: bool) -> Together:
         self.asked.append([each.uid for each in wants])
         await self.go.acquire()
+        if self.others_are_quicker and not insist:
+            return Together({}, contended=True)
         for each in wants:
             if each.uid in self.error:
                 raise self.error[each.uid]
@@ -133,6 +136,18 @@ async def test_the_end_of_the_process_leaves_nobody_waiting(claims: Claims):
         await task
 
 
+async def test_the_end_of_the_process_leaves_nobody_waiting_for_others_to_come(claims: Claims):
+    claims.answer_everybody()
+    claims.contended = True
+    gathering = gathering_of(claims, PATIENT)
+    await gathering.answer(want(0))
+    [task] = wanting(gathering, 1)
+    await asyncio.wait([task], timeout=0.05)
+    await gathering.end()
+    with pytest.raises(TemporaryError, match="ipam ends"):
+        await asyncio.wait_for(task, 10)
+
+
 async def test_while_others_write_the_same_pages_a_claim_waits_until_enough_have_come(claims: Claims):
     claims.answer_everybody()
     claims.contended = True
@@ -195,3 +210,27 @@ async def test_pages_that_cannot_be_read_are_an_error_of_that_claim_alone(claims
         await gathering.answer(want(1))
     claims.unreadable = None
     assert uid_of(await gathering.answer(want(1))) == "uid-1"
+
+
+async def test_overtaken_though_it_had_read_the_pages_a_claim_gives_way_once_and_then_insists(claims: Claims):
+    claims.answer_everybody()
+    claims.contended = claims.others_are_quicker = True
+    gathering = gathering_of(claims, msgspec.structs.replace(PATIENT, enough=1))
+    for number in range(2):
+        assert uid_of(await gathering.answer(want(number))) == f"uid-{number}"
+    assert claims.asked == [["uid-0"], ["uid-1"], ["uid-1"]]
+
+
+async def test_who_asks_again_while_a_claim_gives_way_is_answered_like_the_one_before(claims: Claims):
+    claims.contended = claims.others_are_quicker = True
+    gathering = gathering_of(claims, msgspec.structs.replace(PATIENT, enough=1))
+    claims.go.release()
+    await gathering.answer(want(0))
+    before = wanting(gathering, 1)
+    await eventually(lambda: claims.asked[1:] == [["uid-1"]])
+    again = wanting(gathering, 1)
+    await asyncio.wait(again, timeout=0.05)
+    claims.answer_everybody()
+    both = await asyncio.wait_for(asyncio.gather(*before, *again), 10)
+    assert [uid_of(answer) for answer in both] == ["uid-1", "uid-1"]
+    assert claims.asked == [["uid-0"], ["uid-1"], ["uid-1"]]
