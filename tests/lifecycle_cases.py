@@ -1,0 +1,83 @@
+"""Nodes that are not Ready, looks that others answered, and what metadata says of them."""
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from libs.common.events import NodeEnriched, NodeUnreachable
+from libs.common.machine import AnotherMachine, MachineFacts, MachineFault
+from libs.common.node import Node, NodeCondition
+from tests.builders import INCARNATION, NOW, a_node, some_facts
+
+OWN_UUID = "3c2f1a5e-7b9d-4e60-8f12-0a1b2c3d4e5f"
+NEW_UUID = "9f8e7d6c-5b4a-4392-a1b0-c9d8e7f60514"
+LONG_AGO = NOW - timedelta(hours=2)
+OTHERS = MachineFault(
+    kind="wrong_machine", step="Nodename", message="the machine at 10.0.0.5 bears node new-1"
+)
+REFUSED = MachineFault(kind="refused", step="connect", message="connection refused")
+
+
+def stamp(at: datetime) -> str:
+    """meta/v1 Time."""
+    return at.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def ready(status: str = "Unknown", since: datetime | str | None = LONG_AGO) -> NodeCondition:
+    """The Node's condition Ready."""
+    text = stamp(since) if isinstance(since, datetime) else since
+    return NodeCondition(type="Ready", status=status, last_transition_time=text)
+
+
+def a_lost_node(name: str = "web-1", **fields: Any) -> Node:
+    """Initialized, not Ready for two hours, with a UUID of its own; keywords are `a_node`'s."""
+    usual = {
+        "taints": (),
+        "conditions": (ready(),),
+        "system_uuid": OWN_UUID,
+        "provider_id": f"talos://{name}",
+    }
+    return a_node(name, **(usual | fields))
+
+
+def another(
+    node_name: str = "new-1", *, address: str = "10.0.0.5", uuid: str = NEW_UUID, looked_at: datetime = NOW
+) -> AnotherMachine:
+    """Who answers in its place."""
+    return AnotherMachine(address=address, node_name=node_name, uuid=uuid, looked_at=looked_at)
+
+
+def unreachable(
+    node: Node,
+    *,
+    answered_by: tuple[AnotherMachine, ...] = (),
+    fault: MachineFault | None = None,
+    attempt: int = 1,
+    last_known: MachineFacts | None = None,
+    incarnation: str = INCARNATION,
+) -> NodeUnreachable:
+    """Metadata's word: without `fault`, that others answered, or that nobody did."""
+    return NodeUnreachable(
+        incarnation=incarnation,
+        observed_sequence=1,
+        node=node,
+        fault=fault or (OTHERS if answered_by else REFUSED),
+        last_known=last_known,
+        attempt=attempt,
+        retry_at=NOW,
+        answered_by=answered_by,
+        observed_at=NOW,
+        enriched_at=NOW,
+    )
+
+
+def answering(node: Node, *, incarnation: str = INCARNATION, **facts: Any) -> NodeEnriched:
+    """Metadata's word: its machine answers; keywords are `some_facts`'."""
+    return NodeEnriched(
+        incarnation=incarnation,
+        observed_sequence=1,
+        node=node,
+        facts=some_facts(**({"node_name": node.name} | facts)),
+        recognized_by="nodename",
+        observed_at=NOW,
+        enriched_at=NOW,
+    )

@@ -1,0 +1,149 @@
+"""What one look proves, and what a Node must be for it to be deleted."""
+
+from datetime import timedelta
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from libs.common.events import NodeEnriched, NodeUnreachable
+from libs.common.machine import AnotherMachine, MachineFault
+from libs.common.node import Node
+from services.lifecycle.evidence import Judged, judge_look, judge_node, known_of, read_time
+from tests.builders import NOW, UNINITIALIZED, a_node
+from tests.lifecycle_cases import (
+    LONG_AGO,
+    NEW_UUID,
+    OWN_UUID,
+    a_lost_node,
+    another,
+    answering,
+    ready,
+    unreachable,
+)
+
+NOT_READY_FOR = timedelta(minutes=5)
+NODE = a_lost_node()
+NEW = a_node("new-1", uid="uid-new", taints=(), system_uuid=NEW_UUID)
+UUID_BYTES_SWAPPED = "5e1a2f3c-9d7b-604e-8f12-0a1b2c3d4e5f"  # as some firmware tells OWN_UUID
+NO_TIMES = (
+    None,
+    "",
+    "yesterday",
+    "0000-01-01T00:00:00Z",
+    "10000-01-01T00:00:00Z",
+    "2026-02-30T00:00:00Z",
+    "2026-01-01 00:00:00Z",
+    "2026-01-01T00:00:00+01:00",
+    "1700000000",
+)
+JUNK = ("", "00000000-0000-0000-0000-000000000000", "03000200-0400-0500-0006-000700080009", "nonsense")
+
+
+def look(
+    *machines: AnotherMachine,
+    node: Node = NODE,
+    nodes: tuple[Node, ...] = (NODE, NEW),
+    words: tuple[NodeEnriched | NodeUnreachable, ...] = (),
+) -> Judged:
+    """Judged with all Nodes known, and what else metadata said."""
+    word = unreachable(node, answered_by=machines)
+    return judge_look(node, word, known_of(nodes, (word, *words)))
+
+
+def test_another_machine_with_another_name_and_uuid_at_each_address_is_proof():
+    judged = look(another(), another(address="fd00::5"))
+    assert judged.lacks == ()
+    assert judged.has == (
+        "at 10.0.0.5 answers the machine of new-1 with another UUID",
+        "at fd00::5 answers the machine of new-1 with another UUID",
+        "no machine known to us bears its name",
+    )
+
+
+@pytest.mark.parametrize("kind", ["refused", "timeout", "not_found", "certificate", "permission", "invalid",
+                                  "no_endpoint", "bad_node_ip", "internal", "wrong_machine"])  # fmt: skip
+def test_a_look_that_failed_proves_nothing_whatever_the_failure(kind: str):
+    fault = msgspec.convert({"kind": kind, "step": "connect", "message": "it failed"}, MachineFault)
+    (lack,) = judge_look(NODE, unreachable(NODE, fault=fault), known_of([NODE], [])).lacks
+    assert "silence and errors prove nothing" in lack
+    assert f"it failed ({kind})" in lack
+
+
+def test_a_fault_of_another_kind_takes_the_proof_from_who_answered():
+    fault = MachineFault(kind="timeout", step="Nodename", message="too slow")
+    assert judge_look(
+        NODE, unreachable(NODE, answered_by=(another(),), fault=fault), known_of([NODE], [])
+    ).lacks
+
+
+def test_a_word_about_another_node_of_that_name_proves_nothing():
+    former = a_lost_node(uid="uid-0")
+    assert judge_look(NODE, unreachable(former, answered_by=(another(),)), known_of([NODE], [])).lacks
+    assert judge_look(NODE, None, known_of([NODE], [])).lacks
+    assert judge_look(NODE, answering(NODE), known_of([NODE], [])).lacks == ("its machine answers",)
+
+
+@pytest.mark.parametrize("uuid", [*JUNK, OWN_UUID, OWN_UUID.upper(), UUID_BYTES_SWAPPED])
+def test_a_machine_whose_uuid_is_junk_or_the_nodes_own_may_be_the_same_one(uuid: str):
+    assert len(look(another(uuid=uuid)).lacks) == 1
+
+
+@pytest.mark.parametrize("uuid", JUNK)
+def test_a_node_whose_own_uuid_could_be_anybodys_is_never_proven_gone(uuid: str):
+    node = a_lost_node(system_uuid=uuid)
+    assert "could be that of any machine" in look(another(), node=node, nodes=(node, NEW)).lacks[0]
+
+
+def test_a_uuid_that_a_third_node_claims_tells_no_machine_from_another():
+    third = a_node("third", uid="uid-3", system_uuid=NEW_UUID.upper())
+    assert "Node third claims its UUID as well" in look(another(), nodes=(NODE, NEW, third)).lacks[0]
+    assert look(another(), nodes=(NODE, third)).lacks, "nor where the machine's own Node is not there"
+    assert not look(another(), nodes=(NODE,)).lacks
+
+
+@pytest.mark.parametrize("name", ["", "web-1"])
+def test_a_machine_that_bears_no_other_name_proves_nothing(name: str):
+    assert look(another(name)).lacks
+
+
+def test_one_address_without_proof_takes_it_from_all():
+    assert len(look(another(), another(address="fd00::5", uuid="")).lacks) == 1
+
+
+def test_a_machine_of_that_name_anywhere_takes_the_proof():
+    elsewhere = answering(NEW, node_name="web-1")
+    (lack,) = look(another(), words=(elsewhere,)).lacks
+    assert lack == "a machine that bears its name answers at an address of Node new-1"
+    swapped = unreachable(NEW, answered_by=(another("web-1", address="10.0.0.6"),))
+    assert look(another(), words=(swapped,)).lacks == (lack,), "two machines took each other's address"
+
+
+# ---- the Node itself
+
+
+def test_a_node_that_is_not_ready_for_longer_than_five_minutes_may_be_deleted():
+    assert judge_node(NODE, NOW, not_ready_for=NOT_READY_FOR).lacks == ()
+    just = a_lost_node(conditions=(ready("False", NOW - NOT_READY_FOR - timedelta(seconds=1)),))
+    assert judge_node(just, NOW, not_ready_for=NOT_READY_FOR).lacks == ()
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        a_lost_node(conditions=()),
+        a_lost_node(conditions=(ready("True"),)),
+        a_lost_node(conditions=(ready("Sometimes"),)),
+        a_lost_node(conditions=(ready(since=NOW - NOT_READY_FOR),)),
+        a_lost_node(conditions=(ready(since=NOW + timedelta(hours=1)),)),
+        *(a_lost_node(conditions=(ready(since=text),)) for text in NO_TIMES),
+        a_lost_node(taints=(UNINITIALIZED,)),
+        replace(NODE, metadata=replace(NODE.metadata, deletion_timestamp=NOW)),
+    ],
+)
+def test_any_doubt_about_the_node_keeps_it(node: Node):
+    assert len(judge_node(node, NOW, not_ready_for=NOT_READY_FOR).lacks) == 1
+
+
+def test_times_are_read_as_kubernetes_writes_them():
+    assert read_time("2026-03-01T10:00:00Z") == LONG_AGO

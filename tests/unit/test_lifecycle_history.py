@@ -1,0 +1,161 @@
+"""How looks add up to a history, and what begins it anew."""
+
+from datetime import timedelta
+
+import pytest
+
+from services.lifecycle.history import MOST_BETWEEN, History, Look, judge_history, look_of, with_look
+from services.lifecycle.known_nodes import KnownNodes
+from tests.builders import NOW
+from tests.lifecycle_cases import a_lost_node, another, answering, ready, unreachable
+
+SPAN = timedelta(minutes=10)
+NODE = a_lost_node()
+
+
+def a_look(
+    minute: float, *, attempt: int | None = None, heard: float | None = None, lasts: float = 1.0
+) -> Look:
+    """A look that began at that minute, heard then on our own clock, too."""
+    began = NOW + timedelta(minutes=minute)
+    return Look(
+        began=began,
+        ended=began + timedelta(seconds=lasts),
+        heard=60.0 * minute if heard is None else heard,
+        attempt=int(minute * 10) + 1 if attempt is None else attempt,
+    )
+
+
+def history_of(*looks: Look) -> History:
+    history = None
+    for look in looks:
+        history = with_look(history, "uid-1", look)
+    assert history is not None
+    return history
+
+
+def test_three_looks_over_ten_minutes_are_enough():
+    judged = judge_history(history_of(a_look(0), a_look(5), a_look(10.1)), looks=3, span=SPAN)
+    assert judged.lacks == ()
+    assert judged.has == ("it has been so in 3 looks over 10 min and more, since 2026-03-01T12:00:00Z",)
+
+
+@pytest.mark.parametrize(
+    ("looks", "lack"),
+    [
+        ((a_look(0),), "1 of 3 looks"),
+        ((a_look(0), a_look(9.9)), "2 of 3 looks"),
+        ((a_look(0), a_look(5), a_look(10)), "not for 10 min"),  # the first one took a second
+        ((a_look(0), a_look(5), a_look(20, heard=590.0)), "1 of 3 looks"),  # further apart than may be
+        ((a_look(0), a_look(5), a_look(10.5, heard=590.0)), "not for 10 min"),  # by our clock
+        ((a_look(0), a_look(0), a_look(10.1)), "1 of 3 looks"),  # the same one, told twice
+        ((a_look(0), a_look(5, attempt=1), a_look(10.1)), "2 of 3 looks"),  # a success in between
+    ],
+)
+def test_less_is_not(looks: tuple[Look, ...], lack: str):
+    assert lack in judge_history(history_of(*looks), looks=3, span=SPAN).lacks[0]
+
+
+def test_no_look_is_no_history():
+    assert judge_history(None, looks=3, span=SPAN).lacks == ("3 looks that show it",)
+
+
+def test_a_look_that_is_told_again_or_late_is_no_news():
+    history = history_of(a_look(0), a_look(5))
+    for look in (a_look(5), a_look(5, heard=330.0), a_look(3)):
+        assert with_look(history, "uid-1", look) == history
+
+
+def test_looks_too_far_apart_say_nothing_of_the_time_between_them():
+    late = a_look(5 + MOST_BETWEEN.total_seconds() / 60 + 0.1)
+    assert history_of(a_look(0), a_look(5), late).looks == 1
+
+
+def test_another_node_of_that_name_has_another_history():
+    assert with_look(history_of(a_look(0), a_look(5)), "uid-2", a_look(6)).looks == 1
+
+
+def test_a_look_at_two_addresses_lasts_from_the_first_to_the_last():
+    later = NOW + timedelta(seconds=3)
+    both = (another(looked_at=later), another(address="fd00::5"))
+    found = look_of(unreachable(NODE, answered_by=both, attempt=4), 7.0)
+    assert found == Look(began=NOW, ended=later, heard=7.0, attempt=4)
+    assert look_of(unreachable(NODE), 7.0) is None
+    assert look_of(answering(NODE), 7.0) is None
+
+
+# ---- what is heard ends it
+
+
+@pytest.fixture
+def known() -> KnownNodes:
+    """A Node in whose place another machine answered twice."""
+    known = KnownNodes()
+    known.observed(NODE)
+    for minute in (0, 1):
+        machine = another(looked_at=NOW + timedelta(minutes=minute))
+        known.said(unreachable(NODE, answered_by=(machine,), attempt=minute + 1), 60.0 * minute)
+    history = known.history("web-1")
+    assert history is not None
+    assert history.looks == 2
+    return known
+
+
+def test_any_contrary_word_ends_the_history(known: KnownNodes):
+    known.said(unreachable(NODE, attempt=3), 120.0)
+    assert known.history("web-1") is None
+    known.said(unreachable(NODE, answered_by=(another(),), attempt=4), 180.0)
+    known.said(answering(NODE), 240.0)
+    assert known.history("web-1") is None
+
+
+def test_a_node_that_is_ready_again_or_another_one_has_no_history(known: KnownNodes):
+    known.observed(a_lost_node(conditions=(ready("False"),)))
+    assert known.history("web-1") is not None
+    known.observed(a_lost_node(conditions=(ready("True"),)))
+    assert known.history("web-1") is None
+
+
+@pytest.mark.parametrize("what", ["gone", "another uid", "void", "enriched gone", "begun anew"])
+def test_what_is_gone_or_void_has_no_history(known: KnownNodes, what: str):
+    match what:
+        case "gone":
+            known.gone("web-1")
+        case "another uid":
+            known.observed(a_lost_node(uid="uid-2"))
+        case "void":
+            known.clear()
+        case "enriched gone":
+            known.enriched_gone("web-1")
+        case _:
+            known.forget_histories()
+    assert known.history("web-1") is None
+
+
+def test_a_machine_that_bears_its_name_elsewhere_ends_the_history(known: KnownNodes):
+    other = a_lost_node("web-2", uid="uid-2", system_uuid="")
+    known.observed(other)
+    known.said(answering(other, node_name="web-1"), 90.0)
+    assert known.history("web-1") is None
+
+
+def test_a_word_about_a_former_node_is_no_look_at_this_one():
+    known = KnownNodes()
+    known.observed(NODE)
+    known.said(unreachable(a_lost_node(uid="uid-0"), answered_by=(another(),)), 0.0)
+    assert known.history("web-1") is None
+
+
+def test_what_was_claimed_is_forgotten_with_who_claimed_it(known: KnownNodes):
+    other = a_lost_node("web-2", uid="uid-2")
+    known.observed(other)
+    known.said(answering(other, node_name="odd"), 90.0)
+    case = known.case(NODE)
+    assert (dict(case.known.nodes_by_uuid), dict(case.known.borne)) == (
+        {other.status.node_info.system_uuid: {"web-1", "web-2"}},
+        {"new-1": {"web-1"}, "odd": {"web-2"}},
+    )
+    for name in ("web-1", "web-2"):
+        known.gone(name)
+        known.enriched_gone(name)
+    assert (dict(case.known.nodes_by_uuid), dict(case.known.borne)) == ({}, {})

@@ -1,0 +1,128 @@
+"""The taint of machines that are shut down, the rule for GCP spot machines, and whose Nodes are ours."""
+
+from datetime import timedelta
+
+import pytest
+from msgspec.structs import replace
+
+from libs.common.cloud_config.rule import Ownership, Requirement, Term
+from libs.common.events import NodeEnriched, NodeUnreachable
+from libs.common.machine import MachineFacts, MachineFault
+from libs.common.node import Node, Taint
+from services.lifecycle.decide import SPOT, Delete, Keep, Standing, Terms, decide, not_ours
+from services.lifecycle.decide import Case as LifecycleCase
+from services.lifecycle.shutdown import SHUTDOWN, shutdown_change
+from services.lifecycle.spot import judge_spot
+from tests.builders import NOW, UNINITIALIZED, some_facts
+from tests.lifecycle_cases import a_lost_node, answering, ready, unreachable
+
+GOING = replace(some_facts(), stage="shutting down")
+NODE = a_lost_node()
+TAINTED = a_lost_node(taints=(SHUTDOWN,))
+PROVEN = Standing(running=timedelta(hours=2), leading=timedelta(hours=2))
+
+
+def silent(node: Node = NODE, facts: MachineFacts | None = GOING, kind: str = "refused") -> NodeUnreachable:
+    fault = MachineFault(kind=kind, step="connect", message="no")  # type: ignore[arg-type]
+    return unreachable(node, fault=fault, last_known=facts)
+
+
+@pytest.mark.parametrize("kind", ["refused", "timeout"])
+def test_a_machine_that_said_that_it_goes_and_is_silent_since_is_shut_down(kind: str):
+    change = shutdown_change(NODE, silent(kind=kind))
+    assert change is not None
+    assert change.what == "set taint node.cloudprovider.kubernetes.io/shutdown:NoSchedule"
+    assert change.changes.set_taints == (SHUTDOWN,)
+
+
+@pytest.mark.parametrize(
+    ("node", "word"),
+    [
+        (NODE, None),
+        (NODE, silent(facts=None)),
+        (NODE, silent(facts=some_facts())),
+        (NODE, silent(facts=replace(some_facts(), stage="rebooting"))),
+        *(
+            (NODE, silent(kind=kind))
+            for kind in ("wrong_machine", "certificate", "permission", "no_endpoint")
+        ),
+        (NODE, silent(a_lost_node(uid="uid-0"))),
+        (a_lost_node(conditions=(ready("True"),)), silent()),
+        (a_lost_node(conditions=()), silent()),
+        (NODE, answering(NODE)),
+        (TAINTED, silent()),
+        (TAINTED, silent(facts=None)),
+        (TAINTED, None),
+    ],
+)
+def test_anything_less_changes_nothing(node: Node, word: NodeEnriched | NodeUnreachable | None):
+    assert shutdown_change(node, word) is None
+
+
+@pytest.mark.parametrize(
+    ("node", "word"),
+    [(TAINTED, answering(TAINTED)), (a_lost_node(taints=(SHUTDOWN,), conditions=(ready("True"),)), None)],
+)
+def test_the_taint_goes_when_the_machine_answers_or_the_node_is_ready(
+    node: Node, word: NodeEnriched | NodeUnreachable | None
+):
+    change = shutdown_change(node, word)
+    assert change is not None
+    assert change.changes.remove_taints == (SHUTDOWN,)
+
+
+# ---- GCP spot machines
+
+SPOT_LABELS = {
+    "node.cloudprovider.kubernetes.io/platform": "gcp",
+    "node.cloudprovider.kubernetes.io/lifecycle": "spot",
+}
+NOT_READY = Taint(key="node.kubernetes.io/not-ready", effect="NoExecute")
+PREEMPTED = a_lost_node(labels=SPOT_LABELS, taints=(NOT_READY,), provider_id="gce://p/z/i")
+SOON = NOW + timedelta(seconds=31)  # after its creation
+
+
+def test_a_preempted_spot_machine_is_deleted_at_once_where_that_is_asked_for():
+    case = LifecycleCase(node=PREEMPTED)
+    judged = decide(case, Terms(gcp_spot=True), PROVEN, now=SOON, at=0.0)
+    assert isinstance(judged, Delete)
+    assert judged.kind == SPOT
+    assert isinstance(decide(case, Terms(), PROVEN, now=SOON, at=0.0), Keep)
+    young = Standing(running=timedelta(minutes=9), leading=timedelta(minutes=9))
+    assert isinstance(decide(case, Terms(gcp_spot=True), young, now=SOON, at=0.0), Keep)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"labels": {**SPOT_LABELS, "node.cloudprovider.kubernetes.io/platform": "aws"}},
+        {"labels": {}},
+        {"taints": ()},
+        {"taints": (Taint(key="node.kubernetes.io/not-ready", effect="NoSchedule"),)},
+        {"taints": (NOT_READY, UNINITIALIZED)},
+        {"taints": (Taint(key="node.kubernetes.io/unreachable", effect="NoExecute"),)},
+        {"provider_id": ""},
+        {"conditions": (ready("True"),)},
+        {"conditions": ()},
+    ],
+)
+def test_each_of_the_references_conditions_is_needed(changed: dict[str, object]):
+    usual = {"labels": SPOT_LABELS, "taints": (NOT_READY,), "provider_id": "gce://p/z/i"}
+    node = a_lost_node(**(usual | changed))  # type: ignore[arg-type]
+    assert len(judge_spot(node, SOON).lacks) == 1
+    assert judge_spot(PREEMPTED, SOON).lacks == ()
+    assert len(judge_spot(PREEMPTED, NOW + timedelta(seconds=30)).lacks) == 1
+
+
+# ---- whose Nodes are ours
+
+
+def test_a_node_whose_owner_is_not_known_for_certain_is_left_alone():
+    schemes = Ownership(provider_id_schemes=("talos",))
+    assert not_ours(schemes, NODE) == ""
+    assert "no providerID" in not_ours(schemes, a_lost_node(provider_id=""))
+    assert "hcloud://1" in not_ours(schemes, a_lost_node(provider_id="hcloud://1"))
+    assert not_ours(Ownership(), a_lost_node(provider_id="")) == ""
+    team = Term(requirements=(Requirement(key="team", operator="In", values=("a",)),))
+    assert not_ours(Ownership(selector=(team,)), NODE)
+    assert not_ours(Ownership(selector=(team,)), a_lost_node(labels={"team": "a"})) == ""
