@@ -74,6 +74,11 @@ def ready_status(now: datetime) -> dict[str, Any]:
     return {"conditions": _conditions(now, ready=True)}
 
 
+def not_ready_status(now: datetime) -> dict[str, Any]:
+    """What the kubelet reports when it runs and cannot run Pods."""
+    return {"conditions": _conditions(now, ready=False)}
+
+
 def heartbeat_status(now: datetime) -> dict[str, Any]:
     """What the kubelet reports when nothing has changed."""
     return {

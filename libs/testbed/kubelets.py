@@ -15,7 +15,14 @@ import aiohttp
 import msgspec
 
 from libs.common.signing_request import KUBELET_SERVING, NODE_USER, NODES_GROUP
-from libs.testbed.kubelet_node import Kubelet, first_node, heartbeat_status, lease, ready_status
+from libs.testbed.kubelet_node import (
+    Kubelet,
+    first_node,
+    heartbeat_status,
+    lease,
+    not_ready_status,
+    ready_status,
+)
 from libs.testbed.signing_requests import (
     APPROVED,
     CSRS,
@@ -106,6 +113,28 @@ class Kubelets:
             renewed = await self.request("POST", _LEASES, as_node=name, body=wanted)
         if renewed.status not in {HTTPStatus.OK, HTTPStatus.CREATED}:
             raise Refused(f"node {name} may not renew its lease", renewed)
+
+    @contextlib.asynccontextmanager
+    async def beating(self, *names: str, every_seconds: float = 1.0) -> AsyncIterator[None]:
+        """Heartbeats of these nodes while the block runs; raises what stands in their way (Refused)."""
+
+        async def beat() -> None:
+            while True:
+                await asyncio.gather(*(self.heartbeat(name) for name in names))
+                await asyncio.sleep(every_seconds)
+
+        async with asyncio.TaskGroup() as group:
+            beats = group.create_task(beat())
+            yield
+            beats.cancel()
+
+    async def turn_ready(self, name: str) -> None:
+        """The kubelet reports Ready, as one does that has come back."""
+        await self._report(name, ready_status(datetime.now(UTC)))
+
+    async def turn_not_ready(self, name: str) -> None:
+        """The kubelet reports by itself that it is not Ready."""
+        await self._report(name, not_ready_status(datetime.now(UTC)))
 
     async def ask_for_certificate(
         self,

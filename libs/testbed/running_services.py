@@ -16,7 +16,7 @@ import msgspec
 from libs.common.wiring import BY_DEFAULT, Wiring
 from libs.testbed.children import Child, ChildDied, free_port, until
 from libs.testbed.kubelets import Kubelets, Refused
-from libs.testbed.service_rights import ALL_IN_ONE, path_of, role_objects, user_of
+from libs.testbed.service_rights import ALL_IN_ONE, lease_of, path_of, role_objects, user_of
 
 ROOT: Final = Path(__file__).parents[2]
 _ONE_SECOND = aiohttp.ClientTimeout(total=1)
@@ -65,20 +65,24 @@ class RunningServices:
         env: Mapping[str, str] | None = None,
         wirings: Sequence[Wiring] = BY_DEFAULT,
         replicas: Mapping[str, int] | None = None,
+        instance: str = ALL_IN_ONE,
     ) -> AsyncIterator[Self]:
         """Grant the rights, start the processes, end them orderly at the end. `ready` waits for them.
 
         `flags` are for every process, `own_flags` for those of that name. `wirings` are the services that
         get rights and, unless all are in one, a process; in the all-in-one the flags say what runs.
         `replicas` says of which services there are several processes, alike and with the same rights.
-        On the memory bus, which only the all-in-one has, nobody is told of `nats_url`.
+        On the memory bus, which only the all-in-one has, nobody is told of `nats_url`. `instance` begins the
+        names of the users: a second one on the same cluster needs another, and holds another Lease.
         """
-        await grant_rights(kubelets, wirings)
+        await grant_rights(kubelets, wirings, instance)
         _make(run_dir)
         services = cls()
-        users = {"all-in-one": ALL_IN_ONE} if all_in_one else {w.service: user_of(w) for w in wirings}
+        users: dict[str, str] = {w.service: user_of(w, instance) for w in wirings}
+        if all_in_one:
+            users = {"all-in-one": instance}
         carrier = f"--nats-url={nats_url}" if bus == "nats" else "--bus=memory"
-        common = [carrier, "--bind-address=127.0.0.1", "--secure-serving=false", *flags]
+        common = [carrier, "--bind-address=127.0.0.1", "--secure-serving=false", *_lease(instance), *flags]
         try:
             for service, user in users.items():
                 its_own = _credentials(service, user, api_server, talosconfig)
@@ -102,19 +106,26 @@ class RunningServices:
 
                 await until(says_ready, child, what="ready", seconds=seconds)
 
+    async def kill(self, name: str) -> None:
+        """End a process as a crash does (SIGKILL): from now on it is none of the children."""
+        await self.children.pop(name).kill()
+
     def restart(self, name: str) -> None:
         """Start a process that has ended again, as it was; it logs to the same file."""
         self.children[name] = self._started_as[name]()
 
     async def first_death(self) -> NoReturn:
-        """Wait until any of the processes ends, which none does by itself. Raises ChildDied."""
+        """Wait until a process ends that `kill` did not end: none does by itself. Raises ChildDied."""
         waiting = {asyncio.create_task(child.wait()): child for child in self.children.values()}
+        child = None
         try:
-            ended, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            while child not in self.children.values():
+                ended, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+                child = waiting.pop(ended.pop())
         finally:
             for task in waiting:
                 task.cancel()
-        child = waiting[ended.pop()]
+        assert child is not None
         raise ChildDied(f"{child.name} ended with status {child.process.returncode}:\n{child.tail()}")
 
     async def page(self, name: str, path: str) -> str:
@@ -138,6 +149,10 @@ def _credentials(name: str, user: str, api_server: ApiServer, talosconfig: Path)
     return of_kubernetes + of_talos
 
 
+def _lease(instance: str) -> list[str]:
+    return [] if instance == ALL_IN_ONE else [f"--leader-elect-resource-name={lease_of(instance)}"]
+
+
 def _names(service: str, replicas: int) -> list[str]:
     return [service, *(f"{service}-{number}" for number in range(2, replicas + 1))]
 
@@ -150,10 +165,12 @@ def _process(name: str, argv: Sequence[str], run_dir: Path, env: Mapping[str, st
     return Child.start(name, argv, run_dir, env={"PYTHONPATH": str(ROOT), **env})
 
 
-async def grant_rights(kubelets: Kubelets, wirings: Sequence[Wiring] = BY_DEFAULT) -> None:
+async def grant_rights(
+    kubelets: Kubelets, wirings: Sequence[Wiring] = BY_DEFAULT, instance: str = ALL_IN_ONE
+) -> None:
     """Create the RBAC objects of these services. Raises Refused; what exists already stays."""
     for wiring in wirings:
-        for manifest in role_objects(wiring):
+        for manifest in role_objects(wiring, instance):
             answer = await kubelets.request("POST", path_of(manifest), body=manifest)
             if answer.status not in (HTTPStatus.CREATED, HTTPStatus.CONFLICT):
                 raise Refused(f"{manifest['kind']} {manifest['metadata']['name']}", answer)

@@ -3,23 +3,29 @@
 from collections.abc import Iterable
 from typing import Any
 
-from libs.common.wiring import Right, Wiring
+from libs.common.wiring import LEASE_NAME, Right, Wiring
 
 RBAC = "rbac.authorization.k8s.io"
 ALL_IN_ONE = "talos-ccm"  # the user of the process that runs every service
 
 
-def user_of(wiring: Wiring) -> str:
-    """The user name in the service's client certificate."""
-    return f"{ALL_IN_ONE}-{wiring.service}"
+def user_of(wiring: Wiring, instance: str = ALL_IN_ONE) -> str:
+    """The user name in the service's client certificate. An instance is all our services of one install."""
+    return f"{instance}-{wiring.service}"
 
 
-def role_objects(wiring: Wiring) -> Iterable[dict[str, Any]]:
+def lease_of(instance: str) -> str:
+    """What --leader-elect-resource-name says for that instance: each of several has a Lease of its own."""
+    return LEASE_NAME if instance == ALL_IN_ONE else f"{LEASE_NAME}-{instance}"
+
+
+def role_objects(wiring: Wiring, instance: str = ALL_IN_ONE) -> Iterable[dict[str, Any]]:
     """Roles and bindings of one service: a ClusterRole for cluster-wide rights, a Role per namespace."""
+    user = user_of(wiring, instance)
     for namespace in sorted({right.namespace for right in wiring.rights}):
-        rules = [_rule(right) for right in wiring.rights if right.namespace == namespace]
-        yield _role(wiring, namespace, rules)
-        yield _binding(wiring, namespace)
+        rules = [_rule(right, instance) for right in wiring.rights if right.namespace == namespace]
+        yield _role(user, namespace, rules)
+        yield _binding(user, namespace, (user, instance))
 
 
 def path_of(manifest: dict[str, Any]) -> str:
@@ -29,39 +35,34 @@ def path_of(manifest: dict[str, Any]) -> str:
     return f"/apis/{RBAC}/v1/" + (f"namespaces/{namespace}/{plural}" if namespace else plural)
 
 
-def _rule(right: Right) -> dict[str, Any]:
+def _rule(right: Right, instance: str) -> dict[str, Any]:
     rule: dict[str, Any] = {
         "apiGroups": [right.group],
         "resources": [right.resource],
         "verbs": list(right.verbs),
     }
-    return rule | ({"resourceNames": list(right.names)} if right.names else {})
+    names = [lease_of(instance) if name == LEASE_NAME else name for name in right.names]
+    return rule | ({"resourceNames": names} if names else {})
 
 
-def _metadata(wiring: Wiring, namespace: str) -> dict[str, str]:
-    return {"name": user_of(wiring)} | ({"namespace": namespace} if namespace else {})
+def _metadata(user: str, namespace: str) -> dict[str, str]:
+    return {"name": user} | ({"namespace": namespace} if namespace else {})
 
 
-def _role(wiring: Wiring, namespace: str, rules: list[dict[str, Any]]) -> dict[str, Any]:
+def _role(user: str, namespace: str, rules: list[dict[str, Any]]) -> dict[str, Any]:
     return {
         "apiVersion": f"{RBAC}/v1",
         "kind": "Role" if namespace else "ClusterRole",
-        "metadata": _metadata(wiring, namespace),
+        "metadata": _metadata(user, namespace),
         "rules": rules,
     }
 
 
-def _binding(wiring: Wiring, namespace: str) -> dict[str, Any]:
+def _binding(user: str, namespace: str, users: tuple[str, ...]) -> dict[str, Any]:
     return {
         "apiVersion": f"{RBAC}/v1",
         "kind": "RoleBinding" if namespace else "ClusterRoleBinding",
-        "metadata": _metadata(wiring, namespace),
-        "roleRef": {
-            "apiGroup": RBAC,
-            "kind": "Role" if namespace else "ClusterRole",
-            "name": user_of(wiring),
-        },
-        "subjects": [
-            {"apiGroup": RBAC, "kind": "User", "name": name} for name in (user_of(wiring), ALL_IN_ONE)
-        ],
+        "metadata": _metadata(user, namespace),
+        "roleRef": {"apiGroup": RBAC, "kind": "Role" if namespace else "ClusterRole", "name": user},
+        "subjects": [{"apiGroup": RBAC, "kind": "User", "name": name} for name in users],
     }

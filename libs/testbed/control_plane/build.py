@@ -39,6 +39,7 @@ _HERE = Path(__file__).parent
 KUBE = Program("kube", _HERE / "kube", "-s -w -X k8s.io/component-base/version.gitVersion=v1.36.3")
 MACHINES = Program("machines", _HERE / "machines")
 KUBELETS = Program("kubelets", _HERE / "kubelets")
+NATIVE = Program("native", _HERE / "native")
 
 
 class BuildError(RuntimeError):
@@ -214,7 +215,7 @@ def _environment() -> dict[str, str]:
 def main() -> None:
     """Build every program and print where it is; with --find-go, only say which Go would be used."""
     try:
-        for program in (MACHINES, KUBELETS, KUBE):
+        for program in (MACHINES, KUBELETS, KUBE, NATIVE):
             print(find_go(program).path if "--find-go" in sys.argv else asyncio.run(built(program)))
     except BuildError as error:
         sys.exit(str(error))

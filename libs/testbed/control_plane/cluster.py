@@ -16,10 +16,13 @@ from libs.testbed.control_plane.audit import Request, count, end_of_whole_lines
 from libs.testbed.control_plane.build import KUBE, built
 from libs.testbed.control_plane.flags import (
     AUDIT_POLICY,
+    AUDIT_POLICY_OF_FIELDS,
+    NO_HEARTBEAT_NEEDED,
     apiserver_flags,
     controller_manager_flags,
     etcd_flags,
 )
+from libs.testbed.control_plane.node_history import Change, Write, changes, writes
 from libs.testbed.kube_credentials import KubeCredentials
 from libs.testbed.pki import service_account_keys
 
@@ -30,8 +33,9 @@ _START_SECONDS = 90  # 4 s on an idle machine; a loaded one may take its time
 class ControlPlane:
     """The servers, where they listen, and credentials for any user."""
 
-    def __init__(self, run_dir: Path, program: Path) -> None:
+    def __init__(self, run_dir: Path, program: Path, *, grace_seconds: float = NO_HEARTBEAT_NEEDED) -> None:
         self.run_dir = run_dir
+        self._grace_seconds = grace_seconds
         self.audit_log = run_dir / "audit.log"
         self._program = program
         self._ports = {name: free_port() for name in ("etcd", "etcd-peer", "apiserver")}
@@ -45,14 +49,23 @@ class ControlPlane:
     @classmethod
     @contextlib.asynccontextmanager
     async def start(
-        cls, run_dir: Path, *, controller_manager: bool = True, audit: bool = True
+        cls,
+        run_dir: Path,
+        *,
+        controller_manager: bool = True,
+        audit: bool = True,
+        audit_fields: bool = False,
+        grace_seconds: float = NO_HEARTBEAT_NEEDED,
     ) -> AsyncIterator[ControlPlane]:
         """Start the servers in `run_dir` (emptied of nothing: give a fresh one) and wait for /readyz.
 
-        Without the controller manager nobody signs certificates. With `audit`, requests can be counted.
+        Without the controller manager nobody signs certificates. With `audit`, requests can be counted; with
+        `audit_fields`, the log also holds what each wrote about Nodes. `grace_seconds` without a heartbeat
+        make a Node not ready.
         """
-        control_plane = cls(run_dir, await built(KUBE))
-        control_plane._write_files(audit=audit)
+        control_plane = cls(run_dir, await built(KUBE), grace_seconds=grace_seconds)
+        policy = AUDIT_POLICY_OF_FIELDS if audit_fields else AUDIT_POLICY
+        control_plane._write_files(policy if audit else "")
         try:
             await control_plane._start(controller_manager=controller_manager)
             yield control_plane
@@ -82,6 +95,17 @@ class ControlPlane:
             log.seek(since)
             return count(log)
 
+    def node_changes(self) -> list[Change]:
+        """Who changed which field of which Node, since the start with `audit_fields`."""
+        with self.audit_log.open("rb") as log:
+            return changes(log)
+
+    def node_writes(self, since: int = 0) -> list[Write]:
+        """Who asked for what write about Nodes, from a mark on, with `audit_fields`."""
+        with self.audit_log.open("rb") as log:
+            log.seek(since)
+            return writes(log)
+
     async def restart_apiserver(self) -> None:
         """Start the apiserver again after `apiserver.kill()`, on the same port, and wait for /readyz."""
         self.apiserver = self._child("kube-apiserver")
@@ -105,7 +129,7 @@ class ControlPlane:
             "kube-apiserver": lambda: apiserver_flags(
                 self._ports["apiserver"], self._ports["etcd"], audit=(self.run_dir / "audit.yaml").exists()
             ),
-            "kube-controller-manager": controller_manager_flags,
+            "kube-controller-manager": lambda: controller_manager_flags(grace_seconds=self._grace_seconds),
         }[server]()
         return Child.start(server, [self._program, server, *flags], self.run_dir)
 
@@ -126,14 +150,14 @@ class ControlPlane:
                 await until(ready, self.apiserver, what="ready", seconds=_START_SECONDS, every_seconds=0.1)
                 watching.cancel()
 
-    def _write_files(self, *, audit: bool) -> None:
+    def _write_files(self, audit_policy: str) -> None:
         names = ["127.0.0.1", "localhost", "kubernetes.default.svc"]
         self._credentials.write("apiserver", self._credentials.authority.server(names))
         self._credentials.write("service-account", service_account_keys())
         manager = self.kubeconfig("system:kube-controller-manager")
         manager.rename(self.run_dir / "controller-manager.kubeconfig")
-        if audit:
-            (self.run_dir / "audit.yaml").write_text(AUDIT_POLICY)
+        if audit_policy:
+            (self.run_dir / "audit.yaml").write_text(audit_policy)
 
 
 async def _fail_with(child: Child) -> None:

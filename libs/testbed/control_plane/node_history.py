@@ -1,0 +1,150 @@
+"""Who changed which field of which Node, from an audit log that holds what each write made of the Node."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+import msgspec
+from msgspec import field
+
+_WRITES: Final = ("create", "update", "patch", "delete")
+# What identifies an element of a list: two controllers may each have taints of their own.
+_KEYS: Final[Mapping[str, tuple[str, ...]]] = {
+    "spec.taints": ("key", "effect"),
+    "status.conditions": ("type",),
+}
+_BOOKKEEPING: Final = ("metadata.resourceVersion", "metadata.managedFields", "metadata.generation")
+
+
+class Change(NamedTuple):
+    """One field of one Node has another value than before."""
+
+    user: str
+    node: str
+    field: str  # such as "metadata.labels[team]" or "spec.taints[a/b:NoSchedule].value"
+
+
+class Write(NamedTuple):
+    """A request that was to write, whatever became of it."""
+
+    user: str
+    verb: str
+    resource: str  # "nodes", "nodes/status" or "events"
+    node: str  # that it is about
+    code: int  # HTTP status
+    reason: str  # of an Event
+
+
+class _User(msgspec.Struct):
+    username: str = ""
+
+
+class _Target(msgspec.Struct):
+    resource: str = ""
+    subresource: str = ""
+    name: str = ""
+
+
+class _Status(msgspec.Struct):
+    code: int = 200
+
+
+class _Entry(msgspec.Struct, rename="camel"):
+    stage: str
+    verb: str
+    user: _User
+    impersonated_user: _User | None = None
+    object_ref: _Target | None = None
+    response_status: _Status = field(default_factory=_Status)
+    request_object: Any = None
+    response_object: Any = None
+
+    @property
+    def who(self) -> str:
+        return (self.impersonated_user or self.user).username
+
+    @property
+    def resource(self) -> str:
+        target = self.object_ref or _Target()
+        return f"{target.resource}/{target.subresource}".rstrip("/")
+
+
+_ENTRY = msgspec.json.Decoder(_Entry)
+
+
+def writes(log: Iterable[bytes]) -> list[Write]:
+    """All that was asked for about Nodes, Events about them included, in the order of the answers."""
+    return [
+        Write(
+            entry.who,
+            entry.verb,
+            entry.resource,
+            _about(entry),
+            entry.response_status.code,
+            str((entry.request_object or {}).get("reason", "")) if entry.resource == "events" else "",
+        )
+        for entry in _of_nodes_and_events(log)
+        if _about(entry)
+    ]
+
+
+def changes(log: Iterable[bytes]) -> list[Change]:
+    """What each write changed: the states of a Node in their order, each compared with the one before.
+
+    The log must reach back to where the Nodes were created: of a state without one before it, all is new.
+    """
+    states: dict[str, list[tuple[int, str, dict[str, Any]]]] = {}
+    for entry in _of_nodes_and_events(log):
+        node = entry.response_object
+        if entry.resource != "events" and entry.response_status.code < 300 and _is_node(node):
+            version = int(node["metadata"]["resourceVersion"])
+            states.setdefault(node["metadata"]["uid"], []).append((version, entry.who, node))
+    return [change for history in states.values() for change in _compared(history)]
+
+
+def _compared(history: list[tuple[int, str, dict[str, Any]]]) -> Iterator[Change]:
+    before: dict[str, Any] = {}
+    for _, user, node in sorted(history, key=lambda state: state[0]):
+        after = dict(fields(node))
+        for name in sorted(before.keys() | after.keys()):
+            if before.get(name) != after.get(name) and not name.startswith(_BOOKKEEPING):
+                yield Change(user, node["metadata"]["name"], name)
+        before = after
+
+
+def fields(value: Any, at: str = "") -> Iterator[tuple[str, Any]]:
+    """The leaves of an object and where they are; a list is one leaf unless its elements have keys."""
+    keys = _KEYS.get(at)
+    if keys is not None:
+        for element in value:
+            yield from fields(element, f"{at}[{':'.join(element.get(key, '') for key in keys)}]")
+    elif isinstance(value, dict):
+        is_map = at in ("metadata.labels", "metadata.annotations")
+        for key, inner in value.items():
+            yield from fields(inner, f"{at}[{key}]" if is_map else f"{at}.{key}".lstrip("."))
+    else:
+        yield at, value
+
+
+def _of_nodes_and_events(log: Iterable[bytes]) -> Iterator[_Entry]:
+    for line in log:
+        if not line.endswith(b"\n"):
+            break  # being written at this moment
+        entry = _ENTRY.decode(line)
+        wanted = entry.verb in _WRITES and entry.resource.partition("/")[0] in ("nodes", "events")
+        if wanted and entry.stage == "ResponseComplete":
+            yield entry
+
+
+def _about(entry: _Entry) -> str:
+    """The Node's name; a Node that is created has it only in its body."""
+    body = entry.request_object if isinstance(entry.request_object, dict) else {}
+    if entry.resource == "events":
+        about = body.get("involvedObject", {})
+        return str(about.get("name", "")) if about.get("kind") == "Node" else ""
+    return (entry.object_ref or _Target()).name or str(body.get("metadata", {}).get("name", ""))
+
+
+def _is_node(answer: Any) -> bool:
+    return isinstance(answer, dict) and answer.get("kind") == "Node"

@@ -1,0 +1,140 @@
+"""A cloud's own cloud controller manager: k8s.io/cloud-provider as clouds build it; the cloud is a file."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Final, Protocol
+
+import msgspec
+
+from libs.testbed.children import Child, ChildDied
+from libs.testbed.control_plane.build import NATIVE, built
+
+CLOUD_NODE: Final = "cloud-node-controller"
+NODE_LIFECYCLE: Final = "cloud-node-lifecycle-controller"
+
+
+class ApiServer(Protocol):
+    """What ControlPlane is here."""
+
+    def kubeconfig(self, user: str, groups: Sequence[str]) -> Path:
+        """Credentials of that user."""
+        ...
+
+
+class Instance(msgspec.Struct, frozen=True, kw_only=True):
+    """A machine, as its cloud knows it."""
+
+    name: str  # of the Node, which its cloud takes for the machine's
+    provider_id: str
+    instance_type: str = ""
+    zone: str = ""
+    region: str = ""
+    internal_ips: tuple[str, ...] = ()
+    external_ips: tuple[str, ...] = ()
+    shutdown: bool = False
+
+
+class _Cloud(msgspec.Struct, frozen=True, kw_only=True):
+    scheme: str
+    down: bool
+    instances: list[Instance]
+
+
+class NativeCcm:
+    """The program, and what its cloud says; it knows no Node whose providerID has another scheme."""
+
+    USER: Final = "native-ccm"
+
+    def __init__(self, run_dir: Path, scheme: str) -> None:
+        self.child: Child
+        self._file = run_dir / "cloud.json"
+        self._scheme = scheme
+        self._down = False
+        self._instances: dict[str, Instance] = {}
+
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def start(
+        cls,
+        run_dir: Path,
+        api: ApiServer,
+        *,
+        scheme: str,
+        instances: Sequence[Instance] = (),
+        controllers: Sequence[str] = (CLOUD_NODE, NODE_LIFECYCLE),
+        monitor_seconds: float = 1.0,
+    ) -> AsyncIterator[NativeCcm]:
+        """Run these controllers as a user who may do everything, until the context ends.
+
+        `monitor_seconds` lie between two looks at Nodes that are not ready (elsewhere 5). Raises ChildDied
+        at the end when the program has ended by itself.
+        """
+        _make(run_dir)
+        native = cls(run_dir, scheme)
+        native.put(*instances)
+        kubeconfig = api.kubeconfig(cls.USER, ["system:masters"])
+        flags = _flags(native._file, kubeconfig, controllers, monitor_seconds)
+        native.child = Child.start("native-ccm", [await built(NATIVE), *flags], run_dir)
+        try:
+            yield native
+            if not native.child.running:
+                raise ChildDied(f"the native cloud controller manager ended:\n{native.child.tail()}")
+        finally:
+            await native.child.kill()
+
+    def put(self, *instances: Instance) -> None:
+        """These machines exist, and are so."""
+        self._instances |= {each.name: each for each in instances}
+        self._tell()
+
+    def shut_down(self, name: str) -> None:
+        """The machine exists, and is switched off."""
+        self.put(msgspec.structs.replace(self._instances[name], shutdown=True))
+
+    def switch_on(self, name: str) -> None:
+        """The machine runs."""
+        self.put(msgspec.structs.replace(self._instances[name], shutdown=False))
+
+    def terminate(self, name: str) -> None:
+        """The cloud says that there is no such machine."""
+        del self._instances[name]
+        self._tell()
+
+    def go_down(self) -> None:
+        """The cloud's API answers nothing but errors."""
+        self._down = True
+        self._tell()
+
+    def come_back(self) -> None:
+        """The cloud's API answers again."""
+        self._down = False
+        self._tell()
+
+    def _tell(self) -> None:
+        said = _Cloud(scheme=self._scheme, down=self._down, instances=list(self._instances.values()))
+        fresh = self._file.with_suffix(".fresh")
+        fresh.write_bytes(msgspec.json.encode(said))
+        fresh.replace(self._file)
+
+
+def _flags(cloud: Path, kubeconfig: Path, controllers: Sequence[str], monitor_seconds: float) -> list[str]:
+    return [
+        "--cloud-provider=native",
+        f"--cloud-config={cloud}",
+        f"--kubeconfig={kubeconfig}",
+        f"--controllers={','.join(controllers)}",
+        "--leader-elect=false",
+        "--secure-port=0",
+        "--webhook-secure-port=0",
+        "--authentication-skip-lookup",
+        "--configure-cloud-routes=false",
+        f"--node-monitor-period={monitor_seconds:g}s",
+        "--v=2",
+    ]
+
+
+def _make(run_dir: Path) -> None:
+    run_dir.mkdir(parents=True, exist_ok=True)

@@ -1,0 +1,71 @@
+"""Who changed what, from the lines of an audit log."""
+
+from typing import Any
+
+import msgspec
+
+from libs.testbed.control_plane.node_history import Change, Write, changes, writes
+
+TAINT = {"key": "a/b", "value": "true", "effect": "NoSchedule"}
+
+
+def a_node(version: int, **parts: Any) -> dict[str, Any]:
+    metadata = {"name": "web-1", "uid": "uid-1", "resourceVersion": str(version)}
+    return {"kind": "Node", "metadata": metadata | parts.pop("metadata", {}), **parts}
+
+
+def a_line(user: str, verb: str, answer: Any = None, code: int = 200, **entry: Any) -> bytes:
+    target = {"resource": "nodes", "name": "web-1"}
+    told = {"stage": "ResponseComplete", "verb": verb, "user": {"username": user}, "objectRef": target}
+    told |= {"responseStatus": {"code": code}, "responseObject": answer}
+    return msgspec.json.encode(told | entry) + b"\n"
+
+
+def test_each_field_is_told_with_who_changed_it_and_not_with_who_wrote_it_again():
+    log = [
+        a_line("kubelet", "create", a_node(1, spec={"taints": [TAINT]}), 201),
+        a_line("ours", "patch", a_node(2, spec={"taints": [TAINT], "providerID": "x://1"})),
+        a_line("ours", "patch", a_node(2, spec={"taints": [TAINT], "providerID": "x://1"})),  # nothing new
+        a_line("theirs", "update", a_node(3, spec={"providerID": "x://1"})),
+    ]
+    of_ours = [change for change in changes(log) if change.user == "ours"]
+    assert of_ours == [Change("ours", "web-1", "spec.providerID")]
+    gone = {change.field for change in changes(log) if change.user == "theirs"}
+    assert gone == {f"spec.taints[a/b:NoSchedule].{key}" for key in TAINT}
+
+
+def test_states_count_in_the_order_of_their_versions_and_not_of_the_log():
+    first, second = a_node(9, metadata={"labels": {"a": "1"}}), a_node(10, metadata={"labels": {"a": "2"}})
+    told = changes([a_line("second", "patch", second), a_line("first", "patch", first)])
+    label = "metadata.labels[a]"
+    assert [change.user for change in told if change.field == label] == ["first", "second"]
+
+
+def test_a_new_node_of_the_same_name_begins_anew():
+    another = a_node(3, metadata={"uid": "uid-2"}, spec={"providerID": "x://1"})
+    log = [
+        a_line("one", "create", a_node(1, spec={"providerID": "x://1"})),
+        a_line("other", "create", another),
+    ]
+    assert {change.user for change in changes(log) if change.field == "spec.providerID"} == {"one", "other"}
+
+
+def test_what_was_refused_changes_nothing_and_is_a_write_all_the_same():
+    refused = a_line("ours", "patch", {"kind": "Status"}, 403)
+    assert changes([refused]) == []
+    assert writes([refused]) == [Write("ours", "patch", "nodes", "web-1", 403, "")]
+
+
+def test_an_event_about_a_node_is_a_write_about_it_and_one_about_a_pod_is_none():
+    def event(kind: str) -> bytes:
+        body = {"reason": "Synced", "involvedObject": {"kind": kind, "name": "web-1"}}
+        return a_line("ours", "create", None, 201, objectRef={"resource": "events"}, requestObject=body)
+
+    assert writes([event("Node"), event("Pod")]) == [
+        Write("ours", "create", "events", "web-1", 201, "Synced")
+    ]
+
+
+def test_a_line_that_is_being_written_is_left_for_later():
+    line = a_line("ours", "patch", a_node(1))
+    assert writes([line, line[:-1]]) == writes([line])
