@@ -1,0 +1,112 @@
+"""A machine's stage and the members of its cluster, asked of real COSI servers with Talos's own types."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from libs.testbed.machines import Machines, a_machine, member_of
+from services.metadata.talos_api.api import Contents, MachineUnavailable, TalosApi
+from services.metadata.talos_api.credentials import CredentialStore
+from services.metadata.talos_api.resources import MACHINE_STATUS, MEMBERS
+
+NODE = "10.74.0.1"
+WEB = a_machine("lifecycle-1", NODE)
+CONTROL_PLANE = a_machine("lifecycle-cp", "10.74.0.100", control_plane=True)
+
+
+@pytest.fixture
+async def talos(machines: Machines, tmp_path: Path) -> AsyncIterator[TalosApi]:
+    store = CredentialStore([machines.talosconfig(tmp_path / "config")])
+    api = TalosApi(store, clock=lambda: datetime.now(UTC), with_stage=True)
+    await machines.put(CONTROL_PLANE, WEB)
+    yield api
+    await api.close()
+    await machines.delete(CONTROL_PLANE.id, WEB.id)
+
+
+async def test_a_look_tells_the_stage(machines: Machines, talos: TalosApi):
+    assert (await talos.look(NODE, deadline_seconds=5)).stage == "running"
+    await machines.change(WEB.id, stage="shutting down")
+    assert (await talos.look(NODE, deadline_seconds=5)).stage == "shutting down"
+
+
+async def test_where_nobody_wants_it_the_stage_is_neither_asked_for_nor_watched(
+    machines: Machines, talos: TalosApi, tmp_path: Path
+):
+    await talos.close()
+    api = TalosApi(
+        CredentialStore([machines.talosconfig(tmp_path / "other")]), clock=lambda: datetime.now(UTC)
+    )
+    await machines.reset_calls()
+    assert (await api.look(NODE, deadline_seconds=5)).stage == ""
+    async with aclosing(api.watch(NODE, read_deadline_seconds=5)) as signals:
+        contents = await anext(signals)
+        assert isinstance(contents, Contents)
+        assert contents.stage == ""
+    assert not any(call.type == MACHINE_STATUS.type for call in await machines.calls())
+    await api.close()
+
+
+@pytest.mark.parametrize("wrong", ["not_found", "unsupported", "forbidden", "slow"])
+async def test_a_stage_that_is_not_told_costs_nobody_the_facts(
+    machines: Machines, talos: TalosApi, wrong: str
+):
+    await machines.fault(WEB.id, **{wrong: [MACHINE_STATUS.type]})
+    facts = await talos.look(NODE, deadline_seconds=0.5)
+    assert (facts.node_name, facts.stage) == (WEB.name, "")
+    await machines.fault(WEB.id)
+
+
+async def test_a_watch_tells_that_the_machine_shuts_down(machines: Machines, talos: TalosApi):
+    async with aclosing(talos.watch(NODE, read_deadline_seconds=30)) as signals, asyncio.timeout(10):
+        contents = await anext(signals)
+        assert isinstance(contents, Contents)
+        assert contents.stage == "running"
+        assert contents.agree_with(await talos.look(NODE, deadline_seconds=5))
+        await machines.change(WEB.id, stage="shutting down")
+        assert await anext(signals) is None
+        assert not contents.agree_with(await talos.look(NODE, deadline_seconds=5))
+
+
+async def test_a_machine_without_a_stage_yet_is_watched_all_the_same(machines: Machines, talos: TalosApi):
+    await machines.change(WEB.id, stage="")
+    async with aclosing(talos.watch(NODE, read_deadline_seconds=30)) as signals, asyncio.timeout(10):
+        contents = await anext(signals)
+        assert isinstance(contents, Contents)
+        assert contents.stage == ""
+        await machines.change(WEB.id, stage="booting")
+        assert await anext(signals) is None
+
+
+async def test_members_are_those_that_discovery_told_the_control_plane(machines: Machines, talos: TalosApi):
+    assert await talos.member_names(deadline_seconds=5) == frozenset(), "discovery is off"
+    others = tuple(member_of(a_machine(f"web-{i}", f"10.74.2.{i}")) for i in range(200))
+    await machines.change(CONTROL_PLANE.id, members=(member_of(CONTROL_PLANE), *others))
+    await machines.change(WEB.id, members=(member_of(WEB),))
+    names = await talos.member_names(deadline_seconds=5)
+    assert names == {"lifecycle-cp", *(f"web-{i}" for i in range(200))}
+
+
+@pytest.mark.parametrize(
+    ("fault", "kind"),
+    [
+        ({"unsupported": [MEMBERS.type]}, "not_found"),
+        ({"forbidden": [MEMBERS.type]}, "permission"),
+        ({"hang": True}, "timeout"),
+        ({"unavailable": True}, "refused"),
+    ],
+    ids=["unsupported", "forbidden", "hang", "unavailable"],
+)
+async def test_a_question_for_members_that_fails_is_no_empty_answer(
+    machines: Machines, talos: TalosApi, fault: dict, kind: str
+):
+    await machines.fault(CONTROL_PLANE.id, **fault)
+    with pytest.raises(MachineUnavailable) as unavailable:
+        await talos.member_names(deadline_seconds=0.5)
+    assert unavailable.value.fault.kind == kind
+    assert unavailable.value.fault.step == "Member"
+    await machines.fault(CONTROL_PLANE.id)
