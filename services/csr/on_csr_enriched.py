@@ -15,6 +15,7 @@ from libs.common.kube_api.errors import FenceFailed, NotFound
 from libs.common.signing_request import SigningRequest, SigningRequestCondition
 from libs.common.subjects import ENRICHED_CSR, OBSERVED_CSR, name_in
 from libs.common.watch_flow import WatchFlow
+from libs.common.watch_ownership import WatchOwnership
 from services.csr.approvals_api import ApprovalsApi
 from services.csr.budget import BURST, Budget
 from services.csr.claims import Claims
@@ -49,6 +50,7 @@ class OnCsrEnriched:
         decisions: Decisions,
         events: NodeEvents,
         policy: Callable[[], Policy],
+        ownership: WatchOwnership,
         paused: Callable[[], str],
         clock: Callable[[], float],
     ) -> None:
@@ -65,8 +67,10 @@ class OnCsrEnriched:
         self._decisions = decisions
         self._events = events
         self._policy = policy
+        self._ownership = ownership
         self._paused = paused
         self._clock = clock
+        self._left_alone: set[str] = set()  # Nodes, since they last changed
         self._budget = Budget()
         self._written: dict[str, tuple[str, float]] = {}  # request -> uid, when
         self._refused: dict[str, int] = {}  # request -> sequence of the message that failed at the fence
@@ -97,6 +101,13 @@ class OnCsrEnriched:
         """Another stream: sequences mean something else from here on."""
         self._written.clear()
         self._refused.clear()
+        self._left_alone.clear()
+
+    def was_left_alone(self, node: str) -> bool:
+        """Whether a request of that Node, which has changed, was none of ours; said once of each change."""
+        is_so = node in self._left_alone
+        self._left_alone.discard(node)
+        return is_so
 
     # ---- gather
 
@@ -119,10 +130,19 @@ class OnCsrEnriched:
         is_ours = uid == event.request.uid and self._clock() - at < _BELIEVED_SECONDS
         return "it was decided here a moment ago" if is_ours else ""
 
+    def _why_not_ours(self, request: SigningRequest) -> str:
+        node = self._claims.node(request.node_name)
+        return self._ownership.why_not_owned(node) if node is not None else ""
+
     # ---- decide, write, tell
 
     async def _decide(self, message: Message, event: CsrEnriched) -> None:
         request = event.request
+        if foreign := self._why_not_ours(request):
+            self._left_alone.add(request.node_name)
+            self._waiting.decided(request.name, request.node_name)
+            await self._tell(request, "not-ours", foreign)
+            return
         if newer := self._requesters.superseded_by(request.name):
             self._waiting.left(request.name)
             reason = f"{newer} of the same node is newer: older ones are not answered"
@@ -140,8 +160,14 @@ class OnCsrEnriched:
                 await self._wait(request, wait, AGAIN_SECONDS)
             case Wait() as wait:  # no Node that changes ends it, but what metadata says of it next
                 await self._wait(request, msgspec.structs.replace(wait, nodes=frozenset()), AGAIN_SECONDS)
+            case Deny(message=why) if self._is_nobodys(request):
+                await self._wait(request, _before_its_node(request, why), AGAIN_SECONDS)
             case Approve() | Deny():
                 await self._write(message, event, judgement)
+
+    def _is_nobodys(self, request: SigningRequest) -> bool:
+        """Whether its Node may turn out to be another's: there is none yet, and not every Node is ours."""
+        return self._ownership.is_said and self._claims.node(request.node_name) is None
 
     async def _write(self, message: Message, event: CsrEnriched, judgement: Judgement) -> None:
         request, decision = event.request, judgement.decision
@@ -203,6 +229,14 @@ class OnCsrEnriched:
             raise TemporaryError("Kubernetes holds another request than this one, repeatedly", str(error))
         reason = "Kubernetes holds another request, or it is decided"
         raise NotYet(reason, str(error), retry_after_seconds=SETTLES_SECONDS) from error
+
+
+def _before_its_node(request: SigningRequest, why: str) -> Wait:
+    """A refusal is final, and a Node that does not exist yet may be another's."""
+    text = (
+        f"Node {request.node_name} does not exist, so whose it will be is not known: not denied yet, though: "
+    )
+    return Wait(reason="node", message=text + why, nodes=frozenset({request.node_name}))
 
 
 def _bounded(nodes: frozenset[str], requester: str) -> frozenset[str]:

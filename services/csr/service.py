@@ -6,6 +6,7 @@ import logging
 import msgspec
 
 from libs.common.bus import Message
+from libs.common.controllers import CSR_APPROVAL
 from libs.common.decisions import Decisions
 from libs.common.delivery import TemporaryError
 from libs.common.events import (
@@ -22,11 +23,12 @@ from libs.common.events import (
 )
 from libs.common.flow_table import FlowTable
 from libs.common.handling import Handling
+from libs.common.node import Node
 from libs.common.process.service import Parts, Run
-from libs.common.settings.reference_flags import CSR_APPROVAL
 from libs.common.signing_request import SigningRequest
 from libs.common.subjects import ENRICHED_NODE, FLOW, NETWORKS, OBSERVED_CSR, OBSERVED_NODE, name_in
 from libs.common.watch_flow import WatchFlow
+from libs.common.watch_ownership import WatchOwnership
 from libs.common.wiring import CSR
 from services.csr.approvals_api import ApprovalsApi
 from services.csr.claims import Claims
@@ -74,7 +76,14 @@ class CsrService:
             now=parts.now,
             called={"approved": "would-approve", "denied": "would-deny"} if dry else {},
         )
-        self._events = NodeEvents(kube, claims.node, now=parts.now, observe_only=dry)
+        self._ownership = WatchOwnership(
+            settings.cloud_config,
+            settings.file,
+            controller=CSR_APPROVAL,
+            changed=self._look_at_all,
+            look_seconds=settings.file_look_seconds,
+        )
+        self._events = NodeEvents(kube, self._own_node, now=parts.now, observe_only=dry)
         self._on_csr_enriched = OnCsrEnriched(
             table=table,
             flow=self._flow,
@@ -85,6 +94,7 @@ class CsrService:
             decisions=self._decisions,
             events=self._events,
             policy=self._policy,
+            ownership=self._ownership,
             paused=self._paused,
             clock=parts.monotonic,
         )
@@ -109,6 +119,7 @@ class CsrService:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._parts.bus.follow(CSR.service, f"{FLOW}.>", self._table))
                 tasks.create_task(self._events.run())
+                tasks.create_task(self._ownership.run())
                 tasks.create_task(self._decide())
         finally:
             await self._events.last_words()
@@ -147,6 +158,11 @@ class CsrService:
         event = said.event if said is not None else None
         services = event.service_cidrs if isinstance(event, ClusterNetworksObserved) else ()
         return msgspec.structs.replace(self._settings.policy, service_networks=services)
+
+    def _own_node(self, name: str) -> Node | None:
+        """The Node of that name, if it is ours: on no other one is anything told."""
+        node = self._claims.node(name)
+        return None if node is None or self._ownership.why_not_owned(node) else node
 
     # ---- what the flow says
 
@@ -215,6 +231,8 @@ class CsrService:
 
     def _changed(self, node: str) -> None:
         self._watch_waiting.want(self._waiting.on(node))
+        if self._on_csr_enriched.was_left_alone(node) and (newest := self._requesters.newest(node)):
+            self._watch_waiting.want([newest])
 
     def _node_gone(self, name: str) -> None:
         self._claims.node_gone(name)

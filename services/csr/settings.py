@@ -1,11 +1,13 @@
 """What csr can be told."""
 
 import ipaddress
+from pathlib import Path
 from typing import Annotated
 
 import msgspec
 
-from libs.common.settings.flags import CERTIFICATES, OBSERVE_ONLY, RENEW_DEADLINE, Flag
+from libs.common.cloud_config.rule import CloudConfig
+from libs.common.settings.flags import CERTIFICATES, CLOUD_CONFIG, OBSERVE_ONLY, RENEW_DEADLINE, Flag
 from services.csr.decide import Policy
 
 
@@ -42,6 +44,9 @@ class CsrSettings(msgspec.Struct, frozen=True, kw_only=True):
             at_least=600.0,
         ),
     ] = None
+    cloud_config: Annotated[Path | None, CLOUD_CONFIG] = None  # followed: whose Nodes are ours may change
+    file: CloudConfig = CloudConfig()  # what it said at the start
+    file_look_seconds: float = 1.0
     # Nothing is written while no leader has been heard for that long: another one may be at work elsewhere.
     leader_silence_seconds: Annotated[float, RENEW_DEADLINE] = 10.0
     in_flight: Annotated[

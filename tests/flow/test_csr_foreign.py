@@ -1,0 +1,157 @@
+"""Requests of Nodes that the file has be another's: csr neither approves nor denies them."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from libs.common.cloud_config.document import parse_cloud_config
+from libs.common.machine import AddressStatus, MachineFacts
+from libs.common.node import Node
+from tests.builders import a_node, some_facts
+from tests.bus_actors import eventually
+from tests.csr_actors import REFUSED, CsrFlow, asks
+from tests.turned_clock import TurnedClock
+
+TEAM_A: Final = "ownership: {nodeSelector: [{matchExpressions: [{key: team, operator: In, values: [a]}]}]}"
+TALOS_ONLY: Final = "ownership: {providerIDSchemes: [talos]}"
+OURS, THEIRS = a_node(labels={"team": "a"}), a_node(labels={"team": "b"})
+HONEST: Final = some_facts()
+EVIL: Final = asks(ips=("127.0.0.1",))  # denied wherever it is ours
+
+
+@pytest.fixture
+async def flow(tmp_path: Path) -> AsyncIterator[CsrFlow]:
+    async with CsrFlow.on("memory", tmp_path) as running:
+        yield running
+
+
+def by(text: str) -> dict[str, Any]:
+    return {"file": parse_cloud_config(text, "f")}
+
+
+STATES: Final[dict[str, tuple[MachineFacts | None, bool]]] = {
+    "its machine attests all": (HONEST, False),
+    "its machine attests something else": (some_facts(node_ip="10.9.9.9", addresses=()), False),
+    "its machine is another": (some_facts(node_name="db-1"), False),
+    "its machine is silent": (None, False),
+    "it asks for what nobody may have": (HONEST, True),
+}
+
+
+@pytest.mark.parametrize("state", STATES)
+async def test_a_request_of_a_foreign_node_is_left_alone_whatever_its_state(state: str, flow: CsrFlow):
+    facts, evil = STATES[state]
+    request = EVIL if evil else asks()
+    clock = TurnedClock()
+    async with flow.csr_running(clock=clock, **by(TEAM_A)) as csr:
+        if facts is None:
+            await flow.silent(THEIRS)
+            await flow.asked(request, fault=REFUSED, node_uid="uid-1")
+        else:
+            await flow.machine(THEIRS, facts)
+            await flow.asked(request, facts=facts, node_uid="uid-1")
+        decided = await flow.until_decided("csr-1", "not-ours")
+        clock.turn(60.0)
+        csr._watch_waiting.look_around()
+    assert flow.kube.patched == []
+    assert flow.kube.events == []
+    assert 'team is "b", not "a"' in decided.reason
+
+
+async def test_a_request_of_our_node_is_answered_as_ever(flow: CsrFlow):
+    async with flow.csr_running(**by(TEAM_A)):
+        await flow.machine(OURS, HONEST)
+        await flow.asked(asks(), facts=HONEST, node_uid="uid-1")
+        await flow.until_decided("csr-1", "approved")
+
+
+async def test_a_request_is_answered_when_its_node_becomes_ours(flow: CsrFlow):
+    async with flow.csr_running(**by(TEAM_A)):
+        await flow.machine(THEIRS, HONEST)
+        await flow.asked(asks(), facts=HONEST, node_uid="uid-1")
+        await flow.until_decided("csr-1", "not-ours")
+        await flow.machine(OURS, HONEST)
+        await flow.until_decided("csr-1", "approved")
+    assert flow.kube.patched == ["csr-1"]
+
+
+async def test_by_schemes_a_request_is_answered_when_its_node_has_a_provider_id_of_ours(flow: CsrFlow):
+    def joined(name: str, provider_id: str = "") -> tuple[Node, MachineFacts]:
+        node = a_node(name, uid=f"uid-{name}", provider_id=provider_id)
+        return node, some_facts(node_name=name)
+
+    async with flow.csr_running(**by(TALOS_ONLY)):
+        for name in ("web-1", "db-1"):
+            node, facts = joined(name)
+            await flow.machine(node, facts)
+            await flow.asked(asks(f"csr-{name}", node=name, ips=()), facts=facts, node_uid=node.uid)
+            assert "no providerID yet" in (await flow.until_decided(f"csr-{name}", "not-ours")).reason
+        await flow.machine(*joined("db-1", "hcloud://7"))
+        await flow.machine(*joined("web-1", "talos://metal/10.0.0.5"))
+        await flow.until_decided("csr-web-1", "approved")
+
+        async def says_whose() -> bool:
+            decided = await flow.decided("csr-db-1")
+            return decided is not None and "'hcloud://7'" in decided.reason
+
+        await eventually(says_whose, "it is told whose db-1 is")
+    assert flow.kube.patched == ["csr-web-1"]
+
+
+async def test_nothing_is_denied_before_its_node_says_whose_it_is(flow: CsrFlow):
+    async with flow.csr_running(**by(TEAM_A)):
+        await flow.asked(EVIL)
+        waiting = await flow.until_decided("csr-1", "waiting")
+        assert "Node web-1 does not exist, so whose it will be is not known" in waiting.reason
+        assert flow.kube.patched == []
+        await flow.node(OURS)
+        await flow.until_decided("csr-1", "denied")
+
+
+async def test_without_ownership_it_is_denied_at_once(flow: CsrFlow):
+    async with flow.csr_running():
+        await flow.asked(EVIL)
+        await flow.until_decided("csr-1", "denied")
+
+
+async def test_a_foreign_rival_of_our_node_is_told_nothing(flow: CsrFlow):
+    """That two claim an address is told on ours alone."""
+    rival = a_node("db-1", uid="uid-2", labels={"team": "b"})
+    same = AddressStatus(address="10.0.0.9/24", link="eth1", flags=128)
+    clock = TurnedClock()
+    async with flow.csr_running(clock=clock, **by(TEAM_A)) as csr:
+        ours = some_facts(addresses=(*HONEST.addresses, same))
+        await flow.machine(rival, some_facts(node_name="db-1", node_ip="10.0.0.7", addresses=(same,)))
+        await flow.machine(OURS, ours)
+        await flow.asked(asks(ips=("10.0.0.9",)), facts=ours, node_uid="uid-1")
+        await flow.until_decided("csr-1", "waiting")
+        clock.turn(60.0)
+        csr._watch_waiting.look_around()
+        await eventually(lambda: bool(flow.kube.events), "the wait is told")
+        await csr._events.last_words()
+    assert {event.about.name for event in flow.kube.events} == {"web-1"}
+
+
+async def test_when_the_file_gives_us_a_node_its_request_is_answered_and_a_bad_file_changes_nothing(
+    flow: CsrFlow, tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    path = tmp_path / "config.yaml"
+    path.write_text(TEAM_A)
+    followed: dict[str, Any] = {"cloud_config": path, "file_look_seconds": 0.05}
+    db = a_node("db-1", uid="uid-2", ip="10.0.0.6", labels={"team": "b"})
+    of_db = some_facts(node_name="db-1", node_ip="10.0.0.6", addresses=())
+    async with flow.csr_running(**by(TEAM_A), **followed):
+        await flow.machine(THEIRS, HONEST)
+        await flow.asked(asks(), facts=HONEST, node_uid="uid-1")
+        await flow.until_decided("csr-1", "not-ours")
+        path.write_text("ownership: {nodeSelector: []}")
+        await eventually(lambda: "file has mistakes" in caplog.text, "the bad file is read")
+        await flow.machine(db, of_db)
+        await flow.asked(asks("csr-2", node="db-1", ips=()), facts=of_db, node_uid="uid-2")
+        await flow.until_decided("csr-2", "not-ours")
+        assert flow.kube.patched == []
+        path.write_text(TEAM_A.replace("[a]", "[a, b]"))
+        await flow.until_decided("csr-1", "approved")
+        await flow.until_decided("csr-2", "approved")
