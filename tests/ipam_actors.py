@@ -61,6 +61,7 @@ class InMemoryCluster:
         self.fails_before: Failing = lambda verb, name: None
         self.fails_after: Failing = lambda verb, name: None  # the write is done, its answer lost
         self.watched_by: Callable[[Node], Awaitable[object]] | None = None
+        self.now: Callable[[], datetime] = lambda: NOW
         self._nodes: dict[str, dict[str, Any]] = {}
         self._config_maps: dict[str, ConfigMap] = {}
         self._event_names: set[str] = set()
@@ -142,7 +143,11 @@ class InMemoryCluster:
         return self._write(config_map, "update")
 
     def _write(self, config_map: ConfigMap, verb: str) -> ConfigMap:
-        metadata = msgspec.structs.replace(config_map.metadata, resource_version=self._next())
+        there = self._config_maps.get(config_map.metadata.name)
+        created = there.metadata.creation_timestamp if there else self.now()
+        metadata = msgspec.structs.replace(
+            config_map.metadata, resource_version=self._next(), creation_timestamp=created
+        )
         written = msgspec.structs.replace(config_map, metadata=metadata)
         self._config_maps[metadata.name] = written
         self.page_writes += 1

@@ -2,6 +2,7 @@
 when its answer comes back, and whether."""
 
 from collections.abc import Callable, Coroutine, Generator, Sequence
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -10,6 +11,7 @@ from libs.common.kube_api.errors import AlreadyExists, Conflict, FenceFailed, Ku
 from libs.common.node import Node
 from services.ipam.pages import StoredPage
 from tests import json_patch
+from tests.builders import NOW
 
 
 class Call:
@@ -92,6 +94,7 @@ class Server:
         self.nodes: dict[str, Node] = {}
         self.pages: dict[str, StoredPage] = {}
         self.page_writes = 0
+        self.now: Callable[[], datetime] = lambda: NOW
         self._version = 0
         self._on_write = on_write
         self._on_patch = on_patch
@@ -109,7 +112,9 @@ class Server:
         if there is not None and there.resource_version != page.resource_version:
             raise Conflict(page.name)
         self._on_write(task, there, page)
-        self.pages[page.name] = msgspec.structs.replace(page, resource_version=self.version())
+        self.pages[page.name] = msgspec.structs.replace(
+            page, resource_version=self.version(), created=there.created if there else self.now()
+        )
         self.page_writes += 1
         return self.pages[page.name].resource_version
 

@@ -165,7 +165,10 @@ class Allocator:
         began = self._now()
         nodes = await self._api.list_nodes()
         ended = self._now()
-        present = {node.uid: Present(node.name, node.spec.pod_cidrs) for node in nodes}
+        present = {
+            node.uid: Present(node.name, node.spec.pod_cidrs, node.metadata.creation_timestamp)
+            for node in nodes
+        }
         if forgotten == self._forgotten:
             self._carried = {uid: node.pod_cidrs for uid, node in present.items() if node.pod_cidrs}
         ranges = {*pages, *(found for found in ranges_of(present) if page_name(found) not in closed)}

@@ -80,4 +80,9 @@ class KubernetesClaims:
 
 def _stored(config_map: ConfigMap) -> StoredPage:
     metadata = config_map.metadata
-    return StoredPage(name=metadata.name, resource_version=metadata.resource_version, data=config_map.data)
+    return StoredPage(
+        name=metadata.name,
+        resource_version=metadata.resource_version,
+        data=config_map.data,
+        created=metadata.creation_timestamp,
+    )

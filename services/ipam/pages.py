@@ -37,6 +37,7 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
     range: str
     resource_version: str = ""  # "": not there yet
     claims: Mapping[str, Claim] = {}
+    created: datetime | None = None  # by Kubernetes; None for what is not there, or was not read since
 
     @property
     def size(self) -> int:
@@ -52,11 +53,12 @@ class UnreadablePage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StoredPage(msgspec.Struct, frozen=True, kw_only=True):
-    """The ConfigMap: name, resourceVersion ("" to create it) and data."""
+    """The ConfigMap: name, resourceVersion ("" to create it), data; `created` is Kubernetes' to write."""
 
     name: str
     resource_version: str = ""
     data: Mapping[str, str] = {}
+    created: datetime | None = None
 
 
 class _StoredClaim(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
@@ -122,7 +124,9 @@ def decoded(stored: StoredPage) -> Page | UnreadablePage:
         block: Claim(block=block, uid=claim.uid, node=claim.node, gone_since=claim.gone_since)
         for block, claim in said.claims.items()
     }
-    return Page(range=said.range, resource_version=stored.resource_version, claims=claims)
+    return Page(
+        range=said.range, resource_version=stored.resource_version, claims=claims, created=stored.created
+    )
 
 
 def _why_not(name: str, said: _StoredClaims) -> str:

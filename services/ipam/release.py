@@ -14,6 +14,7 @@ from services.ipam.networks import Network
 from services.ipam.pages import PAGE_LENGTHS, Claim, Page, claim_size, page_of
 from services.ipam.spans import Spans, contains, network_of, overlap, readable
 
+_YOUNGER: Final = timedelta(minutes=1)  # two API servers' clocks may differ, and both tell whole seconds
 _SHOWN: Final = 80  # characters of a podCIDR
 _AHEAD: Final = timedelta(days=1)  # by so much no clock is wrong for long: else a block would rest for years
 
@@ -23,6 +24,7 @@ class Present(msgspec.Struct, frozen=True):
 
     name: str
     pod_cidrs: tuple[str, ...]
+    created: datetime | None = None
 
 
 class Odd(msgspec.Struct, frozen=True):
@@ -41,6 +43,7 @@ class Released(msgspec.Struct, frozen=True, kw_only=True):
     freed: tuple[Claim, ...] = ()  # gone for as long as the quarantine
     dropped: tuple[Claim, ...] = ()  # of Nodes that carry something else
     adopted: tuple[Claim, ...] = ()  # Nodes carry them, and no claim said so: somebody else gave them
+    late: tuple[Claim, ...] = ()  # those of the adopted whose Nodes joined when the page was there already
     odd: tuple[Odd, ...] = ()
 
 
@@ -79,8 +82,14 @@ def release_plan(
     after = {**kept, **{claim.block: claim for claim in adopted}}
     if after != page.claims:
         page = msgspec.structs.replace(page, claims=after)
+    late = tuple(claim for claim in adopted if _is_younger(present[claim.uid], page))
     return Released(
-        page=page, freed=tuple(freed), dropped=tuple(dropped), adopted=tuple(adopted), odd=tuple(odd)
+        page=page,
+        freed=tuple(freed),
+        dropped=tuple(dropped),
+        adopted=tuple(adopted),
+        late=late,
+        odd=tuple(odd),
     )
 
 
@@ -107,6 +116,11 @@ def ranges_of(present: Mapping[str, Present]) -> set[str]:
         for network in networks
         if network is not None and network.prefix >= PAGE_LENGTHS[network.family]
     }
+
+
+def _is_younger(node: Present, page: Page) -> bool:
+    """What it carries is not from before ipam came: we claim first, and the page was there to claim in."""
+    return node.created is not None and page.created is not None and node.created - page.created > _YOUNGER
 
 
 def _shown(cidr: str) -> str:

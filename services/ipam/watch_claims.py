@@ -145,18 +145,22 @@ class WatchClaims:
         for page_range, why in swept.postponed:
             log.info("a page of claims is looked at again", extra={"page": page_range, "why": why})
         self._tell_odd(swept.odd, is_all=not swept.postponed)
-        if self._imported and swept.adopted:
-            self._tell_foreign(swept.adopted)
-        elif swept.adopted:
-            log.info("pod CIDRs of nodes were taken over as they are", extra=_named(swept.adopted))
+        # The first look finds what Nodes carry from before there was an ipam: nobody is to blame for that.
+        foreign = swept.adopted if self._imported else swept.late
+        if foreign:
+            self._tell_foreign(foreign)
+        blamed = {claim.block for claim in foreign}
+        if from_before := [claim for claim in swept.adopted if claim.block not in blamed]:
+            log.info("pod CIDRs of nodes were taken over as they are", extra=_named(from_before))
         self._imported = self._imported or not swept.postponed
 
     def _tell_foreign(self, claims: Sequence[Claim]) -> None:
         """Nobody can prevent it: it is told."""
         metrics.IPAM_FOREIGN.inc(len({claim.uid for claim in claims}))
         text = (
-            "carries {}, which was not claimed here: another allocator runs (kube-controller-manager? it "
-            "needs --controllers=*,-node-ipam-controller), or a page of claims was deleted"
+            "carries {}, which was not claimed here: another allocator runs, or ran while ipam did not "
+            "(kube-controller-manager? it needs --controllers=*,-node-ipam-controller), or a page of claims "
+            "was deleted"
         )
         log.warning(
             "nodes got pod CIDRs from somebody else, or a page of claims was deleted", extra=_named(claims)

@@ -440,6 +440,30 @@ async def test_another_allocator_is_told_within_a_resync_and_what_it_gave_goes_t
     assert flow.kube.told("web-1") == []
 
 
+async def test_what_another_allocator_gave_while_ipam_was_down_is_told_by_the_first_look_of_the_next_one(
+    flow: IpamFlow,
+):
+    async with flow.ipam_running():
+        await flow.join(1)
+        await flow.served(1)  # from then on there is a page
+    foreign = metrics.IPAM_FOREIGN._value.get()
+    younger = a_node_of(2, pod_cidrs=("10.244.1.0/24",))
+    metadata = msgspec.structs.replace(younger.metadata, creation_timestamp=NOW + timedelta(hours=1))
+    for node in (
+        msgspec.structs.replace(younger, metadata=metadata),
+        a_node_of(3, pod_cidrs=("10.244.2.0/24",)),
+    ):
+        await flow.enrich(flow.kube.put(node), facts_of(9), await flow.see(node))
+    async with flow.ipam_running():
+        await eventually(lambda: flow.kube.told("web-2") == [OTHER_ALLOCATOR], "told")
+        await flow.join(4)
+        assert_disjoint(await flow.served(1, 2, 3, 4))
+    assert metrics.IPAM_FOREIGN._value.get() == foreign + 1
+    assert flow.kube.told("web-3") == []
+    [event] = [event for event in flow.kube.events if event.about.name == "web-2"]
+    assert "another allocator runs, or ran while ipam did not" in event.message
+
+
 async def test_a_patch_that_kubernetes_does_not_take_is_told_on_the_node_and_tried_with_its_next_word(
     flow: IpamFlow,
 ):

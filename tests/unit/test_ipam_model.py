@@ -18,10 +18,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from libs.common.node import Node, NodeAddress, NodeSpec, NodeStatus, ObjectMeta
 from services.ipam.allocator import Allocator, Claimed
 from services.ipam.networks import Network, read_network
-from services.ipam.pages import Claim, Page, StoredPage, decoded
+from services.ipam.pages import Claim, Page, StoredPage, decoded, page_name, page_of
 from services.ipam.plan import Assigned, Occupied, Want
 from services.ipam.pools import Pool
 from services.ipam.spans import overlap, readable
+from services.ipam.swept import Swept
 from tests.builders import NOW
 from tests.ipam_server import CallingApi, Server, Task, carried_out, lost
 
@@ -131,9 +132,11 @@ class NeverTwice(RuleBasedStateMachine):
         super().__init__()
         self.time = NOW
         self.server = Server(self.on_write, self.on_patch)
+        self.server.now = lambda: self.time
         self.uids = 0
         self.given: dict[str, tuple[str, ...]] = {}  # uid -> podCIDRs of our giving
         self.carried: dict[str, tuple[str, ...]] = {}  # uid -> podCIDRs, of anybody's giving
+        self.joined: dict[str, datetime] = {}  # uid -> since when it exists
         self.left: dict[str, datetime] = {}  # uid -> since when it exists no more
         self.claimed: set[tuple[str, str]] = set()  # (block, uid) that ever stood in a page
         self.mendable: dict[str, StoredPage] = {}
@@ -185,6 +188,16 @@ class NeverTwice(RuleBasedStateMachine):
         assert claim.uid in self.left, f"{claim} ends, and its Node is there"
         assert self.time - self.left[claim.uid] >= QUARANTINE - 2 * SKEW
 
+    def judge_told(self, swept: Swept) -> None:
+        """Of what is taken over: nobody is blamed for what was there before us, nor ever for what we gave."""
+        assert not [claim for claim in swept.adopted if claim.uid in self.given]
+        stored = {**self.server.pages, **self.mendable}
+        for claim in swept.adopted:
+            page = stored[page_name(page_of(claim.block))]
+            assert page.created is not None
+            is_late = self.joined[claim.uid] - page.created > timedelta(minutes=1)
+            assert (claim in swept.late) == is_late, (claim, self.joined[claim.uid], page.created)
+
     def is_unpatchable(self, uid: str) -> bool:
         return uid in self.left or bool(self.carried.get(uid))
 
@@ -208,7 +221,8 @@ class NeverTwice(RuleBasedStateMachine):
             return
         self.uids += 1
         status = NodeStatus(addresses=(NodeAddress(type="InternalIP", address=address),))
-        metadata = ObjectMeta(name=name, uid=f"uid-{self.uids}")
+        metadata = ObjectMeta(name=name, uid=f"uid-{self.uids}", creation_timestamp=self.time)
+        self.joined[metadata.uid] = self.time
         self.server.put_node(Node(metadata=metadata, status=status))
 
     @rule(name=st.sampled_from(NAMES))
@@ -241,8 +255,8 @@ class NeverTwice(RuleBasedStateMachine):
         if names:
             page = self.server.pages[names[which % len(names)]]
             self.mendable[page.name] = page
-            self.server.pages[page.name] = StoredPage(
-                name=page.name, resource_version=self.server.version(), data={"claims.json": text}
+            self.server.pages[page.name] = msgspec.structs.replace(
+                page, resource_version=self.server.version(), data={"claims.json": text}
             )
 
     @precondition(lambda self: self.mendable)
@@ -350,15 +364,22 @@ class NeverTwice(RuleBasedStateMachine):
 
     def settle(self) -> None:
         for replica in self.replicas:
-            for task in replica.follow_up():
+            for task in self.follow_up(replica):
                 assert task.error is None or task.error.status == 0
 
     def finish(self, replica: Replica) -> list[Task]:
-        done = replica.follow_up()
+        done = self.follow_up(replica)
         while replica.tasks:
             for task in replica.tasks:
                 task.hear()
-            done += replica.follow_up()
+            done += self.follow_up(replica)
+        return done
+
+    def follow_up(self, replica: Replica) -> list[Task]:
+        done = replica.follow_up()
+        for task in done:
+            if isinstance(task.result, Swept):
+                self.judge_told(task.result)
         return done
 
     # ---- what always holds

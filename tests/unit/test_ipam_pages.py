@@ -212,6 +212,36 @@ def test_what_a_node_carries_without_a_claim_is_adopted():
     assert after.page.claims == {"10.244.7.0/24": after.adopted[0]}
 
 
+@pytest.mark.parametrize(
+    ("after", "is_late"),
+    [
+        (-timedelta(days=300), False),  # it was there before there was an ipam
+        (-timedelta(seconds=1), False),
+        (timedelta(0), False),
+        (timedelta(seconds=5), False),  # by the clock of another API server
+        (timedelta(minutes=2), True),  # with a page to claim in, and no claim
+    ],
+)
+def test_what_a_node_carries_that_is_younger_than_the_page_is_not_from_before_us(after, is_late):
+    there = msgspec.structs.replace(page(), created=NOW)
+    found = released(there, {"u": Present("web-1", ("10.244.7.0/24",), NOW + after)})
+    assert len(found.adopted) == 1
+    assert found.late == (found.adopted if is_late else ())
+
+
+def test_in_a_page_that_is_not_there_yet_everything_is_from_before_us():
+    found = released(page(), {"u": Present("web-1", ("10.244.7.0/24",), NOW)})
+    assert (len(found.adopted), found.late) == (1, ())
+
+
+def test_when_a_page_was_made_is_known_once_it_was_read_and_never_written():
+    stored = StoredPage(name=NAME, resource_version="9", data={"claims.json": HEAD + "{}}"}, created=NOW)
+    read = decoded(stored)
+    assert isinstance(read, Page)
+    assert read.created == NOW
+    assert encoded(read).created is None
+
+
 def test_what_overlaps_a_claim_of_another_is_told_and_changes_nothing():
     before = page(claim("10.244.0.0/24", "u"))
     carried = ("10.244.0.0/24",)

@@ -1,5 +1,6 @@
 """How often claims and Nodes are compared, and that nothing that stands in a page ends the comparison."""
 
+import asyncio
 import random
 from datetime import UTC, datetime, timedelta
 
@@ -11,7 +12,7 @@ from libs.common.node import Node, NodeSpec, ObjectMeta
 from services.ipam.allocator import Allocator
 from services.ipam.claims_api import KubernetesClaims
 from services.ipam.measured import Measured
-from services.ipam.node_events import NodeEvents
+from services.ipam.node_events import OTHER_ALLOCATOR, NodeEvents
 from services.ipam.pages import Claim, Page, encoded
 from services.ipam.watch_claims import WatchClaims
 from tests.ipam_actors import InMemoryCluster
@@ -25,14 +26,15 @@ ONE, OTHER = "10.240.0.0/12", "192.160.0.0/12"  # pages
 class Watching:
     """One replica's look at an API server's claims and Nodes, as time goes by."""
 
-    def __init__(self) -> None:
-        self.kube = InMemoryCluster()
+    def __init__(self, kube: InMemoryCluster | None = None) -> None:
+        self.kube = kube or InMemoryCluster()
         self.clock = TurnedClock()
+        self.kube.now = self.clock.now
         self.allocator = Allocator(KubernetesClaims(self.kube), now=self.clock.now, quarantine=QUARANTINE)
-        events = NodeEvents(self.kube, everybodys=tuple, now=self.clock.now, observe_only=False)
+        self.events = NodeEvents(self.kube, everybodys=tuple, now=self.clock.now, observe_only=False)
         self.watch = WatchClaims(
             self.allocator,
-            events,
+            self.events,
             quarantine=QUARANTINE,
             resync_seconds=RESYNC_SECONDS,
             why_not=str,
@@ -47,11 +49,22 @@ class Watching:
         page = Page(range=page_range, claims={claim.block: claim for claim in claims})
         await KubernetesClaims(self.kube).write_page(encoded(page))
 
+    async def joins(self, name: str, pod_cidr: str, *, after: timedelta) -> None:
+        """It carries that, and so long after now it was made."""
+        created = self.clock.now() + after
+        metadata = ObjectMeta(name=name, uid=f"uid of {name}", creation_timestamp=created)
+        self.kube.put(Node(metadata=metadata, spec=NodeSpec(pod_cidrs=(pod_cidr,))))
+
     async def passes(self, seconds: int) -> None:
         for _ in range(seconds):
             self.clock.turn(1.0)
             if self.clock() >= self.watch._due:
                 await self.watch._look()
+
+    async def told(self) -> list[tuple[str, str]]:
+        """The Events so far: Node and reason."""
+        await self.events.last_words()
+        return [(event.about.name, event.reason) for event in self.kube.events]
 
     def blocks(self) -> set[str]:
         return {block for page in self.allocator.pages.by_range.values() for block in page.claims}
@@ -92,6 +105,39 @@ async def test_a_block_that_is_gone_since_a_day_that_has_not_come_rests_a_quaran
     assert watching.blocks() == {"10.244.0.0/24"}
     await watching.passes(20)
     assert watching.blocks() == set()
+
+
+async def test_the_first_look_takes_over_what_was_there_before_the_page_and_tells_what_was_given_since(
+    watching,
+):
+    await watching.holds(ONE)
+    await watching.joins("old", "10.244.1.0/24", after=-timedelta(days=30))
+    await watching.joins("as-old", "10.244.2.0/24", after=timedelta(0))
+    await watching.joins("since", "10.244.3.0/24", after=timedelta(hours=1))
+    before = metrics.IPAM_FOREIGN._value.get()
+    await watching.passes(1)
+    assert watching.blocks() == {"10.244.1.0/24", "10.244.2.0/24", "10.244.3.0/24"}
+    assert await watching.told() == [("since", OTHER_ALLOCATOR)]
+    assert metrics.IPAM_FOREIGN._value.get() == before + 1
+
+
+async def test_what_is_given_by_somebody_else_after_the_first_look_is_told_however_old_the_node_is(watching):
+    await watching.holds(ONE)
+    await watching.passes(1)
+    await watching.joins("old", "10.244.1.0/24", after=-timedelta(days=30))
+    await watching.passes(310)
+    assert await watching.told() == [("old", OTHER_ALLOCATOR)]
+
+
+async def test_three_first_looks_at_a_cluster_that_had_another_allocator_blame_nobody():
+    kube = InMemoryCluster()
+    replicas = [Watching(kube) for _ in range(3)]
+    for number in range(5):
+        await replicas[0].joins(f"web-{number}", f"10.244.{number}.0/24", after=timedelta(seconds=number - 2))
+    await asyncio.gather(*(replica.passes(1) for replica in replicas))
+    await asyncio.gather(*(replica.passes(400) for replica in replicas))
+    assert [await replica.told() for replica in replicas] == [[], [], []]
+    assert {len(replica.blocks()) for replica in replicas} == {5}
 
 
 async def test_a_clock_that_is_an_hour_ahead_makes_a_block_rest_longer_and_not_less(watching):
