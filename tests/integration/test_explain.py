@@ -1,82 +1,23 @@
 """`talos-ccm explain csr`: Kubernetes and machines are read, nothing is written, and csr does the same."""
 
-import asyncio
-import json
-import os
-import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import pytest
 
 from libs.testbed.control_plane.cluster import ControlPlane
 from libs.testbed.kubelets import Kubelet, Kubelets
-from libs.testbed.machines import Machine, Machines, a_machine
+from libs.testbed.machines import Machines, a_machine
 from libs.testbed.running_services import RunningServices
 from libs.testbed.signing_requests import CSRS, request_pem
 from libs.testbed.sim_apiserver.server import SimApiServer
 from libs.testbed.sim_machines import client as sim_machines
 from tests.bus_actors import eventually
+from tests.integration.operator_shell import Cluster
 
 _SECONDS = 60
 ONE, TWO, THREE = (a_machine(f"asks-{number}", f"10.231.0.{number}") for number in (1, 2, 3))
-
-
-Server = SimApiServer | ControlPlane
-
-
-class Said(NamedTuple):
-    """What a command said, and how it ended."""
-
-    status: int
-    out: str
-    err: str
-
-
-class Cluster:
-    """An operator's cluster, and a shell in which kubectl and talosctl would work."""
-
-    def __init__(self, home: Path, server: Server, machines: Machines, kubelets: Kubelets) -> None:
-        self.home = home
-        self.server = server
-        self.machines = machines
-        self.kubelets = kubelets
-
-    async def join(self, *machines: Machine) -> None:
-        await self.machines.put(*machines)
-        await self.kubelets.join_all(map(Kubelet.on, machines))
-
-    async def asks(self, machine: Machine, **wanted: Any) -> str:
-        return await self.kubelets.ask_for_certificate(Kubelet.on(machine), **wanted)
-
-    async def explain(self, *arguments: str, **environment: str) -> Said:
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "cli", "explain", "csr", *arguments),
-            cwd=self.home,
-            env={
-                "HOME": str(self.home),
-                "PATH": os.environ["PATH"],
-                "KUBECONFIG": str(self.server.kubeconfig()),
-                "TALOSCONFIG": str(self.machines.talosconfig()),
-                "PYTHONPATH": str(Path.cwd()),
-                **environment,
-            },
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-        )
-        async with asyncio.timeout(_SECONDS):
-            out, err = await process.communicate()
-        assert process.returncode is not None
-        assert b"Traceback" not in err, err.decode()
-        return Said(process.returncode, out.decode(), err.decode())
-
-    async def explained(self, *arguments: str) -> Any:
-        """What it says to programs."""
-        said = await self.explain(*arguments, "-o", "json")
-        assert said.err == ""
-        return json.loads(said.out)
 
 
 @pytest.fixture
@@ -88,7 +29,7 @@ async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
         machines = await stack.enter_async_context(sim_machines.start(tmp_path / "talos"))
         home = tmp_path / "home"
         home.mkdir()
-        yield Cluster(home, server, machines, kubelets)
+        yield Cluster("csr", home, server, machines, kubelets)
 
 
 async def test_a_good_request_would_be_approved_and_nothing_is_written(cluster: Cluster):
@@ -269,7 +210,7 @@ async def test_what_is_explained_is_what_csr_then_does(tmp_path: Path, cluster: 
 async def test_the_real_api_server_is_asked_in_the_same_way(
     tmp_path: Path, control_plane: ControlPlane, kubelets: Kubelets, machines: Machines
 ):
-    cluster = Cluster(tmp_path, control_plane, machines, kubelets)
+    cluster = Cluster("csr", tmp_path, control_plane, machines, kubelets)
     machine = a_machine("asks-really", "10.231.2.1")
     await cluster.join(machine)
     name = await cluster.asks(machine)

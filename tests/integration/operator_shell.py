@@ -1,0 +1,73 @@
+"""An operator's cluster, and a shell in which `talos-ccm explain` is called."""
+
+import asyncio
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from libs.testbed.control_plane.cluster import ControlPlane
+from libs.testbed.kubelets import Kubelet, Kubelets
+from libs.testbed.machines import Machine, Machines
+from libs.testbed.sim_apiserver.server import SimApiServer
+
+_SECONDS = 60
+
+Server = SimApiServer | ControlPlane
+
+
+class Said(NamedTuple):
+    """What a command said, and how it ended."""
+
+    status: int
+    out: str
+    err: str
+
+
+class Cluster:
+    """An operator's cluster, and a shell in which kubectl and talosctl would work."""
+
+    def __init__(
+        self, explained: str, home: Path, server: Server, machines: Machines, kubelets: Kubelets
+    ) -> None:
+        """`explained` is what `explain` explains: "csr", "node"."""
+        self._explained = explained
+        self.home = home
+        self.server = server
+        self.machines = machines
+        self.kubelets = kubelets
+
+    async def join(self, *machines: Machine) -> None:
+        await self.machines.put(*machines)
+        await self.kubelets.join_all(map(Kubelet.on, machines))
+
+    async def asks(self, machine: Machine, **wanted: Any) -> str:
+        return await self.kubelets.ask_for_certificate(Kubelet.on(machine), **wanted)
+
+    async def explain(self, *arguments: str, **environment: str) -> Said:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "cli", "explain", self._explained, *arguments),
+            cwd=self.home,
+            env={
+                "HOME": str(self.home),
+                "PATH": os.environ["PATH"],
+                "KUBECONFIG": str(self.server.kubeconfig()),
+                "TALOSCONFIG": str(self.machines.talosconfig()),
+                "PYTHONPATH": str(Path.cwd()),
+                **environment,
+            },
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        async with asyncio.timeout(_SECONDS):
+            out, err = await process.communicate()
+        assert process.returncode is not None
+        assert b"Traceback" not in err, err.decode()
+        return Said(process.returncode, out.decode(), err.decode())
+
+    async def explained(self, *arguments: str) -> Any:
+        """What it says to programs."""
+        said = await self.explain(*arguments, "-o", "json")
+        assert said.err == ""
+        return json.loads(said.out)

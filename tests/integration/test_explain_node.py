@@ -1,0 +1,268 @@
+"""`talos-ccm explain node`: Kubernetes, machines and NATS are read, nothing is written, services agree."""
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from libs.common.node import TAINT_UNINITIALIZED
+from libs.common.wiring import BY_DEFAULT, LIFECYCLE
+from libs.testbed.control_plane.cluster import ControlPlane
+from libs.testbed.kubelets import Kubelet, Kubelets
+from libs.testbed.machines import Machine, Machines, a_machine, member_of
+from libs.testbed.nats_server import NatsServer
+from libs.testbed.running_services import RunningServices
+from libs.testbed.sim_apiserver.server import SimApiServer
+from libs.testbed.sim_machines import client as sim_machines
+from tests.bus_actors import eventually
+from tests.integration.operator_shell import Cluster
+
+_SECONDS = 60
+ONE, TWO, THREE = (a_machine(f"shows-{number}", f"10.232.0.{number}") for number in (1, 2, 3))
+NOW_SUFFICES = "--lifecycle-not-ready-time=1ms"
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
+    """On simulated parts of their own."""
+    async with AsyncExitStack() as stack:
+        server = await stack.enter_async_context(SimApiServer.start(tmp_path / "api"))
+        kubelets = await stack.enter_async_context(Kubelets.start(server))
+        machines = await stack.enter_async_context(sim_machines.start(tmp_path / "talos"))
+        home = tmp_path / "home"
+        home.mkdir()
+        yield Cluster("node", home, server, machines, kubelets)
+
+
+async def initialized(cluster: Cluster, machine: Machine) -> None:
+    """As the labeler leaves it, as far as that matters here."""
+    path = f"/api/v1/nodes/{machine.name}"
+    found = (await cluster.kubelets.request("GET", path)).body
+    taints = [taint for taint in found["spec"].get("taints", []) if taint["key"] != TAINT_UNINITIALIZED]
+    body = {"spec": {"taints": taints, "providerID": f"talos://metal/{machine.reachable_at[0]}"}}
+    answer = await cluster.kubelets.request(
+        "PATCH", path, body=body, content_type="application/merge-patch+json"
+    )
+    assert answer.status == 200, answer.body
+
+
+async def replace(cluster: Cluster, old: Machine, new: Machine) -> None:
+    """The machine is gone, and another one that is TWO's neighbour answers at its address."""
+    present = [machine for machine in (TWO, THREE, new) if machine.id != old.id]
+    members = tuple(map(member_of, present))
+    await cluster.machines.delete(old.id)
+    await cluster.machines.put(
+        *(
+            msgspec.structs.replace(machine, members=members, control_plane=machine.id == TWO.id)
+            for machine in present
+        )
+    )
+
+
+def texts(told: Any, kind: str) -> list[str]:
+    return [piece["text"] for piece in told["lifecycle"]["evidence"] if piece["found"] == kind]
+
+
+async def test_a_joining_node_is_told_what_would_be_written_and_nothing_is(cluster: Cluster):
+    await cluster.join(ONE, TWO)
+    mark = cluster.server.audit_mark()
+    said = await cluster.explain("shows-1")
+    assert (said.status, said.err) == (0, "")
+    assert "shows-1  not initialized\n" in said.out
+    assert "the machine at 10.232.0.1 answers as shows-1 (metal)" in said.out
+    assert "providerID talos://metal/10.232.0.1" in said.out
+    assert {request.verb for request in cluster.server.audit_counts(mark)} == {"list"}
+    assert {call.node for call in await cluster.machines.calls() if call.node} == {"10.232.0.1"}
+
+
+async def test_a_machine_that_is_silent_is_told_and_proves_nothing(cluster: Cluster):
+    await cluster.join(ONE, TWO)
+    await initialized(cluster, ONE)
+    await cluster.kubelets.turn_not_ready("shows-1")
+    await cluster.machines.fault(ONE.id, unavailable=True)
+    said = await cluster.explain("shows-1", NOW_SUFFICES)
+    assert said.status == 1
+    assert "failed   machine" in said.out
+    assert "silence and errors prove nothing" in said.out
+    assert "Lifecycle would keep it" in said.out
+
+
+async def test_another_machine_in_its_place_is_proof_as_far_as_one_look_can_be(cluster: Cluster):
+    await cluster.join(ONE, TWO, THREE)
+    for machine in (ONE, TWO, THREE):
+        await initialized(cluster, machine)
+    await cluster.kubelets.turn_not_ready("shows-1")
+    newcomer = a_machine("newcomer", "10.232.0.1")
+    await replace(cluster, ONE, newcomer)
+    await cluster.kubelets.join(Kubelet.on(newcomer))
+    told = await cluster.explained("shows-1", NOW_SUFFICES)
+    assert told["lifecycle"]["outcome"] == "deletable"
+    assert any("answers the machine of newcomer with another UUID" in text for text in texts(told, "has"))
+    assert (texts(told, "lacks"), len(texts(told, "later"))) == ([], 2)
+    assert (await cluster.explain("shows-1", NOW_SUFFICES)).status == 1
+    usual = await cluster.explained("shows-1")
+    assert usual["lifecycle"]["outcome"] == "kept"
+    assert any("which is not 5 min ago" in text for text in texts(usual, "lacks"))
+
+
+async def test_while_discovery_still_knows_it_another_machine_in_its_place_proves_nothing(cluster: Cluster):
+    await cluster.join(ONE, TWO, THREE)
+    await initialized(cluster, ONE)
+    await cluster.kubelets.turn_not_ready("shows-1")
+    newcomer = a_machine("newcomer", "10.232.0.1")
+    await replace(cluster, ONE, newcomer)
+    await cluster.machines.change(TWO.id, members=tuple(map(member_of, (ONE, TWO, THREE, newcomer))))
+    told = await cluster.explained("shows-1", NOW_SUFFICES)
+    assert told["lifecycle"]["outcome"] == "kept"
+    assert any("discovery still knows a member shows-1" in text for text in texts(told, "lacks"))
+
+
+async def test_whose_the_node_is_stands_in_the_file(cluster: Cluster):
+    await cluster.join(ONE)
+    file = cluster.home / "ccm-config.yaml"
+    file.write_text(
+        "ownership:\n  nodeSelector:\n    - matchExpressions:\n"
+        "        - {key: metadata.name, operator: NotIn, values: [shows-1]}\n"
+        "  controllers:\n    - name: node-csr-approval\n"
+    )
+    said = await cluster.explain("shows-1", f"--cloud-config={file}")
+    assert said.status == 1
+    assert "foreign  cloud-node " in said.out
+    assert "ours     certificatesigningrequest-approving-controller" in said.out
+    assert "Lifecycle would leave it alone" in said.out
+    file.write_text("ownership: {nodeSelectors: []}\n")
+    refused = await cluster.explain("shows-1", f"--cloud-config={file}")
+    assert (refused.status, refused.out) == (2, "")
+    assert "nodeSelectors" in refused.err
+
+
+async def test_without_a_talosconfig_it_says_what_is_not_known_and_how_to_give_access(cluster: Cluster):
+    await cluster.join(ONE)
+    said = await cluster.explain("shows-1", TALOSCONFIG="none")
+    assert said.status == 2
+    assert "unknown  machine     no Talos API to ask: there is no talosconfig" in said.out
+    assert "Give access to Talos with --talosconfig" in said.out
+    await initialized(cluster, ONE)
+    assert (await cluster.explain("shows-1", "--without-talos", TALOSCONFIG="none")).status == 0
+
+
+async def test_a_node_without_node_ips_is_nobodys_machine(cluster: Cluster):
+    await cluster.kubelets.join(Kubelet(name="plain", ips=("10.232.0.9",), uninitialized=False))
+    said = await cluster.explain("plain")
+    assert said.status == 0
+    assert not [call for call in await cluster.machines.calls() if call.node]
+
+
+async def test_what_the_node_wrote_steers_no_terminal(cluster: Cluster):
+    hostile = Kubelet(name="odd", ips=("10.232.0.9",), provided_node_ip="\x1b[2Jgone\u202e")
+    await cluster.kubelets.join(hostile)
+    for arguments in (("odd",), ("odd", "-o", "json")):
+        said = await cluster.explain(*arguments)
+        assert said.status == 1
+        assert said.out.replace("\n", "").isprintable()
+        assert "[2Jgone" in said.out
+
+
+@pytest.mark.parametrize(
+    ("environment", "words"),
+    [
+        ({}, "there is no Node none"),
+        ({"KUBECONFIG": ""}, "no Kubernetes API to ask: no API server is configured"),
+    ],
+)
+async def test_what_cannot_be_asked_is_said_with_what_to_do(
+    cluster: Cluster, environment: dict[str, str], words: str
+):
+    said = await cluster.explain("none", **environment)
+    assert (said.status, said.out) == (2, "")
+    assert words in said.err
+
+
+async def test_who_may_not_list_nodes_is_told_so(cluster: Cluster):
+    said = await cluster.explain("any", KUBECONFIG=str(cluster.server.kubeconfig("nobody")))
+    assert said.status == 2
+    assert "forbidden" in said.err
+
+
+async def test_a_nats_that_is_not_there_costs_only_what_it_would_tell(cluster: Cluster):
+    await cluster.join(ONE)
+    said = await cluster.explain("shows-1", "--nats-url=nats://127.0.0.1:1")
+    assert (said.status, said.err) == (0, "")
+    assert "What the services said last\n  unknown: NATS at nats://127.0.0.1:1" in said.out
+
+
+async def test_a_stream_that_is_not_there_is_told(cluster: Cluster, nats_server: NatsServer):
+    await cluster.join(ONE)
+    told = await cluster.explained("shows-1", f"--nats-url={nats_server.url}")
+    assert "no stream TALOSCCM" in told["lastWords"]["problem"]
+
+
+async def test_what_is_explained_is_what_the_services_then_do_and_say(
+    tmp_path: Path, cluster: Cluster, nats_server: NatsServer
+):
+    """A node that joins, and one whose machine is gone; lifecycle runs dry, with short terms."""
+    await cluster.join(ONE, TWO, THREE)
+    for machine in (ONE, TWO, THREE):
+        await initialized(cluster, machine)
+    await cluster.kubelets.turn_not_ready("shows-1")
+    newcomer = a_machine("newcomer", "10.232.0.1")
+    await replace(cluster, ONE, newcomer)
+    await cluster.kubelets.join(Kubelet.on(newcomer))
+    before = {name: await cluster.explained(name, NOW_SUFFICES) for name in ("newcomer", "shows-1")}
+    assert before["newcomer"]["labeler"]["outcome"] == "initialized"
+    assert before["shows-1"]["lifecycle"]["outcome"] == "deletable"
+    nats, terms = f"--nats-url={nats_server.url}", ("not-ready-time", "evidence-time", "start-grace")
+    async with RunningServices.start(
+        tmp_path / "services",
+        cluster.server,
+        cluster.kubelets,
+        nats_url=nats_server.url,
+        talosconfig=cluster.machines.talosconfig(),
+        all_in_one=True,
+        flags=(
+            "--controllers=*,cloud-node-lifecycle",
+            "--lifecycle-dry-run",
+            *(f"--lifecycle-{term}=1s" for term in terms),
+        ),
+        wirings=(*BY_DEFAULT, LIFECYCLE),
+    ) as services:
+        await services.ready()
+        for name, service, outcome in (
+            ("newcomer", "labeler", "initialized"),
+            ("shows-1", "lifecycle", "would-delete"),
+        ):
+
+            async def has_decided(name: str = name, service: str = service, outcome: str = outcome) -> bool:
+                words = (await cluster.explained(name, nats))["lastWords"]
+                return (service, outcome) in [(each["service"], each["outcome"]) for each in words["decided"]]
+
+            await eventually(has_decided, f"{service} says {outcome}", _SECONDS)
+        told = await cluster.explained("shows-1", nats, NOW_SUFFICES)
+        words = await cluster.explain("shows-1", nats)
+    [decided] = [each for each in told["lastWords"]["decided"] if each["service"] == "lifecycle"]
+    for proof in texts(before["shows-1"], "has"):
+        assert proof in decided["reason"]
+    assert told["lastWords"]["ofMachine"]["answered_by"][0]["node_name"] == "newcomer"
+    assert "\n  lifecycle   would-delete, " in words.out
+    after = await cluster.explained("newcomer")
+    assert (after["state"], after["providerID"]) == ("initialized", "talos://metal/10.232.0.1")
+    assert after["labeler"]["writes"] == []
+
+
+async def test_the_real_api_server_and_machines_are_asked_in_the_same_way(
+    tmp_path: Path, control_plane: ControlPlane, kubelets: Kubelets, machines: Machines
+):
+    cluster = Cluster("node", tmp_path, control_plane, machines, kubelets)
+    machine = a_machine("shows-really", "10.232.2.1")
+    await cluster.join(machine)
+    try:
+        said = await cluster.explain("shows-really")
+        assert (said.status, said.err) == (0, "")
+        assert "shows-really  not initialized\n" in said.out
+        assert (await cluster.explain("none")).status == 2
+    finally:
+        await machines.delete(machine.id)
+        await kubelets.delete(machine.name)
