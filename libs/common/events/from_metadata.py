@@ -37,8 +37,9 @@ class NodeUnreachable(
     attempt: int  # consecutive failures with this fault's kind and step
     retry_at: datetime
     # Who answers where the Node should: one for each of its addresses, and only if each of them was answered,
-    # each by a machine that bears another node's name, and the cluster's discovery was asked and knows no
-    # member of the Node's name. Else empty: silence, errors and half an answer prove nothing.
+    # each by a machine that bears another node's name, and the cluster's discovery was asked, knows those
+    # machines and no member of the Node's name. Else empty: silence, errors and half an answer prove nothing.
+    # It is said anew with each look, at least once a minute while it lasts.
     answered_by: tuple[AnotherMachine, ...] = ()
     observed_at: datetime
     enriched_at: datetime
