@@ -15,7 +15,7 @@ from bench.figures import Run
 from bench.fleet import MOST
 from bench.results import Results, Unreadable, decode, encode, of_scenarios
 from bench.tables import comparison, host_line, tables
-from bench.wanted import DEFAULT_MODES, DEFAULT_SCENARIOS, MODES, SCENARIOS, Wanted
+from bench.wanted import DEFAULT_MODES, DEFAULT_SCENARIOS, MODES, SCENARIOS, SEPARATE, Wanted
 
 _DEFAULT = Wanted()
 F = TypeVar("F", bound=Callable[..., object])
@@ -112,7 +112,8 @@ def main(json_file: Path | None, compare: Path | None, show: Path | None, **opti
     A scenario is one of these. burst: many nodes join at once.  single: one after the other.  steady:
     initialized nodes send heartbeats.  change: a machine's address changes.  rules: a rule about most nodes
     changes.  certificates: many nodes ask for their serving certificate at once.  early: they ask before
-    their Node exists, each twice.  Without an argument all but the last two, which takes about ten minutes on
+    their Node exists, each twice.  pod-cidrs-killed: a burst with three replicas of ipam, one of which is
+    killed; separate only.  Without an argument all but the last three, which takes about ten minutes on
     two cores, and six more when the control plane is built first (needs Go).
     """
     console = Console()
@@ -135,6 +136,9 @@ def main(json_file: Path | None, compare: Path | None, show: Path | None, **opti
 
 
 def _wanted(options: dict[str, Any]) -> Wanted:
+    if "separate" not in (options["modes"] or DEFAULT_MODES):
+        for scenario in {*options["scenarios"]} & {*SEPARATE}:
+            raise click.UsageError(f"{scenario} is measured with --mode separate only")
     return Wanted(
         scenarios=tuple(dict.fromkeys(options["scenarios"])) or DEFAULT_SCENARIOS,
         modes=tuple(dict.fromkeys(options["modes"])) or DEFAULT_MODES,

@@ -10,7 +10,7 @@ from libs.common.wiring import BY_DEFAULT, SERVICES
 from libs.testbed.kubelets_in_go import Joined, Joins
 
 # Inside what no machine of the fleet has. The last two are those of the testbed's API server.
-_POD_CIDR_FLAGS = (
+POD_CIDR_FLAGS = (
     "--allocate-node-cidrs",
     "--cluster-cidr=10.128.0.0/9,fd00:10:128::/48",
     "--service-cluster-ip-range=10.96.0.0/16,fd00:10:96::/112",
@@ -31,7 +31,7 @@ async def joined_with_ours(
     """Joins with our services, ipam among them or not, and what did not go as promised."""
     stage, asking = m.stage, m.wanted.certificates
     first, *machines = fleet(m.name, nodes + 1)
-    ours = m.controlled(*_POD_CIDR_FLAGS, wirings=SERVICES) if pod_cidrs else m.controlled(wirings=BY_DEFAULT)
+    ours = m.controlled(*POD_CIDR_FLAGS, wirings=SERVICES) if pod_cidrs else m.controlled(wirings=BY_DEFAULT)
     everybody = present(stage, [first, *machines], certificates=int(asking))
     async with ours as controlled, everybody as names:
         await m.joined(
@@ -46,7 +46,7 @@ async def joined_with_ours(
         settled = await quiet(stage)
         figures = await _figures(stage, controlled, before, joins)
         if pod_cidrs:
-            figures |= served_figures(joins.nodes) | carried_figures(await _carried(stage, names))
+            figures |= served_figures(joins.nodes) | carried_figures(await carried(stage, names))
     return figures, _problems(figures, settled=settled)
 
 
@@ -66,7 +66,7 @@ async def _figures(stage: Stage, controlled: Controlled, before: costs.Reading, 
     return figures
 
 
-async def _carried(stage: Stage, names: list[str]) -> list[tuple[str, ...]]:
+async def carried(stage: Stage, names: list[str]) -> list[tuple[str, ...]]:
     """The podCIDRs of each of these nodes, as Kubernetes lists them now."""
     listed = (await stage.admin.request("GET", "/api/v1/nodes")).body["items"]
     found = {node["metadata"]["name"]: tuple(node["spec"].get("podCIDRs", ())) for node in listed}

@@ -1,7 +1,7 @@
 """What a scenario has at hand: where it runs, our services, and nodes that come and go."""
 
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -29,11 +29,22 @@ class Measuring(msgspec.Struct, frozen=True, kw_only=True):
     profiles: Path | None = None
 
     def controlled(
-        self, *flags: str, wirings: Sequence[Wiring] = BY_DEFAULT
+        self,
+        *flags: str,
+        wirings: Sequence[Wiring] = BY_DEFAULT,
+        replicas: Mapping[str, int] | None = None,
+        own_flags: Mapping[str, Sequence[str]] | None = None,
     ) -> contextlib.AbstractAsyncContextManager[Controlled]:
         """Our services, started for this run alone."""
         return controlled(
-            self.stage, self.mode, self.name, flags=flags, wirings=wirings, profiles=self.profiles
+            self.stage,
+            self.mode,
+            self.name,
+            flags=flags,
+            wirings=wirings,
+            replicas=replicas,
+            own_flags=own_flags,
+            profiles=self.profiles,
         )
 
     async def joined(

@@ -7,12 +7,17 @@ from itertools import groupby
 from typing import Final
 
 from bench.figures import Figures, percentile, ratio
+from bench.pod_cidr_writes import Writes
 from libs.testbed.kubelets_in_go import Joined
 
 RATIO: Final = "usable with pod CIDRs / without"
+BEFORE_THE_KILL: Final = "pod CIDRs: nodes served before the kill"
 WITHOUT: Final = "without pod CIDRs: "
 _CLAIMS: Final = "pod CIDRs: ConfigMap writes per node"
 _PATCHES: Final = "pod CIDRs: Node patches per node"
+_MIDDLE: Final = 0.8  # of all nodes: who is killed later leaves nothing to the others
+_EVERY_CLAIM: Final = "pod CIDRs: writes of claims per node, refused ones too"
+_AGAIN: Final = "pod CIDRs: nodes patched more than once"
 _KUBERNETES: Final = "Kubernetes: "
 _OF_CLAIMS: Final = tuple(f"{_KUBERNETES}{verb} configmaps" for verb in ("create", "update"))
 _MOST_TIMES: Final = 1.3  # as long as without; what is promised
@@ -80,6 +85,41 @@ def compared(without: Figures, served: Figures) -> Figures:
 
 def pod_cidr_problems(figures: Figures, *, nodes: int) -> list[str]:
     """Promises that did not hold."""
+    found = _always(figures)
+    if nodes >= _ENOUGH and figures[RATIO] > _MOST_TIMES:
+        found.append(f"with pod CIDRs it took more than {_MOST_TIMES} times as long")
+    if nodes >= _ENOUGH and figures[_CLAIMS] > _MOST_CLAIMS:
+        found.append(f"more than {_MOST_CLAIMS} writes of claims per node")
+    return found
+
+
+def killed_figures(writes: Writes, nodes: int) -> Figures:
+    """What several replicas wrote together, whose refused writes count as the others."""
+    patched = writes.patched
+    return {
+        _EVERY_CLAIM: (writes.claims + writes.claims_refused) / nodes,
+        "pod CIDRs: ... of which another replica was quicker with": writes.claims_refused / nodes,
+        _PATCHES: patched.total() / nodes,
+        _AGAIN: float(sum(count > 1 for count in patched.values())),
+        "pod CIDRs: nodes patched, but refused": float(writes.patches_refused.total()),
+        "pod CIDRs: nodes patched, but cut off by the kill": float(writes.patches_cut_off.total()),
+    }
+
+
+def killed_problems(figures: Figures, *, nodes: int, settled: bool) -> list[str]:
+    """Promises that did not hold."""
+    found = [] if settled else ["20 s after the last join our services still made requests"]
+    found += _always(figures)
+    if nodes >= _ENOUGH and figures[BEFORE_THE_KILL] > _MIDDLE * nodes:
+        found.append(f"a replica was killed only when {figures[BEFORE_THE_KILL]:.0f} nodes were served")
+    if again := figures[_AGAIN]:
+        found.append(f"{again:.0f} nodes were patched more than once")
+    if nodes >= _ENOUGH and figures[_EVERY_CLAIM] > _MOST_CLAIMS:
+        found.append(f"more than {_MOST_CLAIMS} writes of claims per node")
+    return found
+
+
+def _always(figures: Figures) -> list[str]:
     found = []
     if missing := figures["never with pod CIDRs"]:
         found.append(f"{missing:.0f} nodes did not get pod CIDRs in time")
@@ -87,8 +127,4 @@ def pod_cidr_problems(figures: Figures, *, nodes: int) -> list[str]:
         found.append(f"{twice:.0f} pod CIDRs overlap another one")
     if partly := figures["pod CIDRs: nodes without both families"]:
         found.append(f"{partly:.0f} nodes do not carry one pod CIDR of each family")
-    if nodes >= _ENOUGH and figures[RATIO] > _MOST_TIMES:
-        found.append(f"with pod CIDRs it took more than {_MOST_TIMES} times as long")
-    if nodes >= _ENOUGH and figures[_CLAIMS] > _MOST_CLAIMS:
-        found.append(f"more than {_MOST_CLAIMS} writes of claims per node")
     return found

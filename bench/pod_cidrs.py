@@ -21,12 +21,12 @@ async def with_and_without_pod_cidrs(m: Measuring) -> tuple[Figures, list[str]]:
     nodes = m.wanted.nodes
     without, problems = await joined_with_ours(msgspec.structs.replace(m, name=f"{m.name}-without"), nodes)
     served, more = await joined_with_ours(m, nodes, pod_cidrs=True)
-    await _end_claims(m.stage)
+    await end_claims(m.stage)
     figures = compared(without, served)
     return figures, [*problems, *more, *pod_cidr_problems(figures, nodes=nodes)]
 
 
-async def _end_claims(stage: Stage) -> None:
+async def end_claims(stage: Stage) -> None:
     """Claims of Nodes that are gone: every run finds the pages empty. Nobody else is there to be robbed."""
     listed = (await stage.admin.request("GET", _CONFIG_MAPS)).body["items"]
     for name in (each["metadata"]["name"] for each in listed):

@@ -11,7 +11,7 @@ from bench.measuring import Measuring, present
 from bench.profiles import top
 from bench.scenarios import MEASURES
 from bench.stage import Stage, made, staged
-from bench.wanted import Mode, Scenario, Wanted
+from bench.wanted import SEPARATE, Mode, Scenario, Wanted
 from libs.testbed.approve_everything import ApproveEverything
 from libs.testbed.children import ChildDied, run_directory
 
@@ -50,6 +50,7 @@ def plan(wanted: Wanted) -> list[tuple[Scenario, Mode, int]]:
         for scenario in wanted.scenarios
         for number in range(1, wanted.runs + 1)
         for mode in wanted.modes
+        if mode == "separate" or scenario not in SEPARATE
     ]
 
 

@@ -11,6 +11,7 @@ from bench.joining import joined_alone, joined_with_ours
 from bench.measuring import Measure, Measuring, present
 from bench.pod_cidr_figures import RATIO
 from bench.pod_cidrs import with_and_without_pod_cidrs
+from bench.pod_cidrs_killed import pod_cidrs_killed
 from bench.rule_change import rules
 from bench.stage import Controlled, Stage, quiet
 from bench.wanted import Scenario
@@ -132,4 +133,5 @@ MEASURES: Final[dict[Scenario, Measure]] = {
     "rules": rules,
     "certificates": certificates,
     "early": early,
+    "pod-cidrs-killed": pod_cidrs_killed,
 }

@@ -84,11 +84,14 @@ async def controlled(
     *,
     flags: Sequence[str] = (),
     wirings: Sequence[Wiring] = BY_DEFAULT,
+    replicas: Mapping[str, int] | None = None,
+    own_flags: Mapping[str, Sequence[str]] | None = None,
     profiles: Path | None = None,
 ) -> AsyncIterator[Controlled]:
     """Our services, started anew, on a NATS server of their own where the mode has one; ready.
 
-    When one of them ends, so does the body, with an exception group of ChildDied.
+    When one of them ends that was not killed by `services.kill`, so does the body, with an exception group
+    of ChildDied.
     """
     run_dir = stage.run_dir / name
     async with contextlib.AsyncExitStack() as stack:
@@ -96,8 +99,19 @@ async def controlled(
         if mode != "all-in-one-memory":
             nats = await stack.enter_async_context(NatsServer.start(run_dir / "nats"))
         begun = time.monotonic()
-        starting = _services(
-            stage, mode, run_dir, nats, flags=flags, wirings=wirings, env=_environment(profiles)
+        starting = RunningServices.start(
+            run_dir,
+            stage.control_plane,
+            stage.admin,
+            nats_url=nats.url if nats else "",
+            talosconfig=stage.machines.talosconfig(),
+            all_in_one=mode != "separate",
+            bus="nats" if nats else "memory",
+            flags=flags,
+            own_flags=own_flags,
+            wirings=wirings,
+            replicas=replicas,
+            env=_environment(profiles),
         )
         services = await stack.enter_async_context(starting)
         await services.ready()
@@ -109,30 +123,6 @@ async def controlled(
             watching = group.create_task(services.first_death())
             yield Controlled(mode, services, nats, start_seconds)
             watching.cancel()
-
-
-def _services(
-    stage: Stage,
-    mode: Mode,
-    run_dir: Path,
-    nats: NatsServer | None,
-    *,
-    flags: Sequence[str],
-    wirings: Sequence[Wiring],
-    env: Mapping[str, str],
-) -> contextlib.AbstractAsyncContextManager[RunningServices]:
-    return RunningServices.start(
-        run_dir,
-        stage.control_plane,
-        stage.admin,
-        nats_url=nats.url if nats else "",
-        talosconfig=stage.machines.talosconfig(),
-        all_in_one=mode != "separate",
-        bus="nats" if nats else "memory",
-        flags=flags,
-        wirings=wirings,
-        env=env,
-    )
 
 
 def _environment(profiles: Path | None) -> dict[str, str]:

@@ -116,6 +116,7 @@ def _title(wanted: Wanted, scenario: Scenario) -> str:
         "steady": f"{wanted.steady_nodes} initialized nodes send heartbeats",
         "change": f"{wanted.changes} times a machine's address changes",
         "certificates": f"{wanted.certificate_nodes} ready nodes ask for their certificate at once",
+        "pod-cidrs-killed": f"{wanted.nodes} nodes join, {pace}, one of three ipam is killed",
         "early": f"{wanted.certificate_nodes} nodes ask twice each, and join afterwards",
         "rules": f"{wanted.rule_changes} times a rule about most of {wanted.rule_nodes} nodes changes",
     }

@@ -6,7 +6,9 @@ from typing import Final, Literal
 import msgspec
 
 Mode = Literal["all-in-one-memory", "all-in-one-nats", "separate"]
-Scenario = Literal["burst", "single", "steady", "change", "rules", "certificates", "early"]
+Scenario = Literal[
+    "burst", "single", "steady", "change", "rules", "certificates", "early", "pod-cidrs-killed"
+]
 
 MODES: Final[tuple[Mode, ...]] = ("all-in-one-memory", "all-in-one-nats", "separate")
 DEFAULT_MODES: Final[tuple[Mode, ...]] = ("all-in-one-memory", "separate")
@@ -18,7 +20,9 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
     "rules",
     "certificates",
     "early",
+    "pod-cidrs-killed",
 )
+SEPARATE: Final[tuple[Scenario, ...]] = ("pod-cidrs-killed",)  # measured in that mode alone: one of many ends
 DEFAULT_SCENARIOS: Final[tuple[Scenario, ...]] = ("burst", "single", "steady", "change", "rules")
 
 

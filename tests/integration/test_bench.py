@@ -358,6 +358,14 @@ async def test_a_burst_with_pod_cidrs_is_set_against_one_without_and_leaves_no_c
     assert not [page for page in pages if page["metadata"]["name"].startswith("talos-ccm")]
 
 
+async def test_a_burst_survives_the_kill_of_one_of_three_replicas_of_ipam(stage: Stage):
+    run = await run_of("pod-cidrs-killed", "separate", stage)
+    assert run.problems == ()
+    assert run.figures["pod CIDRs: ... by the replica that was killed"] > 0
+    assert run.figures["pod CIDRs: writes of claims per node, refused ones too"] > 0
+    assert 0 < run.figures["pod CIDRs: Node patches per node"] <= 1  # of some the kill hides the answer
+
+
 @pytest.mark.parametrize("mode", ["all-in-one-memory", "separate"])
 async def test_certificates_of_nodes_that_are_there_cost_one_request_each(mode: Mode, stage: Stage):
     run = await run_of("certificates", mode, stage)

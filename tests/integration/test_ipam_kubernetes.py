@@ -2,22 +2,19 @@
 
 import os
 import re
-from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Iterable
-from http import HTTPStatus
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from itertools import pairwise
 from typing import Any
 
-import msgspec
 import pytest
 
+from bench.pod_cidr_writes import writes_of_ipam
 from libs.common.wiring import IPAM, SERVICES
 from libs.testbed.control_plane.cluster import ControlPlane
 from libs.testbed.kubelets import Kubelet, Kubelets
 from libs.testbed.machines import Machine, Machines, a_machine
 from libs.testbed.running_services import RunningServices
-from libs.testbed.service_rights import user_of
 from services.ipam.pages import NAME_PREFIX
 from tests.bus_actors import doing, eventually
 from tests.integration.conftest import StartServices
@@ -98,39 +95,17 @@ async def cluster(kubelets: Kubelets, machines: Machines) -> AsyncIterator[Clust
     await running.leave()
 
 
-def patches(control_plane: ControlPlane, since: int) -> tuple[Counter[str], Counter[str]]:
-    """Of ipam's, by node: how many were granted, and how many were cut off (nobody waited for the answer)."""
-    ended: defaultdict[int, Counter[str]] = defaultdict(Counter)
-    with control_plane.audit_log.open("rb") as log:
-        log.seek(since)
-        for entry in (msgspec.json.decode(line) for line in log if line.endswith(b"\n")):
-            target, user = entry.get("objectRef", {}), entry["user"]["username"]
-            if (entry["verb"], target.get("resource"), user) == ("patch", "nodes", user_of(IPAM)):
-                ended[entry["responseStatus"]["code"]][target["name"]] += 1
-    return ended[HTTPStatus.OK], ended[HTTPStatus.GATEWAY_TIMEOUT]
-
-
 async def assert_one_patch_each(control_plane: ControlPlane, since: int, names: set[str]) -> None:
     """Granted once, or cut off with the replica that was killed: what that one did, the log cannot tell."""
-    granted, cut_off = patches(control_plane, since)
 
-    def all_logged() -> bool:  # which is a moment after the Node shows it
-        nonlocal granted, cut_off
-        granted, cut_off = patches(control_plane, since)
-        return granted.keys() | cut_off.keys() == names
+    def of_all() -> bool:  # which are in the log a moment after the Node shows it
+        writes = writes_of_ipam(control_plane.audit_log, since)
+        return writes.patched.keys() | writes.patches_cut_off.keys() == names
 
-    await eventually(all_logged, "a patch for each in the log")
+    await eventually(of_all, "a patch for each in the log")
+    granted = writes_of_ipam(control_plane.audit_log, since).patched
     assert set(granted.values()) == {1}
     assert len(granted) > 0.8 * len(names)
-
-
-def writes_of_claims(control_plane: ControlPlane, since: int) -> tuple[int, int]:
-    """Granted, and refused because another replica was quicker."""
-    writes: Counter[bool] = Counter()
-    for request, count in control_plane.audit_counts(since).items():
-        if request.resource == "configmaps" and request.verb in ("create", "update"):
-            writes[request.succeeded] += count if request.user == user_of(IPAM) else 0
-    return writes[True], writes[False]
 
 
 def assert_disjoint(blocks: Iterable[Block]) -> None:
@@ -176,7 +151,7 @@ async def kill_one_in_the_middle(services: RunningServices, cluster: Cluster, so
 
     async with doing(cluster.join(some[:half])) as joining:
         await eventually(one_is_busy, "a replica has served some of them")
-        await services.children[busy].kill()
+        await services.kill(busy)
         await joining
     await cluster.join(some[half:])
 
@@ -199,6 +174,8 @@ async def test_a_burst_gets_disjoint_blocks_with_one_patch_each_although_one_of_
 
     assert_right(given, cluster.joined.values())
     await assert_one_patch_each(control_plane, since, {machine.name for machine in burst})
-    granted, refused = writes_of_claims(control_plane, since)
-    # What comes within 0.3 s shares a write: the seconds of so small a burst count for more than its nodes.
-    assert granted <= 0.1 * COUNT + 8 * REPLICAS, f"{refused} more were refused"
+    writes = writes_of_ipam(control_plane.audit_log, since)
+    # Promised are 0.1 per node, which the bench holds against 1000 of them. Each replica begins with a write
+    # for its first node alone and learns of the others by being refused: of 150 nodes that is most of it.
+    every = writes.claims + writes.claims_refused
+    assert every <= 0.1 * COUNT + 5 * REPLICAS, f"{writes.claims_refused} of {every} refused"

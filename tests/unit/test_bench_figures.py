@@ -14,7 +14,16 @@ from bench.certificates import certificate_problems, early_figures, early_proble
 from bench.costs import per_node
 from bench.figures import Run, issued_figures, joins_figures, percentile, ratio, summaries, untainted_figures
 from bench.fleet import fleet
-from bench.pod_cidr_figures import RATIO, carried_figures, compared, pod_cidr_problems, served_figures
+from bench.pod_cidr_figures import (
+    RATIO,
+    carried_figures,
+    compared,
+    killed_figures,
+    killed_problems,
+    pod_cidr_problems,
+    served_figures,
+)
+from bench.pod_cidr_writes import Writes, counted
 from bench.rule_change import rule_figures, rule_problems, wanted_labels, write_rule
 from libs.common.cloud_config.document import parse_cloud_config
 from libs.testbed.kubelets_in_go import Joined, Request
@@ -323,5 +332,67 @@ def test_promises_about_pod_cidrs_that_do_not_hold_are_problems():
     assert pod_cidr_problems(broken, nodes=1000) == [
         *always,
         "with pod CIDRs it took more than 1.3 times as long",
+        "more than 0.1 writes of claims per node",
+    ]
+
+
+def entry(verb: str, resource: str, name: str, code: int, user: str = "talos-ccm-ipam", **more: str) -> bytes:
+    said = {
+        "stage": "ResponseComplete",
+        "verb": verb,
+        "user": {"username": user},
+        "objectRef": {"resource": resource, "name": name},
+        "responseStatus": {"code": code},
+    }
+    return msgspec.json.encode(said | more) + b"\n"
+
+
+def test_what_ipam_wrote_is_counted_by_node_and_by_what_became_of_it():
+    log = [
+        entry("create", "configmaps", "p", 201),
+        entry("update", "configmaps", "p", 409),
+        entry("get", "configmaps", "p", 200),
+        entry("update", "configmaps", "p", 200, user="somebody"),
+        entry("patch", "nodes", "a", 200, stage="RequestReceived"),
+        entry("patch", "nodes", "a", 200),
+        entry("patch", "nodes", "b", 422),
+        entry("patch", "nodes", "c", 504),
+        entry("patch", "nodes", "d", 200).rstrip(b"\n"),
+    ]
+    writes = counted(log)
+    assert (writes.claims, writes.claims_refused) == (1, 1)
+    assert writes.patched == {"a": 1}
+    assert writes.patches_refused == {"b": 1}
+    assert writes.patches_cut_off == {"c": 1}
+
+
+def killed_figures_of(writes: Writes, carried: list[tuple[str, ...]], **more: float) -> dict[str, float]:
+    served = served_figures([joined("a", 10.0, 10.1, 11.0, 13.0)])
+    figures = killed_figures(writes, 1000) | served | carried_figures(carried)
+    return figures | {"pod CIDRs: nodes served before the kill": 340.0} | more
+
+
+def test_a_burst_in_which_all_went_well_though_a_replica_was_killed_has_no_problem():
+    writes = Writes(claims=60, claims_refused=39, patched=Counter(a=1, b=1))
+    figures = killed_figures_of(writes, [("10.0.0.0/24", "fd00::/80")])
+    assert figures["pod CIDRs: writes of claims per node, refused ones too"] == pytest.approx(0.099)
+    assert killed_problems(figures, nodes=1000, settled=True) == []
+
+
+def test_what_goes_wrong_when_a_replica_is_killed_is_a_problem():
+    writes = Writes(claims=60, claims_refused=41, patched=Counter(a=2, b=1))
+    wrong = {"never with pod CIDRs": 1.0, "pod CIDRs: nodes served before the kill": 990.0}
+    figures = killed_figures_of(writes, [("10.0.0.0/24", "fd00::/80")] * 2, **wrong)
+    always = [
+        "20 s after the last join our services still made requests",
+        "1 nodes did not get pod CIDRs in time",
+        "2 pod CIDRs overlap another one",
+    ]
+    again = "1 nodes were patched more than once"
+    assert killed_problems(figures, nodes=999, settled=False) == [*always, again]
+    assert killed_problems(figures, nodes=1000, settled=False) == [
+        *always,
+        "a replica was killed only when 990 nodes were served",
+        again,
         "more than 0.1 writes of claims per node",
     ]

@@ -139,6 +139,14 @@ def test_modes_take_turns_within_a_scenario():
     ]
 
 
+def test_a_replica_is_killed_only_where_there_are_several():
+    wanted = Wanted(scenarios=("pod-cidrs-killed",), modes=("all-in-one-memory", "separate"), runs=1)
+    assert plan(wanted) == [("pod-cidrs-killed", "separate", 1)]
+    refused = CliRunner().invoke(main, ["pod-cidrs-killed", "--mode", "all-in-one-memory"])
+    assert refused.exit_code == 2
+    assert "with --mode separate only" in refused.output
+
+
 def test_no_two_machines_of_a_fleet_share_a_name_or_an_address():
     machines = fleet("n", 1500)
     addresses = [each.address for machine in machines for each in machine.addresses if each.link != "lo"]
