@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import aclosing
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -51,11 +52,15 @@ async def test_where_nobody_wants_it_the_stage_is_neither_asked_for_nor_watched(
     await api.close()
 
 
-@pytest.mark.parametrize("wrong", ["not_found", "unsupported", "forbidden", "slow"])
+@pytest.mark.parametrize(
+    "wrong",
+    [{kind: [MACHINE_STATUS.type]} for kind in ("not_found", "unsupported", "forbidden", "slow")],
+    ids=lambda wrong: next(iter(wrong)),
+)
 async def test_a_stage_that_is_not_told_costs_nobody_the_facts(
-    machines: Machines, talos: TalosApi, wrong: str
+    machines: Machines, talos: TalosApi, wrong: dict[str, Any]
 ):
-    await machines.fault(WEB.id, **{wrong: [MACHINE_STATUS.type]})
+    await machines.fault(WEB.id, **wrong)
     facts = await talos.look(NODE, deadline_seconds=0.5)
     assert (facts.node_name, facts.stage) == (WEB.name, "")
     await machines.fault(WEB.id)
