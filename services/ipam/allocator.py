@@ -73,6 +73,7 @@ class Allocator:
         self._page_bytes = page_bytes
         self.pages = KnownPages()
         self._carried: Mapping[str, tuple[str, ...]] | None = None  # podCIDRs by uid, as last listed
+        self._names: Mapping[str, str] = {}  # of those, for people
         self._forgotten = 0  # how often: a list of Nodes that began before does not count
         self._cursors: dict[tuple[str, int], str] = {}
 
@@ -171,6 +172,7 @@ class Allocator:
         }
         if forgotten == self._forgotten:
             self._carried = {uid: node.pod_cidrs for uid, node in present.items() if node.pod_cidrs}
+            self._names = {uid: node.name for uid, node in present.items()}
         ranges = {*pages, *(found for found in ranges_of(present) if page_name(found) not in closed)}
         return _Look(
             pages=tuple(pages.get(found) or Page(range=found) for found in sorted(ranges)),
@@ -186,7 +188,7 @@ class Allocator:
         return plan_claims(
             self.pages.by_range,
             wants,
-            Occupied(excluded=occupied.excluded, carried=carried),
+            Occupied(excluded=occupied.excluded, carried=carried, names={**self._names, **occupied.names}),
             closed={**closed, **self.pages.closed()},
             cursors=self._cursors,
             page_bytes=self._page_bytes,

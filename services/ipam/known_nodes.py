@@ -60,8 +60,12 @@ class KnownNodes:
         """What no block may touch."""
         if self._excluded is None:
             self._excluded = tuple(self._addresses)
-        carried = {node.uid: node.spec.pod_cidrs for node in self._nodes.values() if node.spec.pod_cidrs}
-        return Occupied(excluded=(*services, *self._excluded), carried=carried)
+        with_some = [node for node in self._nodes.values() if node.spec.pod_cidrs]
+        return Occupied(
+            excluded=(*services, *self._excluded),
+            carried={node.uid: node.spec.pod_cidrs for node in with_some},
+            names={node.uid: node.name for node in with_some},
+        )
 
     def in_use(self) -> dict[str, str]:
         """By podCIDR, the name of the Node that carries it."""

@@ -9,7 +9,7 @@ from services.ipam.cidr_set import CidrSet
 from services.ipam.networks import Network
 from services.ipam.pages import Claim, Page, claim_size, page_name, page_of
 from services.ipam.pools import Pool
-from services.ipam.spans import Spans, network_of
+from services.ipam.spans import Spans, network_of, readable
 
 _FULL: Final = "the page of claims {} is full"
 _LONGER: Final = "x" * 20  # by so much the text of a block may exceed that of its pool
@@ -24,7 +24,8 @@ class Ledger:
         self,
         pages: Mapping[str, Page],
         *,
-        carried: Iterable[str],
+        carried: Mapping[str, tuple[str, ...]],
+        names: Mapping[str, str],
         excluded: Iterable[str],
         closed: Mapping[str, str],
         cursors: Mapping[tuple[str, int], str],
@@ -32,7 +33,10 @@ class Ledger:
     ) -> None:
         self._pages = pages
         self._claims = Spans(block for page in pages.values() for block in page.claims)
-        self._carried = Spans(carried)
+        self._carried = Spans(cidr for cidrs in carried.values() for cidr in cidrs)
+        self._carried_by = carried
+        self._names = names
+        self._whole: dict[str, str] = {}  # by pool's cidr, what takes all of it, in words
         self._excluded = Spans(excluded)
         self._closed = dict(closed)
         self._page_bytes = page_bytes
@@ -60,12 +64,38 @@ class Ledger:
         """Why blocks of that pool could not be had, though they may be free."""
         return self._met.get((pool.cidr, pool.mask), set())
 
-    def whole(self, pool: Pool) -> Network | None:
-        """What takes all of a pool by itself, if something does: many Nodes wait for one mistake then."""
+    def whole(self, pool: Pool) -> str:
+        """What takes all of a pool by itself, and what to do; "" if nothing does.
+
+        Many Nodes wait for one mistake then: it is to be found by its name.
+        """
         network = network_of(pool.cidr)
-        hits = (spans.hit(network) for spans in (self._excluded, self._carried, self._claims))
-        wide = (hit for hit in hits if hit is not None and hit.prefix <= network.prefix < pool.mask)
-        return next(wide, None)
+        if network.prefix == pool.mask:
+            return ""  # a pool of one block, which one Node has
+        if pool.cidr not in self._whole:
+            self._whole[pool.cidr] = self._why_whole(network)
+        return self._whole[pool.cidr]
+
+    def _why_whole(self, pool: Network) -> str:
+        for spans, words in ((self._carried, self._carrier), (self._claims, self._claimant)):
+            if (hit := spans.hit(pool)) is not None and hit.prefix <= pool.prefix:
+                return f", all of which is in {hit}, {words(hit)}"
+        hit = self._excluded.hit(pool)
+        is_whole = hit is not None and hit.prefix <= pool.prefix
+        return f", all of which is in {hit}, a service network" if is_whole else ""
+
+    def _carrier(self, network: Network) -> str:
+        uids = (uid for uid, cidrs in self._carried_by.items() if network in map(readable, cidrs))
+        named = sorted(self._names.get(uid) or f"of uid {uid}" for uid in uids)
+        return (
+            f"the pod CIDR of node {named[0]}: that of a Node cannot be changed, so delete this Node and let "
+            "it join anew without it, or add another network for pods"
+        )
+
+    def _claimant(self, network: Network) -> str:
+        claims = (page.claims.get(str(network)) for page in self._pages.values())
+        found = [claim for claim in claims if claim is not None]
+        return f"which is claimed for node {found[0].node}" if found else "which was claimed just now"
 
     def next_free(self, pools: Sequence[Pool], uid: str, node: str) -> tuple[str, Pool] | None:
         """A block that nobody has, out of the first of these pools that has one; not claimed yet."""

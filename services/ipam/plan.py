@@ -24,6 +24,7 @@ class Occupied(msgspec.Struct, frozen=True, kw_only=True):
 
     excluded: tuple[str, ...] = ()  # service CIDRs, addresses of nodes and of their gateways
     carried: Mapping[str, tuple[str, ...]] = {}  # uid -> podCIDRs of that Node
+    names: Mapping[str, str] = {}  # uid -> that Node's name, for people
 
 
 class Assigned(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,7 +78,8 @@ def plan_claims(
     """
     ledger = Ledger(
         pages,
-        carried=(cidr for cidrs in occupied.carried.values() for cidr in cidrs),
+        carried=occupied.carried,
+        names=occupied.names,
         excluded=occupied.excluded,
         closed=closed,
         cursors=cursors,
@@ -136,14 +138,8 @@ def _is_usable(block: str, pool: Pool, ledger: Ledger) -> bool:
 
 def _refused(family: int, pools: tuple[Pool, ...], ledger: Ledger) -> Refused:
     where = " and ".join(
-        f"/{pool.mask} in {pool.cidr} (pool {pool.name}){_whole(pool, ledger)}" for pool in pools
+        f"/{pool.mask} in {pool.cidr} (pool {pool.name}){ledger.whole(pool)}" for pool in pools
     )
     obstacles = sorted({why for pool in pools for why in ledger.obstacles(pool)})
     because = f": {'; '.join(obstacles)}" if obstacles else ""
     return Refused(reason=f"no free IPv{family} block of {where}{because}", exhausted=not obstacles)
-
-
-def _whole(pool: Pool, ledger: Ledger) -> str:
-    taken = ledger.whole(pool)
-    what = "a pod CIDR of one node or a service network"
-    return "" if taken is None else f", all of which is in {taken}, {what}"

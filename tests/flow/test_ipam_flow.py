@@ -119,6 +119,20 @@ async def test_odd_pod_cidrs_are_left_to_their_nodes_told_once_and_everybody_els
     assert flow.kube.told("web-3") == []
 
 
+async def test_a_node_that_carries_a_whole_pool_is_named_on_those_for_whom_nothing_is_left(flow: IpamFlow):
+    await flow.join(1, pod_cidrs=("10.244.0.0/16",))
+    pool = ("10.244.0.0/16",)
+    await flow.networks(pod_cidrs=pool)
+    async with flow.ipam_running(cluster_cidr=pool):
+        await flow.join(2)
+        told = await flow.until_decided(2, "unserved")
+        await eventually(lambda: flow.kube.told("web-2") == [NOT_AVAILABLE], "told")
+    assert "all of which is in 10.244.0.0/16, the pod CIDR of node web-1" in told.reason
+    [event] = [event for event in flow.kube.events if event.about.name == "web-2"]
+    assert "the pod CIDR of node web-1" in event.message
+    assert "delete this Node" in event.message
+
+
 # ---- when nobody gets any
 
 

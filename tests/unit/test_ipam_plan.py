@@ -106,16 +106,44 @@ def test_what_others_carry_is_given_to_nobody_even_if_it_is_odd():
     assert given_to(answer) == ("10.0.3.0/24",)
 
 
-@pytest.mark.parametrize("wide", ["10.0.0.0/22", "0.0.0.0/0"])
-def test_one_network_that_takes_a_whole_pool_is_named_to_those_who_get_no_block(wide):
-    told = Refused(
-        reason=f"no free IPv4 block of /24 in 10.0.0.0/22 (pool default), all of which is in {wide}, "
-        "a pod CIDR of one node or a service network",
+@pytest.mark.parametrize(
+    ("wide", "shown"),
+    [("10.0.0.0/22", "10.0.0.0/22"), ("0.0.0.0/0", "0.0.0.0/0"), ("010.0.0.9/8", "10.0.0.0/8")],
+)
+def test_a_node_that_carries_a_whole_pool_is_named_with_what_to_do_to_those_who_get_no_block(wide, shown):
+    carries = Occupied(carried={"x": ("fd00::/64",), "v": ("192.168.0.0/24", wide)}, names={"v": "web-1"})
+    assert planned(want("u", IPV4), occupied=carries).answers["u"] == Refused(
+        reason=f"no free IPv4 block of /24 in 10.0.0.0/22 (pool default), all of which is in {shown}, the "
+        "pod CIDR of node web-1: that of a Node cannot be changed, so delete this Node and let it join anew "
+        "without it, or add another network for pods",
         exhausted=True,
     )
-    carries = Occupied(carried={"v": (wide,)})
-    assert planned(want("u", IPV4), occupied=carries).answers["u"] == told
-    assert planned(want("u", IPV4), occupied=Occupied(excluded=(wide,))).answers["u"] == told
+
+
+def test_a_node_that_carries_a_whole_pool_is_told_by_its_uid_where_nobody_knows_its_name():
+    carries = Occupied(carried={"v": ("10.0.0.0/22",)})
+    answer = planned(want("u", IPV4), occupied=carries).answers["u"]
+    assert isinstance(answer, Refused)
+    assert "the pod CIDR of node of uid v:" in answer.reason
+
+
+@pytest.mark.parametrize("wide", ["10.0.0.0/22", "0.0.0.0/0"])
+def test_a_service_network_that_takes_a_whole_pool_is_named_to_those_who_get_no_block(wide):
+    assert planned(want("u", IPV4), occupied=Occupied(excluded=(wide,))).answers["u"] == Refused(
+        reason=f"no free IPv4 block of /24 in 10.0.0.0/22 (pool default), all of which is in {wide}, "
+        "a service network",
+        exhausted=True,
+    )
+
+
+def test_a_claim_that_takes_a_whole_pool_is_named_to_those_who_get_no_block():
+    wide = Claim(block="10.0.0.0/22", uid="v", node="web-1")
+    page = Page(range="10.0.0.0/12", resource_version="7", claims={wide.block: wide})
+    assert planned(want("u", IPV4), pages=(page,)).answers["u"] == Refused(
+        reason="no free IPv4 block of /24 in 10.0.0.0/22 (pool default), all of which is in 10.0.0.0/22, "
+        "which is claimed for node web-1",
+        exhausted=True,
+    )
 
 
 def test_who_carries_something_keeps_it():
@@ -132,7 +160,7 @@ def test_all_families_or_none_and_the_other_block_goes_back():
     assert {given_to(plan.answers[f"v{i}"])[0] for i in range(4)} == {f"10.0.{i}.0/24" for i in range(4)}
     assert plan.answers["u0"] == Refused(
         reason="no free IPv6 block of /64 in fd00::/62 (pool default), all of which is in fd00::/48, "
-        "a pod CIDR of one node or a service network",
+        "a service network",
         exhausted=True,
     )
 
