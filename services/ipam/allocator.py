@@ -66,14 +66,16 @@ class Allocator:
         now: Callable[[], datetime],
         quarantine: timedelta = timedelta(minutes=10),
         page_bytes: int = PAGE_BYTES,
+        is_foreign: Callable[[Node], bool] = lambda node: False,
     ) -> None:
+        """`is_foreign`: a Node is another's: what it carries is given to nobody, and no claim made of it."""
         self._api = api
         self._now = now
         self._quarantine = quarantine
         self._page_bytes = page_bytes
+        self._is_foreign = is_foreign
         self.pages = KnownPages()
         self._carried: Mapping[str, tuple[str, ...]] | None = None  # podCIDRs by uid, as last listed
-        self._names: Mapping[str, str] = {}  # of those, for people
         self._forgotten = 0  # how often: a list of Nodes that began before does not count
         self._cursors: dict[tuple[str, int], str] = {}
 
@@ -166,13 +168,9 @@ class Allocator:
         began = self._now()
         nodes = await self._api.list_nodes()
         ended = self._now()
-        present = {
-            node.uid: Present(node.name, node.spec.pod_cidrs, node.metadata.creation_timestamp)
-            for node in nodes
-        }
+        present = {node.uid: self._present(node) for node in nodes}
         if forgotten == self._forgotten:
-            self._carried = {uid: node.pod_cidrs for uid, node in present.items() if node.pod_cidrs}
-            self._names = {uid: node.name for uid, node in present.items()}
+            self._carried = {node.uid: node.spec.pod_cidrs for node in nodes if node.spec.pod_cidrs}
         ranges = {*pages, *(found for found in ranges_of(present) if page_name(found) not in closed)}
         return _Look(
             pages=tuple(pages.get(found) or Page(range=found) for found in sorted(ranges)),
@@ -181,6 +179,10 @@ class Allocator:
             ended=ended,
         )
 
+    def _present(self, node: Node) -> Present:
+        cidrs = () if self._is_foreign(node) else node.spec.pod_cidrs
+        return Present(node.name, cidrs, node.metadata.creation_timestamp)
+
     # ---- pages, as they were last read or written
 
     def _plan(self, wants: Sequence[Want], occupied: Occupied, closed: Mapping[str, str]) -> Plan:
@@ -188,7 +190,7 @@ class Allocator:
         return plan_claims(
             self.pages.by_range,
             wants,
-            Occupied(excluded=occupied.excluded, carried=carried, names={**self._names, **occupied.names}),
+            Occupied(excluded=occupied.excluded, carried=carried),
             closed={**closed, **self.pages.closed()},
             cursors=self._cursors,
             page_bytes=self._page_bytes,

@@ -23,11 +23,16 @@ class NodeEvents:
         kube: EventWriter,
         *,
         everybodys: Callable[[], tuple[str, ...]],
+        is_foreign: Callable[[str], bool],
         now: Callable[[], datetime],
         observe_only: bool,
     ) -> None:
-        """`everybodys`: messages about what keeps everybody waiting. That is told by /readyz, on no Node."""
+        """`everybodys`: messages about what keeps everybody waiting. That is told by /readyz, on no Node.
+
+        `is_foreign`: whether the Node of that name is another's. There is nothing for us to tell on it.
+        """
         self._everybodys = everybodys
+        self._is_foreign = is_foreign
         self._queue = EventQueue(kube)
         self._now = now
         self._observe_only = observe_only
@@ -36,6 +41,8 @@ class NodeEvents:
     def tell(self, name: str, uid: str, reason: str, message: str) -> None:
         """On the Node, in the reference's words: "Node web-1 status is now: CIDRNotAvailable", and why."""
         if self._observe_only or self._last.get((uid, reason)) == message or message in self._everybodys():
+            return
+        if self._is_foreign(name):
             return
         self._last[uid, reason] = message
         if len(self._last) > _MOST_KNOWN:

@@ -17,10 +17,10 @@ from services.ipam.allocator import Allocator
 from services.ipam.gathering import Gathering
 from services.ipam.known_nodes import KnownNodes
 from services.ipam.node_events import ASSIGNMENT_FAILED, NOT_AVAILABLE, NodeEvents
-from services.ipam.outcomes import Unserved, Wait
+from services.ipam.outcomes import NotOurs, Unserved, Wait
 from services.ipam.plan import Assigned, Carries, Refused, Want
 from services.ipam.pools import Pool
-from services.ipam.waiting import WaitingNode, WaitingNodes
+from services.ipam.waiting import NOT_OURS, WaitingNode, WaitingNodes
 
 AGAIN_SECONDS: Final = 30.0  # a safety net: what a Node waits for is heard of when it happens
 SETTLES_SECONDS: Final = 5.0  # the watcher has told by then what Kubernetes holds instead
@@ -28,7 +28,7 @@ LEFT_SECONDS: Final = 3.0  # to the replica that claimed it: it writes at once
 _BELIEVED_SECONDS: Final = 60.0  # what we have written; an etcd restored from a backup goes back
 _MOST_KNOWN: Final = 20_000
 
-PoolsOf = Callable[[Node], tuple[Pool, ...] | Wait | Unserved]
+PoolsOf = Callable[[Node], tuple[Pool, ...] | Wait | Unserved | NotOurs]
 
 
 class OnNodeEnriched:
@@ -101,6 +101,9 @@ class OnNodeEnriched:
             raise TemporaryError(reason)
         pools = self._pools_of(node)
         match pools:
+            case NotOurs(reason=reason):
+                self._remember(node, NOT_OURS, reason)
+                await self._decisions.publish(node, NOT_OURS, reason)
             case Wait(reason=reason):
                 await self._wait(node, "waiting", reason)
             case Unserved(reason=reason):
@@ -196,12 +199,16 @@ class OnNodeEnriched:
         self, node: Node, outcome: str, reason: str, *, room_in: tuple[Pool, ...] = ()
     ) -> NoReturn:
         """Raises NotYet."""
+        self._remember(node, outcome, reason, room_in=room_in)
+        await self._decisions.publish(node, outcome, reason)
+        raise NotYet(outcome, reason, retry_after_seconds=AGAIN_SECONDS)
+
+    def _remember(self, node: Node, outcome: str, reason: str, *, room_in: tuple[Pool, ...] = ()) -> None:
+        """It is looked at again when more is known."""
         waits = WaitingNode(
             name=node.name, uid=node.uid, outcome=outcome, reason=reason, room_in=room_in, since=self._clock()
         )
         self._waiting.waits(waits)
-        await self._decisions.publish(node, outcome, reason)
-        raise NotYet(outcome, reason, retry_after_seconds=AGAIN_SECONDS)
 
 
 def _why_not(node: Node | None, told: Node) -> str:

@@ -13,3 +13,9 @@ class Unserved(msgspec.Struct, frozen=True):
     """As things are configured, it can get none: somebody has to change something."""
 
     reason: str
+
+
+class NotOurs(msgspec.Struct, frozen=True):
+    """The file has the Node be another's: nothing is written for it."""
+
+    reason: str

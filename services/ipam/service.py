@@ -21,7 +21,7 @@ from services.ipam.gathering import Answered, Gathering, Together
 from services.ipam.measured import Measured
 from services.ipam.node_events import NodeEvents
 from services.ipam.on_node_enriched import OnNodeEnriched
-from services.ipam.outcomes import Unserved, Wait
+from services.ipam.outcomes import NotOurs, Unserved, Wait
 from services.ipam.picture import Picture
 from services.ipam.plan import Assigned, Occupied, Want
 from services.ipam.pools import Pool
@@ -57,10 +57,19 @@ class IpamService:
         self._flow = WatchFlow(self._table)
         kube = parts.kubernetes()
         self._events = NodeEvents(
-            kube, everybodys=self._picture.everybodys, now=parts.now, observe_only=settings.observe_only
+            kube,
+            everybodys=self._picture.everybodys,
+            is_foreign=lambda name: bool(self._watch_config.why_not_ours(self._picture.nodes.node(name))),
+            now=parts.now,
+            observe_only=settings.observe_only,
         )
         self._decisions = Decisions(parts.bus, service=IPAM.service, kind="node", now=parts.now, called={})
-        self._allocator = Allocator(KubernetesClaims(kube), now=parts.now, quarantine=settings.quarantine)
+        self._allocator = Allocator(
+            KubernetesClaims(kube),
+            now=parts.now,
+            quarantine=settings.quarantine,
+            is_foreign=lambda node: bool(self._watch_config.why_not_ours(node)),
+        )
         self._gathering = Gathering(
             self._claim, self._allocator.read_pages, clock=parts.monotonic, random=parts.random
         )
@@ -168,8 +177,10 @@ class IpamService:
             return "nothing is written"
         return "; ".join(self._flow.problems()) or self._paused()
 
-    def _pools_of(self, node: Node) -> tuple[Pool, ...] | Wait | Unserved:
+    def _pools_of(self, node: Node) -> tuple[Pool, ...] | Wait | Unserved | NotOurs:
         """Where that Node's blocks come from."""
+        if foreign := self._watch_config.why_not_ours(node):
+            return NotOurs(foreign)
         pools = self._picture.pools_of(node, self._watch_config.pools)
         if isinstance(pools, tuple):
             self._measured.offered(pools)

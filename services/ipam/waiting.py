@@ -7,6 +7,7 @@ import msgspec
 
 from services.ipam.pools import Pool
 
+NOT_OURS: Final = "not-ours"  # the file has it be another's: it waits for another file, and is told nothing
 LONG_SECONDS: Final = 30.0  # a wait of one reason that lasts longer is told on the Node
 
 
@@ -15,7 +16,8 @@ class WaitingNode(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     uid: str
-    outcome: str  # "waiting": something is not known yet; "unserved": somebody has to change something
+    # "waiting": something is not known yet; "unserved": somebody has to change something; NOT_OURS
+    outcome: str
     reason: str
     room_in: tuple[Pool, ...] = ()  # it wants a block of these, and they have none
     since: float  # when it began to wait for this, in monotonic seconds
@@ -56,6 +58,8 @@ class WaitingNodes:
         """Those whose wait has become a long one, each once until its reason changes."""
         for node in list(self.by_name.values()):
             key = (node.name, node.reason)
+            if node.outcome == NOT_OURS:
+                continue
             if at - node.since >= LONG_SECONDS and key not in self._told:
                 self._told.add(key)
                 yield node

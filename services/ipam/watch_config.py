@@ -1,4 +1,7 @@
-"""The pools of the --cloud-config file, whenever it changes; what takes blocks from nodes is not obeyed."""
+"""The pools of the --cloud-config file, and whose Nodes are ours by it, whenever it changes.
+
+Pools that take blocks from nodes are not obeyed.
+"""
 
 import asyncio
 import logging
@@ -9,9 +12,12 @@ from typing import Final
 
 from libs.common import metrics
 from libs.common.cloud_config.document import CloudConfigError
-from libs.common.cloud_config.rule import CloudConfig, Pool
+from libs.common.cloud_config.rule import CloudConfig, Ownership, Pool
+from libs.common.controllers import NODE_IPAM
 from libs.common.kube_api.events import ObjectEvent
 from libs.common.kube_api.newest_event import CLUSTER, NewestEvent
+from libs.common.node import Node
+from libs.common.ownership import why_not_owned
 from libs.common.settings.cloud_config_file import CloudConfigFile
 from libs.common.wiring import IPAM
 from services.ipam.claims_api import Kubernetes
@@ -38,12 +44,16 @@ class WatchConfig:
         now: Callable[[], datetime],
         random: random.Random,
     ) -> None:
-        """`in_use`: block -> node, None while that is not known; `changed` hears when other pools hold."""
+        """`in_use`: block -> node, None while that is not known.
+
+        `changed` hears when other pools hold, or other Nodes are ours.
+        """
         self._settings = settings
         self._in_use = in_use
         self._changed = changed
         self._now = now
         self._news = NewestEvent(kube, now=now, random=random)
+        self._ownership = settings.file.ownership.of(NODE_IPAM)
         self._held = settings.file.pools
         self._held_since = now()
         self._wanted: tuple[Pool, ...] | None = None  # of a good file that is not obeyed yet
@@ -53,6 +63,13 @@ class WatchConfig:
     def pools(self) -> tuple[Pool, ...]:
         """Those that hold now."""
         return self._held
+
+    def why_not_ours(self, node: Node | None) -> str:
+        """Why nothing may be written for that Node, "" if it may; None = one that is not known."""
+        if node is not None:
+            return why_not_owned(self._ownership, node)
+        is_said = self._ownership.selector or self._ownership.provider_id_schemes
+        return "nothing is known of it yet" if is_said else ""
 
     def problems(self) -> tuple[str, ...]:
         """The mistakes of a file that is not obeyed."""
@@ -74,8 +91,15 @@ class WatchConfig:
             self._wanted = None
             self._refuse(tuple(found.mistakes))
         else:
+            self._own(found.ownership.of(NODE_IPAM))
             self._wanted = found.pools
             self._judge()
+
+    def _own(self, ownership: Ownership) -> None:
+        if ownership != self._ownership:
+            self._ownership = ownership
+            log.info("the --cloud-config file says anew which Nodes are ours")
+            self._changed()
 
     async def _look_again(self) -> None:
         while True:

@@ -35,6 +35,7 @@ def events_of(writer: Writer, *everybodys: str, observe_only: bool = False) -> N
     return NodeEvents(
         writer,
         everybodys=lambda: everybodys,
+        is_foreign=lambda name: name == "db-1",
         now=lambda: NOW,
         observe_only=observe_only,
     )
@@ -53,6 +54,15 @@ async def test_an_event_says_what_the_reference_says_and_why_once_until_it_is_an
     assert (first.about.uid, first.reason, first.type, first.component) == (
         "uid-1", "CIDRNotAvailable", "Warning", COMPONENT,
     )  # fmt: skip
+
+
+async def test_on_a_node_of_another_nothing_is_told(writer: Writer):
+    events = events_of(writer)
+    async with doing(events.run()):
+        events.tell("db-1", "uid-2", NOT_AVAILABLE, "no room")
+        events.tell("web-1", "uid-1", NOT_AVAILABLE, "no room")
+        await eventually(lambda: len(writer.written) == 1)
+    assert writer.written[0].about.name == "web-1"
 
 
 async def test_what_keeps_everybody_waiting_is_told_on_no_node_and_observe_only_tells_nothing(writer: Writer):

@@ -31,7 +31,9 @@ class Watching:
         self.clock = TurnedClock()
         self.kube.now = self.clock.now
         self.allocator = Allocator(KubernetesClaims(self.kube), now=self.clock.now, quarantine=QUARANTINE)
-        self.events = NodeEvents(self.kube, everybodys=tuple, now=self.clock.now, observe_only=False)
+        self.events = NodeEvents(
+            self.kube, everybodys=tuple, is_foreign=lambda name: False, now=self.clock.now, observe_only=False
+        )
         self.watch = WatchClaims(
             self.allocator,
             self.events,

@@ -1,0 +1,105 @@
+"""Nodes that the file has be another's: ipam writes nothing for them, and gives what is theirs to nobody."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from libs.common.cloud_config.document import parse_cloud_config
+from tests.bus_actors import eventually
+from tests.ipam_actors import IpamFlow, a_node_of, assert_disjoint, facts_of
+from tests.turned_clock import TurnedClock
+
+TEAM_A: Final = "ownership: {nodeSelector: [{matchExpressions: [{key: team, operator: In, values: [a]}]}]}"
+TALOS_ONLY: Final = (
+    "ownership: {controllers: [{name: nodeipam, providerIDSchemes: [talos]}], providerIDSchemes: [hcloud]}"
+)
+OURS, THEIRS = {"team": "a"}, {"team": "b"}
+TWO_BLOCKS = ("10.244.0.0/23",)  # of /24
+
+
+@pytest.fixture
+async def flow(tmp_path: Path) -> AsyncIterator[IpamFlow]:
+    async with IpamFlow.on("memory", tmp_path) as running:
+        yield running
+
+
+def by(text: str) -> dict[str, Any]:
+    return {"file": parse_cloud_config(text, "f")}
+
+
+async def test_a_foreign_node_gets_no_claim_no_block_and_no_event(flow: IpamFlow):
+    clock = TurnedClock()
+    async with flow.ipam_running(clock=clock, **by(TEAM_A)) as ipam:
+        await flow.join(1, labels=THEIRS)
+        decided = await flow.until_decided(1, "not-ours")
+        silent = flow.kube.put(a_node_of(2, labels=THEIRS))
+        await flow.silent(silent)
+        await flow.until_decided(2, "not-ours")
+        clock.turn(60.0)
+        ipam._watch_waiting.look_around()
+    assert 'team is "b", not "a"' in decided.reason
+    assert flow.kube.patched == []
+    assert flow.kube.page_writes == 0
+    assert flow.kube.events == []
+
+
+async def test_what_a_foreign_node_carries_is_neither_claimed_nor_given_to_anybody(flow: IpamFlow):
+    await flow.networks(pod_cidrs=TWO_BLOCKS)
+    await flow.join(1, labels=THEIRS, pod_cidrs=("10.244.0.0/24",))
+    async with flow.ipam_running(**by(TEAM_A)):
+        await flow.join(2, labels=OURS)
+        given = await flow.served(2)
+    assert given == {"web-1": ("10.244.0.0/24",), "web-2": ("10.244.1.0/24",)}
+    [page] = flow.kube.pages.values()
+    assert "uid-2" in str(page.data)
+    assert "uid-1" not in str(page.data)
+
+
+async def test_odd_pod_cidrs_of_a_foreign_node_are_told_to_nobody(flow: IpamFlow):
+    clock = TurnedClock()
+    await flow.join(1, labels=THEIRS, pod_cidrs=("10.244.0.0/24",))
+    await flow.join(2, labels=THEIRS, pod_cidrs=("10.244.0.0/16",))  # overlaps the first one's
+    await flow.join(3, labels=OURS, pod_cidrs=("10.245.0.0/24",))
+    async with flow.ipam_running(clock=clock, **by(TEAM_A)):
+        await flow.time_passes(clock, 400.0, "nodes")
+        await eventually(lambda: flow.kube.page_writes > 0, "what ours carries is taken over")
+    assert flow.kube.events == []
+    assert flow.kube.patched == []
+    assert "uid-3" in str(flow.kube.pages)
+    assert "uid-1" not in str(flow.kube.pages)
+    assert "uid-2" not in str(flow.kube.pages)
+
+
+async def test_by_schemes_a_node_is_served_as_soon_as_its_provider_id_is_ours(flow: IpamFlow):
+    async with flow.ipam_running(**by(TALOS_ONLY)):
+        await flow.join(1, 2)
+        assert "no providerID yet" in (await flow.until_decided(1, "not-ours")).reason
+        await flow.until_decided(2, "not-ours")
+        assert flow.kube.page_writes == 0
+        for number, provider_id in ((2, "hcloud://7"), (1, "talos://metal/10.0.0.2")):
+            node = flow.kube.put(a_node_of(number, provider_id=provider_id))
+            await flow.enrich(node, facts_of(number), await flow.see(node))
+        assert_disjoint(await flow.served(1))
+
+        async def says_whose() -> bool:
+            decided = await flow.decided(2)
+            return decided is not None and "'hcloud://7'" in decided.reason
+
+        await eventually(says_whose, "it is told whose web-2 is")
+    assert flow.kube.patched == ["web-1"]
+
+
+async def test_when_the_file_gives_us_a_node_it_is_served(flow: IpamFlow, tmp_path: Path):
+    path = tmp_path / "config.yaml"
+    path.write_text(TEAM_A)
+    followed: dict[str, Any] = {"cloud_config": path, "file_look_seconds": 0.05}
+    async with flow.ipam_running(**by(TEAM_A), **followed):
+        await flow.join(1, labels=THEIRS)
+        await flow.until_decided(1, "not-ours")
+        path.write_text(TEAM_A.replace("[a]", "[b]"))
+        await flow.served(1)
+        path.write_text(TEAM_A)
+        await flow.join(2, labels=OURS)
+        await flow.served(2)
