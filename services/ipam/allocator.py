@@ -76,6 +76,7 @@ class Allocator:
         self._is_foreign = is_foreign
         self.pages = KnownPages()
         self._carried: Mapping[str, tuple[str, ...]] | None = None  # podCIDRs by uid, as last listed
+        self._names: Mapping[str, str] = {}  # of those, for people
         self._forgotten = 0  # how often: a list of Nodes that began before does not count
         self._cursors: dict[tuple[str, int], str] = {}
 
@@ -171,6 +172,7 @@ class Allocator:
         present = {node.uid: self._present(node) for node in nodes}
         if forgotten == self._forgotten:
             self._carried = {node.uid: node.spec.pod_cidrs for node in nodes if node.spec.pod_cidrs}
+            self._names = {uid: node.name for uid, node in present.items()}
         ranges = {*pages, *(found for found in ranges_of(present) if page_name(found) not in closed)}
         return _Look(
             pages=tuple(pages.get(found) or Page(range=found) for found in sorted(ranges)),
@@ -190,7 +192,7 @@ class Allocator:
         return plan_claims(
             self.pages.by_range,
             wants,
-            Occupied(excluded=occupied.excluded, carried=carried),
+            Occupied(excluded=occupied.excluded, carried=carried, names={**self._names, **occupied.names}),
             closed={**closed, **self.pages.closed()},
             cursors=self._cursors,
             page_bytes=self._page_bytes,
