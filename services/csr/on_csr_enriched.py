@@ -15,7 +15,6 @@ from libs.common.kube_api.errors import FenceFailed, NotFound
 from libs.common.signing_request import SigningRequest, SigningRequestCondition
 from libs.common.subjects import ENRICHED_CSR, OBSERVED_CSR, name_in
 from libs.common.watch_flow import WatchFlow
-from libs.common.watch_ownership import WatchOwnership
 from services.csr.approvals_api import ApprovalsApi
 from services.csr.budget import BURST, Budget
 from services.csr.claims import Claims
@@ -23,6 +22,7 @@ from services.csr.decide import Approve, Deny, Ignore, Judgement, Policy, Wait, 
 from services.csr.node_events import MOST_RIVALS, NodeEvents
 from services.csr.requesters import Requesters
 from services.csr.waiting import WaitingRequest, WaitingRequests
+from services.csr.watch_ownership import WatchOwnership
 
 AGAIN_SECONDS: Final = 30.0  # a safety net: what a request waits for is heard of when it happens
 SETTLES_SECONDS: Final = 5.0  # the watcher has told by then what Kubernetes holds instead

@@ -28,7 +28,6 @@ from libs.common.process.service import Parts, Run
 from libs.common.signing_request import SigningRequest
 from libs.common.subjects import ENRICHED_NODE, FLOW, NETWORKS, OBSERVED_CSR, OBSERVED_NODE, name_in
 from libs.common.watch_flow import WatchFlow
-from libs.common.watch_ownership import WatchOwnership
 from libs.common.wiring import CSR
 from services.csr.approvals_api import ApprovalsApi
 from services.csr.claims import Claims
@@ -38,6 +37,7 @@ from services.csr.on_csr_enriched import OnCsrEnriched
 from services.csr.requesters import Requesters
 from services.csr.settings import CsrSettings
 from services.csr.waiting import WaitingRequests
+from services.csr.watch_ownership import WatchOwnership
 from services.csr.watch_waiting import WatchWaiting
 from services.csr.watched_requests import why_undecidable
 
@@ -76,13 +76,7 @@ class CsrService:
             now=parts.now,
             called={"approved": "would-approve", "denied": "would-deny"} if dry else {},
         )
-        self._ownership = WatchOwnership(
-            settings.cloud_config,
-            settings.file,
-            controller=CSR_APPROVAL,
-            changed=self._look_at_all,
-            look_seconds=settings.file_look_seconds,
-        )
+        self._ownership = WatchOwnership(settings, changed=self._look_at_all, now=parts.now)
         self._events = NodeEvents(kube, self._own_node, now=parts.now, observe_only=dry)
         self._on_csr_enriched = OnCsrEnriched(
             table=table,
@@ -125,7 +119,10 @@ class CsrService:
             await self._events.last_words()
 
     def problems(self) -> tuple[str, ...]:
-        """Why nothing is decided now."""
+        """Why nothing is decided now, or not by the newest file."""
+        return (*self._why_undecided(), *self._ownership.problems())
+
+    def _why_undecided(self) -> tuple[str, ...]:
         paused = self._paused()
         return (*self._flow.problems(), *((paused,) if paused else ()))
 
@@ -141,7 +138,7 @@ class CsrService:
         try:
             await self._on_csr_enriched(message)
         except TemporaryError:
-            self._held_up |= bool(self.problems())
+            self._held_up |= bool(self._why_undecided())
             raise
 
     def _paused(self) -> str:
@@ -178,7 +175,7 @@ class CsrService:
         if isinstance(message.event, Leading) or self._settings.observe_only:
             self._led.set()
         self._flow.moved()
-        if self._held_up and not self.problems():
+        if self._held_up and not self._why_undecided():
             self._look_at_all()  # what was handed back may come again in a minute only
 
     def _take_in(self, event: object) -> None:

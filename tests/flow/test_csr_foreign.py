@@ -142,7 +142,7 @@ async def test_when_the_file_gives_us_a_node_its_request_is_answered_and_a_bad_f
     followed: dict[str, Any] = {"cloud_config": path, "file_look_seconds": 0.05}
     db = a_node("db-1", uid="uid-2", ip="10.0.0.6", labels={"team": "b"})
     of_db = some_facts(node_name="db-1", node_ip="10.0.0.6", addresses=())
-    async with flow.csr_running(**by(TEAM_A), **followed):
+    async with flow.csr_running(**by(TEAM_A), **followed) as csr:
         await flow.machine(THEIRS, HONEST)
         await flow.asked(asks(), facts=HONEST, node_uid="uid-1")
         await flow.until_decided("csr-1", "not-ours")
@@ -152,6 +152,8 @@ async def test_when_the_file_gives_us_a_node_its_request_is_answered_and_a_bad_f
         await flow.asked(asks("csr-2", node="db-1", ips=()), facts=of_db, node_uid="uid-2")
         await flow.until_decided("csr-2", "not-ours")
         assert flow.kube.patched == []
+        assert "ownership.nodeSelector must hold at least one entry" in csr.problems()[0]
         path.write_text(TEAM_A.replace("[a]", "[a, b]"))
         await flow.until_decided("csr-1", "approved")
         await flow.until_decided("csr-2", "approved")
+        assert csr.problems() == ()
