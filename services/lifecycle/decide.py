@@ -55,24 +55,30 @@ class Keep(msgspec.Struct, frozen=True, kw_only=True):
     """It is not."""
 
     judged: Judged
+    as_spot: Judged = (
+        Judged()
+    )  # what the rule for GCP spot machines lacks, where it is on and about this Node
 
     @property
     def reason(self) -> str:
         """What is missing first, then what there is."""
         lacks, has = "; ".join(self.judged.lacks), "; ".join(self.judged.has)
-        return f"kept, for want of: {lacks}" + (f". There is: {has}" if has else "")
+        told = f"kept, for want of: {lacks}" + (f". There is: {has}" if has else "")
+        spot = "; ".join(self.as_spot.lacks)
+        return told + (f". For --delete-preempted-gcp-spot: {spot}" if spot else "")
 
 
 def decide(case: Case, terms: Terms, standing: Standing, *, now: datetime, at: float) -> Delete | Keep:
     """Delete only if nothing is missing. `now` is UTC, `at` monotonic seconds of the clock of the looks."""
     ours = judge_standing(standing, terms)
+    spot = Judged()
     if terms.gcp_spot and is_spot(case.node):
-        judged = judge_spot(case.node, now) + ours
-        if not judged.lacks:
-            return Delete(kind=SPOT, reason="; ".join(judged.has))
+        spot = judge_spot(case.node, now) + ours
+        if not spot.lacks:
+            return Delete(kind=SPOT, reason="; ".join(spot.has))
     judged = judge_case(case, terms, now=now, at=at) + ours
     if judged.lacks:
-        return Keep(judged=judged)
+        return Keep(judged=judged, as_spot=spot)
     return Delete(kind=REPLACED, reason="; ".join(judged.has))
 
 

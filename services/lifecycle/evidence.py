@@ -14,6 +14,7 @@ from libs.common.system_uuid import canonical_uuid
 
 PROOF: Final = "wrong_machine"  # the fault of a look in which others answered at the Node's addresses
 _TIME: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z")  # meta/v1 Time
+_SHOWN: Final = 64  # characters of what kubelets and machines write
 
 Word = NodeEnriched | NodeUnreachable  # metadata's last word of a Node
 
@@ -111,7 +112,8 @@ def _judge_ready(node: Node, now: datetime, not_ready_for: timedelta) -> Judged:
         return Judged(lacks=("it has no condition Ready that would say since when it is not",))
     since = read_time(ready.last_transition_time)
     if since is None:
-        return Judged(lacks=(f"since when it is not Ready cannot be read: {ready.last_transition_time!r}",))
+        shown = _shown(ready.last_transition_time or "")
+        return Judged(lacks=(f"since when it is not Ready cannot be read: {shown}",))
     if since > now:
         return Judged(lacks=(f"it is not Ready since {ready.last_transition_time}, which is yet to come",))
     if now - since <= not_ready_for:
@@ -126,10 +128,10 @@ def _judge_machine(node: Node, machine: AnotherMachine, known: Known) -> Judged:
         return Judged(lacks=(f"the machine at {machine.address} bears no other node's name",))
     uuid, own = canonical_uuid(machine.uuid), canonical_uuid(node.status.node_info.system_uuid)
     if not uuid:
-        return Judged(lacks=(f"{who}, but its UUID {machine.uuid!r} could be that of any machine",))
+        return Judged(lacks=(f"{who}, but its UUID {_shown(machine.uuid)} could be that of any machine",))
     if not own:
-        text = node.status.node_info.system_uuid
-        return Judged(lacks=(f"{who}, but the Node's systemUUID {text!r} could be that of any machine",))
+        text = _shown(node.status.node_info.system_uuid)
+        return Judged(lacks=(f"{who}, but the Node's systemUUID {text} could be that of any machine",))
     if uuid == own:
         return Judged(lacks=(f"{who}, but it has this Node's systemUUID: it may be the same one",))
     others = sorted(set(known.nodes_by_uuid.get(uuid, ())) - {machine.node_name})
@@ -143,6 +145,11 @@ def _judge_name(node: Node, known: Known) -> Judged:
     if found:
         return Judged(lacks=(f"a machine that bears its name answers at an address of Node {found[0]}",))
     return Judged(has=("no machine known to us bears its name",))
+
+
+def _shown(text: str) -> str:
+    """What others wrote, of any length."""
+    return repr(text[:_SHOWN])
 
 
 def _words(span: timedelta) -> str:

@@ -16,7 +16,7 @@ class KnownNodes:
         self._histories: dict[str, History] = {}
         self._by_uuid: dict[str, set[str]] = {}
         self._borne: dict[str, set[str]] = {}
-        self._known = Known(nodes_by_uuid=self._by_uuid, borne=self._borne)
+        self.known = Known(nodes_by_uuid=self._by_uuid, borne=self._borne)
 
     def node(self, name: str) -> Node | None:
         """As the watcher saw it last."""
@@ -32,7 +32,7 @@ class KnownNodes:
             node=node,
             word=self._words.get(node.name),
             history=self._histories.get(node.name),
-            known=self._known,
+            known=self.known,
         )
 
     def history(self, name: str) -> History | None:

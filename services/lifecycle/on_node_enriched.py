@@ -16,7 +16,7 @@ from services.lifecycle.taints_api import ShutdownTaints
 
 
 class OnNodeEnriched:
-    """One Node at a time: gather, decide, write, tell. Who may not write says nothing either."""
+    """One Node at a time: gather, decide, write, tell. Asked only while we lead and know all there is."""
 
     def __init__(
         self,
@@ -27,24 +27,22 @@ class OnNodeEnriched:
         decisions: Decisions,
         ownership: Callable[[], Ownership],
         judge: Judge,
-        able: Callable[[], bool],
         gcp_spot: bool,
     ) -> None:
-        """`able`: whether we lead, and know all there is to know."""
         self._known = known
         self._taints = taints
         self._deletions = deletions
         self._decisions = decisions
         self._ownership = ownership
         self._judge = judge
-        self._able = able
         self._gcp_spot = gcp_spot
         self._told: dict[str, str] = {}  # name -> uid, of those of which something was said
+        self._deleted: dict[str, str] = {}  # name -> uid: the watcher tells it a little later
 
     async def __call__(self, name: str) -> None:
         """Look at it. Raises TemporaryError for what is worth another look."""
         node = self._known.node(name)
-        if node is None or not self._able() or not self.wants(name):
+        if node is None or not self.wants(name):
             return
         why = not_ours(self._ownership(), node)
         if why:
@@ -55,6 +53,8 @@ class OnNodeEnriched:
         judged = self._judge(case)
         if isinstance(judged, Delete):
             done = await self._deletions.delete(node, judged)
+            if done.outcome == "deleted":
+                self._deleted[name] = node.uid
             await self._say(node, done.outcome, done.reason)
         elif self.is_well(case) or (change is not None and not change.is_set):
             await self._say(node, "kept", "its machine answers, or Kubernetes says that the Node is Ready")
@@ -65,7 +65,7 @@ class OnNodeEnriched:
     def wants(self, name: str) -> bool:
         """Whether there is anything to look at: it is not plainly well, or was not when it was told."""
         node = self._known.node(name)
-        if node is None:
+        if node is None or self._deleted.get(name) == node.uid:
             return False
         return self._told.get(name) == node.uid or not self.is_well(self._known.case(node))
 
@@ -79,6 +79,7 @@ class OnNodeEnriched:
     def forget(self, name: str) -> None:
         """The Node is gone, or another one bears its name."""
         self._told.pop(name, None)
+        self._deleted.pop(name, None)
         self._deletions.forget(name)
         self._taints.forget(name)
         self._decisions.forget(name)

@@ -20,6 +20,7 @@ from libs.common.subjects import ENRICHED_NODE, FLOW, OBSERVED_NODE, is_about_a_
 from libs.common.wiring import LIFECYCLE, LIFECYCLE_LEASE_NAME
 from services.lifecycle.decide import Case, Delete, Keep, Standing, decide
 from services.lifecycle.deletions_api import Deletions
+from services.lifecycle.evidence import Known
 from services.lifecycle.known_nodes import KnownNodes
 from services.lifecycle.node_events import NodeEvents
 from services.lifecycle.on_node_enriched import OnNodeEnriched
@@ -47,7 +48,6 @@ class LifecycleService:
         self._wanted: dict[str, None] = {}
         self._again: set[str] = set()
         self._news = asyncio.Event()
-        self._was_able = False
         self._known = KnownNodes()
         self._table = FlowTable(
             clock=parts.monotonic,
@@ -70,7 +70,7 @@ class LifecycleService:
         self._on_node_enriched = self._on_node_enriched_of(kube)
 
     async def run(self) -> None:
-        """Work until cancelled; what is in flight is finished."""
+        """Work until cancelled. A deletion under way may happen all the same: it has been counted."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 following = self._parts.bus.follow(
@@ -90,6 +90,11 @@ class LifecycleService:
         """Why nothing is decided now; a standby has nothing to decide and is ready."""
         paused = self._paused()
         return (*((paused,) if paused else ()), *self._lease.problems(), *self._config.problems())
+
+    @property
+    def known(self) -> Known:
+        """By what machines are told apart, as of now."""
+        return self._known.known
 
     def standing(self) -> Standing:
         """What we ourselves are at this moment."""
@@ -170,7 +175,6 @@ class LifecycleService:
             decisions=Decisions(parts.bus, service=LIFECYCLE.service, kind="node", now=parts.now, called={}),
             ownership=ownership,
             judge=self._judge,
-            able=self._able,
             gcp_spot=settings.delete_preempted_gcp_spot,
         )
 
@@ -187,6 +191,9 @@ class LifecycleService:
             self._news.clear()
 
     async def _look(self, name: str) -> None:
+        if not self._able():
+            self._again.add(name)
+            return
         try:
             await self._on_node_enriched(name)
         except (TemporaryError, PermanentError) as error:
@@ -202,12 +209,8 @@ class LifecycleService:
             self.look_around()
 
     def look_around(self) -> None:
-        """Look again at what failed, at all when we have become able, and at what only time can prove."""
+        """Look again at what failed, or came while nothing could be decided, and at what only time proves."""
         metrics.LIFECYCLE_PROVING.set(self._known.proving())
-        able = self._able()
-        if able and not self._was_able:
-            self._want_all()
-        self._was_able = able
         again, self._again = self._again, set()
         for name in again:
             self._want(name)

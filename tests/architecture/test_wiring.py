@@ -111,6 +111,18 @@ def test_only_those_who_write_events_may():
     assert allowed == writers
 
 
+def test_only_lifecycle_deletes_and_at_one_place_in_its_code():
+    deleting = {wiring.service for wiring in SERVICES if any("delete" in r.verbs for r in wiring.rights)}
+    assert deleting == {"lifecycle"}
+    places = [
+        source.module
+        for source in sources("services", "cli")
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.Attribute) and node.attr == "delete_node"
+    ]
+    assert places == ["services.lifecycle.deletions_api"]
+
+
 def test_a_right_to_what_lives_in_a_namespace_is_a_right_in_that_namespace_only():
     namespaces = {
         right.resource: right.namespace

@@ -1,0 +1,245 @@
+"""Around lifecycle in tests: an API server that gives it its wiring's rights, and what others say."""
+
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import nats
+
+from libs.common.bus import Bus
+from libs.common.events import Decided, Event, Leading, SnapshotComplete
+from libs.common.kube_api.api import KubeApi
+from libs.common.kube_api.config import load_kube_config
+from libs.common.machine import AnotherMachine
+from libs.common.memory_bus.bus import MemoryBus, MemoryServer
+from libs.common.nats_bus.bus import NatsBus
+from libs.common.node import Node
+from libs.common.process.service import Parts
+from libs.common.subjects import DECIDED, STREAM
+from libs.common.wiring import DURABLES, LIFECYCLE, LIFECYCLE_LEASE_NAME
+from libs.testbed.kubelets import Kubelets
+from libs.testbed.nats_server import NatsServer
+from libs.testbed.running_services import grant_rights
+from libs.testbed.service_rights import user_of
+from libs.testbed.sim_apiserver.server import SimApiServer
+from services.lifecycle.service import LifecycleService
+from services.lifecycle.settings import LifecycleSettings
+from tests.builders import NOW, observed
+from tests.bus_actors import MAX_BYTES, doing, eventually
+from tests.flow_actors import QUICK
+from tests.lifecycle_cases import OWN_UUID, another, ready, unreachable
+from tests.turned_clock import TurnedClock
+
+NODES = "/api/v1/nodes"
+LEASE = f"/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/{LIFECYCLE_LEASE_NAME}"
+USER = user_of(LIFECYCLE)
+MERGE = "application/merge-patch+json"
+GRACE = 601.0
+# The clock is turned by minutes at a time: a Lease must outlast that, or it is lost with every turn.
+PATIENT: dict[str, Any] = {"lease_duration_seconds": 20_000.0, "renew_deadline_seconds": 10_000.0}
+QUICK_LOOKS: dict[str, Any] = {
+    "retry_period_seconds": 0.05, "look_around_seconds": 0.05, "file_look_seconds": 0.05
+}  # fmt: skip
+
+
+class LifecycleFlow:
+    """Speaks as watcher and metadata do, is the cluster's admin, and reads what lifecycle said and did."""
+
+    def __init__(
+        self, connect: Callable[..., Awaitable[Bus]], bus: Bus, server: SimApiServer, admin: Kubelets
+    ) -> None:
+        self._connect = connect
+        self.bus = bus
+        self.server = server
+        self.admin = admin
+        self.incarnation = ""
+        self.nats_url = ""
+        self.clock = TurnedClock()
+        self._attempts: dict[str, int] = {}
+
+    @classmethod
+    @asynccontextmanager
+    async def on(cls, kind: str, tmp_path: Path) -> AsyncIterator["LifecycleFlow"]:
+        """On a bus of that kind, with a complete snapshot and a leader."""
+        async with AsyncExitStack() as stack:
+            connect: Callable[..., Awaitable[Bus]]
+            url = ""
+            if kind == "nats":
+                nats_server = await stack.enter_async_context(NatsServer.start(tmp_path / "nats"))
+                url = nats_server.url
+                connect = partial(NatsBus.connect, (url,), timing=QUICK)
+            else:
+                memory = MemoryServer()
+
+                async def connect(*, service: str) -> Bus:
+                    return MemoryBus(memory)
+
+            server = await stack.enter_async_context(SimApiServer.start(tmp_path / "kube"))
+            admin = await stack.enter_async_context(Kubelets.start(server))
+            await grant_rights(admin, [LIFECYCLE])
+            bus = await connect(service="watcher")
+            stack.push_async_callback(bus.close)
+            flow = cls(connect, bus, server, admin)
+            flow.nats_url = url
+            await flow.provision()
+            yield flow
+
+    async def provision(self) -> None:
+        """A stream as the watcher makes it."""
+        self.incarnation = await self.bus.provision(DURABLES, max_bytes=MAX_BYTES)
+        await self.say(SnapshotComplete(incarnation=self.incarnation, epoch=1, nodes=0, requests=0))
+        await self.lead()
+
+    async def wipe(self) -> None:
+        """NATS loses everything, and the watcher says it anew."""
+        client = await nats.connect(self.nats_url)
+        await client.jetstream().delete_stream(STREAM)
+        await client.close()
+        await self.provision()
+
+    @asynccontextmanager
+    async def running(
+        self,
+        *,
+        identity: str = "first",
+        grown_up: bool = True,
+        kube: Callable[[KubeApi], KubeApi] = lambda api: api,
+        **settings: Any,
+    ) -> AsyncIterator[LifecycleService]:
+        """A lifecycle on a bus of its own with the rights of its wiring; grown up = after its grace."""
+        bus = await self._connect(service="lifecycle")
+        api = KubeApi(load_kube_config(self.server.kubeconfig(USER), {}), user_agent="test", instance="test")
+        try:
+            parts = Parts(
+                bus=bus,
+                kube=kube(api),
+                monotonic=self.clock,
+                now=self.clock.now,
+                random=random.Random(1),
+                identity=identity,
+            )
+            service = LifecycleService(parts, LifecycleSettings(**(PATIENT | QUICK_LOOKS | settings)))
+            async with doing(service.run()):
+                await eventually(lambda: not service.problems(), "lifecycle is ready")
+                if grown_up:
+                    await eventually(lambda: service.standing().leading is not None, "lifecycle leads")
+                    self.clock.turn(GRACE)
+                    await self.lead()
+                yield service
+        finally:
+            await bus.close()
+            await api.close()
+
+    # ---- what others say
+
+    async def say(self, event: Event) -> int:
+        return await self.bus.publish(event)
+
+    async def lead(self) -> None:
+        await self.say(Leading(incarnation=self.incarnation, epoch=1, holder="test"))
+
+    async def see(self, name: str) -> Node:
+        """The watcher's word of the Node as it is."""
+        node = await self.node(name)
+        assert node is not None
+        await self.say(observed(node, incarnation=self.incarnation))
+        return node
+
+    async def looked(self, node: Node, *answered: AnotherMachine, **fields: Any) -> None:
+        """Metadata's word after a look that found no facts; without `answered` nobody answered."""
+        attempt = self._attempts[node.name] = self._attempts.get(node.name, 0) + 1
+        said: dict[str, Any] = {"attempt": attempt, "incarnation": self.incarnation} | fields
+        await self.say(unreachable(node, answered_by=answered, **said))
+
+    async def replaced(self, *nodes: Node, minutes: float = 5.5) -> None:
+        """Another machine answers in their place, after so much time."""
+        self.clock.turn(60 * minutes)
+        await self.lead()
+        for node in nodes:
+            await self.looked(node, another(looked_at=self.clock.now()))
+
+    async def proven(self, *nodes: Node, then: str = "deleted") -> None:
+        """Three looks over eleven minutes, each heard before the next; "" = whatever comes of it."""
+        for told in ("1 of 3", "2 of 3"):
+            await self.replaced(*nodes)
+            for node in nodes:
+                await self.until_decided(node.name, "kept", told)
+        await self.replaced(*nodes)
+        for node in nodes if then else ():
+            await self.until_decided(node.name, then)
+
+    # ---- the cluster
+
+    async def lost(self, name: str = "web-1", **fields: Any) -> Node:
+        """A Node that is not Ready for two hours, seen by the watcher; keywords: labels, taints, uuid."""
+        since = NOW - timedelta(hours=2)
+        condition = {
+            "type": "Ready",
+            "status": "Unknown",
+            "lastTransitionTime": ready(since=since).last_transition_time,
+        }
+        uuid = fields.get("uuid", OWN_UUID if name == "web-1" else "")
+        body = {
+            "metadata": {"name": name, "labels": fields.get("labels", {})},
+            "spec": {"providerID": f"talos://{name}", "taints": fields.get("taints", [])},
+            "status": {"conditions": [condition], "nodeInfo": {"systemUUID": uuid}},
+        }
+        created = await self.admin.request("POST", NODES, body=body)
+        assert created.status == 201, created
+        return await self.see(name)
+
+    async def node(self, name: str) -> Node | None:
+        """As Kubernetes has it; None = there is none."""
+        found = await self.admin.request("GET", f"{NODES}/{name}")
+        return msgspec.convert(found.body, Node) if found.status == 200 else None
+
+    async def patch(self, path: str, body: Any) -> None:
+        """As an admin does."""
+        answer = await self.admin.request("PATCH", path, body=body, content_type=MERGE)
+        assert answer.status == 200, answer
+
+    async def lease(self) -> Any:
+        answer = await self.admin.request("GET", LEASE)
+        return answer.body if answer.status == 200 else None
+
+    async def told(self, name: str) -> list[str]:
+        """Reasons of the Events on a Node."""
+        events = await self.admin.request("GET", "/api/v1/namespaces/default/events")
+        return [e["reason"] for e in events.body["items"] if e["involvedObject"]["name"] == name]
+
+    def asked(self, since: int = 0) -> dict[tuple[str, str], int]:
+        """How often lifecycle asked for what, by verb and resource; its Lease apart."""
+        return {
+            (request.verb, request.resource): count
+            for request, count in self.server.audit_counts(since).items()
+            if request.user == USER and request.resource != "leases"
+        }
+
+    # ---- what lifecycle said
+
+    async def decided(self, name: str) -> Decided | None:
+        message = await self.bus.last(f"{DECIDED}.lifecycle.node.{name}")
+        return message.event if message and isinstance(message.event, Decided) else None
+
+    async def until_decided(self, name: str, outcome: str, *told: str) -> Decided:
+        """The decision, as soon as it is this one and tells all of that."""
+        found: list[Decided] = []
+
+        async def is_decided() -> bool:
+            decided = await self.decided(name)
+            if (
+                decided is None
+                or decided.outcome != outcome
+                or any(text not in decided.reason for text in told)
+            ):
+                return False
+            found.append(decided)
+            return True
+
+        await eventually(is_decided, f"{name} decided as {outcome}: {told}")
+        return found[0]
