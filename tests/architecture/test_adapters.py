@@ -18,6 +18,7 @@ ADAPTERS = {
     "opentelemetry": r"libs\.common\.(telemetry|tracing)",
     "re2": r"services\.labeler\.templates\.regular_expressions|libs\.common\.cloud_config\.patterns",
     "prometheus_client": r"libs\.common\.metrics",
+    "uvloop": r"libs\.common\.process\.run",  # services only: tests and testbed stay on asyncio
     "click": r"cli\..+",
     "rich": r"cli\..+",
 }

@@ -62,7 +62,9 @@ class Assembly:
         """Until a signal, or until a service ends; the exit status. Raises SettingsError."""
         with telemetry.log_fields(service=self._name):
             self._running.hear_signals()
-            log.info("starting", extra={"version": version("talos-ccm"), "identity": self._identity})
+            loop = type(asyncio.get_running_loop()).__module__
+            told = {"version": version("talos-ccm"), "identity": self._identity, "loop": loop}
+            log.info("starting", extra=told)
             for warning in self._reading.warnings:
                 log.warning("about the settings", extra={"why": warning})
             kube = self._open_kubernetes()

@@ -9,6 +9,7 @@ from importlib.metadata import version
 from typing import Any, Final, TextIO
 
 import msgspec
+import uvloop
 
 from libs.common import telemetry
 from libs.common.logs import level_of_verbosity
@@ -52,7 +53,7 @@ def run_process(
             log_format=settings.logging_format, level=level_of_verbosity(settings.verbosity)
         )
         certificate = _certificate(settings)  # before there are threads: it forks
-        with asyncio.Runner() as runner:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(Assembly(runs, reading, environment, certificate).run())
     except SettingsError as error:
         _say(sys.stderr, "".join(f"{program}: {mistake}\n" for mistake in str(error).splitlines()))

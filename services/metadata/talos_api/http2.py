@@ -7,7 +7,7 @@ import asyncio
 import socket
 from collections import deque
 from collections.abc import Callable
-from typing import Final
+from typing import Final, cast
 
 from hpack import Decoder
 
@@ -88,13 +88,12 @@ class Http2(asyncio.Protocol):
     # ---- the transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
         raw = transport.get_extra_info("socket")
         raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for name, value in _TCP:
             if hasattr(socket, name):  # they are Linux's
                 raw.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's behaves like one, and is none
         ours = {
             frames.ENABLE_PUSH: 0,
             frames.INITIAL_WINDOW_SIZE: MOST_WAITING_BYTES,

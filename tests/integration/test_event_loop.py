@@ -1,0 +1,111 @@
+"""Services run on uvloop: what our adapters take for granted of a loop holds there, too."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvloop
+
+from libs.common.kube_api.exec_plugin import run_plugin
+from libs.common.kube_api.identity import ExecPlugin, KubeConfigError
+from libs.common.process.health import HealthServer
+from libs.common.process.readiness import Readiness
+from services.metadata.talos_api.http2 import Http2
+from tests.integration.processes import a_process
+
+
+def on_uvloop(work: Coroutine[Any, Any, None]) -> None:
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(asyncio.wait_for(work, 30))
+
+
+async def test_a_process_of_services_runs_on_uvloop_and_says_so(tmp_path: Path):
+    async with a_process(tmp_path, "services.metadata") as process:
+        await process.said("loop=uvloop")
+
+
+def test_a_connection_to_a_machine_notices_a_dead_peer():
+    on_uvloop(_connects_with_keepalive())
+
+
+async def _connects_with_keepalive() -> None:
+    async with _listener() as port:
+        loop = asyncio.get_running_loop()
+        transport, http = await loop.create_connection(lambda: Http2("machine"), "127.0.0.1", port)
+        raw = transport.get_extra_info("socket")
+        assert raw.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        assert raw.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 15_000
+        http.close("enough")
+        await http.lost.wait()
+
+
+@asynccontextmanager
+async def _listener() -> AsyncIterator[int]:
+    async def until_the_end(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+
+    async with await asyncio.start_server(until_the_end, "127.0.0.1", 0) as server:
+        yield server.sockets[0].getsockname()[1]
+
+
+def test_a_caller_too_many_at_the_health_port_is_let_go_at_once():
+    on_uvloop(_lets_the_second_caller_go())
+
+
+async def _lets_the_second_caller_go() -> None:
+    server = HealthServer(Readiness(lambda: 0.0), None, most_callers=1, call_seconds=20)
+    port = await server.start("127.0.0.1", 0)
+    try:
+        first, stays = await asyncio.open_connection("127.0.0.1", port)
+        stays.write(b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n")
+        assert (await first.readline()).startswith(b"HTTP/1.1 200")
+        second, goes = await asyncio.open_connection("127.0.0.1", port)
+        assert await second.read() == b""
+        goes.close()
+        stays.close()
+    finally:
+        await server.stop()
+
+
+_PRINTS = (
+    """printf '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","""
+    """"status":{"token":"t0ken"}}'"""
+)
+
+
+def _plugin(*command: str) -> ExecPlugin:
+    return ExecPlugin(
+        command=command[0],
+        args=command[1:],
+        env={"PATH": "/usr/bin:/bin"},
+        api_version="client.authentication.k8s.io/v1",
+        field="users[0].user.exec",
+        install_hint="install it",
+    )
+
+
+def test_a_credential_plugin_is_heard():
+    async def is_heard() -> None:
+        assert (await run_plugin(_plugin("sh", "-c", _PRINTS))).token == "t0ken"
+
+    on_uvloop(is_heard())
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        (("no-such-plugin",), "cannot run no-such-plugin: No such file or directory"),
+        (("sh", "-c", "echo no session >&2; exit 3"), "status 3: no session"),
+    ],
+)
+def test_a_credential_plugin_that_fails_is_told_with_its_cause(command: tuple[str, ...], words: str):
+    async def fails() -> None:
+        with pytest.raises(KubeConfigError, match=words):
+            await run_plugin(_plugin(*command))
+
+    on_uvloop(fails())
