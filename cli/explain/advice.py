@@ -31,6 +31,10 @@ _AFTER_A_DENIAL: Final[Mapping[str, str]] = {
     "expiration": "The kubelet asks for it, or --csr-min-expiration and --csr-max-expiration are too narrow.",
 }
 _NO_KUBELET: Final = "No kubelet asks for this: find out what runs on {node} with the kubelet's identity."
+_FOREIGN: Final = (
+    "Whoever looks after Node {node} answers. If that is us: correct ownership in the --cloud-config file, "
+    "or the labels of the Node; it is decided within seconds then."
+)
 _CLEANED: Final = "Kubernetes removes this one a day after it was filed."
 _NOT_SIGNED: Final = (
     "It is approved and not signed yet. kube-controller-manager signs: is its controller csrsigning running, "
@@ -51,6 +55,8 @@ def advice(explanation: Explanation) -> Iterator[str]:
     match explanation:
         case Explanation(verdict="ignore"):
             yield "Nothing here concerns it: whoever is responsible for that signer and user decides."
+        case Explanation(verdict="foreign", state="pending"):
+            yield _FOREIGN.format(node=_node(explanation))
         case Explanation(state="superseded"):
             yield f"Look at {explanation.superseded_by}: the kubelet waits for that one. {_CLEANED}"
         case Explanation(state="approved"):

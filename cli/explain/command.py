@@ -67,6 +67,11 @@ explain.add_command(node)
 @click.option("--csr-min-expiration", "least", callback=_seconds, metavar="DURATION", help="As csr has it.")
 @click.option("--csr-max-expiration", "most", callback=_seconds, metavar="DURATION", help="As csr has it.")
 @click.option(
+    "--cloud-config",
+    type=click.Path(path_type=Path),
+    help="The file of that flag, for whose Nodes are ours; - is standard input. Without it: all.",
+)
+@click.option(
     "-o",
     "--output",
     type=click.Choice(["text", "json"]),
@@ -75,7 +80,9 @@ explain.add_command(node)
     help="Words, or JSON.",
 )
 def csr(
+    *,
     output: str,
+    cloud_config: Path | None,
     allowed_networks: str,
     service_networks: str,
     least: int | None,
@@ -99,6 +106,7 @@ def csr(
     Examples:
       talos-ccm explain csr csr-x7k2p
       talos-ccm explain csr web-1 --node -o json
+      talos-ccm explain csr csr-x7k2p --cloud-config ccm-config.yaml
     """  # noqa: D301 - click reads the \b: the paragraph keeps its lines
     networks, services = parse_list(allowed_networks), parse_list(service_networks)
     _refuse_nonsense("--csr-allowed-networks", networks)
@@ -107,6 +115,9 @@ def csr(
         from cli.explain.from_cluster import CannotAsk, Source  # noqa: PLC0415 - `--help` need not load it
         from cli.explain.run import explain_csr  # noqa: PLC0415
         from cli.lines import complain  # noqa: PLC0415
+        from cli.render.run import Refused, read_config  # noqa: PLC0415
+        from libs.common.cloud_config.rule import CloudConfig  # noqa: PLC0415
+        from libs.common.controllers import CSR_APPROVAL  # noqa: PLC0415
         from services.csr.judgement import Policy  # noqa: PLC0415
 
         policy = Policy(
@@ -116,8 +127,10 @@ def csr(
             max_expiration_seconds=most,
         )
         try:
-            status = explain_csr(Source(**source), policy, as_json=output == "json")
-        except CannotAsk as error:
+            file = read_config(cloud_config).written if cloud_config else CloudConfig()
+            ownership = file.ownership.of(CSR_APPROVAL)
+            status = explain_csr(Source(**source), policy, ownership, as_json=output == "json")
+        except (CannotAsk, Refused) as error:
             complain(f"Error: {error}")
             status = 2
     except KeyboardInterrupt:

@@ -6,6 +6,7 @@ from datetime import datetime
 import msgspec
 
 from cli.explain.filed import Filed
+from libs.common.cloud_config.rule import Ownership
 from libs.common.events import CsrEnriched, NodeEnriched, NodeUnreachable
 from libs.common.machine import MachineFacts, MachineFault
 from libs.common.node import Node
@@ -26,6 +27,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     answered_at: tuple[str, ...] = ()  # contested addresses at which the node's own machine answered
     without_talos: bool = False  # judged as where no machine is asked
     no_talos: str = ""  # why no machine could be asked
+    ownership: Ownership = Ownership()  # csr's, by the --cloud-config file
     at: datetime
 
     @property

@@ -7,13 +7,15 @@ import msgspec
 
 from cli.explain.evidence import Evidence, claimants
 from cli.explain.filed import Condition, Filed
+from libs.common.cloud_config.rule import Ownership
 from libs.common.machine import MachineFault
+from libs.common.ownership import why_not_owned
 from services.csr.decide import Approve, Check, Decision, Deny, Ignore, Policy, Wait, decide
 from services.csr.request import Asked, read_request
 from services.csr.requesters import Requesters
 
 Result = Literal["passed", "failed", "waits", "unknown"]
-Verdict = Literal["approve", "deny", "wait", "unknown", "ignore"]
+Verdict = Literal["approve", "deny", "wait", "unknown", "ignore", "foreign"]
 State = Literal["pending", "superseded", "approved", "denied", "failed"]
 
 APPROVED, NOT_APPROVED, UNTOLD = 0, 1, 2
@@ -67,6 +69,10 @@ def explain(evidence: Evidence, policy: Policy) -> Explanation:
     if unknown:
         verdict, check = "unknown", unknown[0].name
         reason = "; ".join(one.text for one in unknown if one.name != "machine")
+    if foreign := _why_foreign(evidence):
+        verdict, check, reason = "foreign", "", foreign
+    elif evidence.node is None and verdict == "deny" and evidence.ownership != Ownership():
+        verdict, check = "wait", "node"  # whose the Node will be is not known
     superseded_by = _superseded_by(evidence)
     state, condition = _state(evidence.filed)
     return Explanation(
@@ -121,6 +127,11 @@ def _unknown(evidence: Evidence, decision: Decision) -> Iterator[Told]:
             text = f"Node {name} claims something of this, too, and does not answer now ({look.message}): "
             text += "where it answered before is known to the running csr only"
             yield Told(name="former", result="unknown", text=text, nodes=(name,))
+
+
+def _why_foreign(evidence: Evidence) -> str:
+    """Why csr leaves it alone though it is a kubelet's: its Node is another's."""
+    return why_not_owned(evidence.ownership, evidence.node) if evidence.node is not None else ""
 
 
 def _superseded_by(evidence: Evidence) -> str:

@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime
 
+import msgspec
 from rich.console import Console
 
 from cli.explain.as_json import explanation_json
@@ -9,12 +10,14 @@ from cli.explain.explanation import explain
 from cli.explain.from_cluster import Source, gather
 from cli.explain.text import of_explanation
 from cli.lines import print_json, print_lines
+from libs.common.cloud_config.rule import Ownership
 from services.csr.judgement import Policy
 
 
-def explain_csr(source: Source, policy: Policy, *, as_json: bool) -> int:
+def explain_csr(source: Source, policy: Policy, ownership: Ownership, *, as_json: bool) -> int:
     """Show it; the exit status. Raises CannotAsk."""
-    explanation = explain(gather(source), policy)
+    evidence = msgspec.structs.replace(gather(source), ownership=ownership)
+    explanation = explain(evidence, policy)
     if as_json:
         print_json(explanation_json(explanation))
     else:

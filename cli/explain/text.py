@@ -21,6 +21,7 @@ _NOW: Final[dict[Verdict, tuple[str, str]]] = {
     "wait": ("wait", "yellow"),
     "unknown": ("not known here", "cyan"),
     "ignore": ("leave it alone", "dim"),
+    "foreign": ("leave it alone", "dim"),
 }
 _TODAY: Final[dict[Verdict, str]] = {
     "approve": "it would be approved now",
@@ -28,6 +29,7 @@ _TODAY: Final[dict[Verdict, str]] = {
     "wait": "it would wait now",
     "unknown": "what it would be now is not known here",
     "ignore": "csr has no part in it",
+    "foreign": "csr leaves it alone: the Node is another's",
 }
 _STATES: Final[dict[State, str]] = {
     "pending": "yellow", "superseded": "dim", "approved": "green", "denied": "red", "failed": "red"

@@ -4,6 +4,8 @@ import ast
 import re
 from collections.abc import Iterator
 
+import pytest
+
 from tests.architecture.sources import Source, sources
 from tests.architecture.test_purity import SHELL
 
@@ -42,6 +44,34 @@ def test_what_the_command_shows_of_rules_is_the_labelers_own_code():
 def test_what_the_command_explains_of_requests_is_csrs_own_decision():
     imported = {name for source in sources("cli/explain") for name in imported_services(source)}
     assert {"services.csr.decide.decide", "services.csr.claims.Claims"} <= imported
+
+
+def test_what_the_command_explains_of_nodes_is_the_services_own_decision():
+    imported = {name for source in sources("cli/explain/node") for name in imported_services(source)}
+    assert {
+        "services.labeler.plan.plan_node", "services.labeler.plan.plan_unreachable",
+        "services.lifecycle.evidence.judge_look", "services.lifecycle.evidence.judge_node",
+        "services.lifecycle.decide.not_ours", "services.lifecycle.shutdown.shutdown_change"
+    } <= imported  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "calls"),
+    [
+        ("cli.explain.node.from_cluster", "kube", {"list_nodes", "close"}),
+        ("cli.explain.node.from_nats", "bus", {"last", "close"}),
+        ("cli.status.from_cluster", "kube", {"list_nodes", "list_config_maps", "close"}),
+    ],
+)
+def test_what_only_reads_calls_nothing_else(module: str, name: str, calls: set[str]):
+    """Whatever else it held of an API server, or a bus, would be called on that name, which is there."""
+    [source] = [s for s in sources("cli") if s.module == module]
+    called = {
+        node.attr
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == name
+    }
+    assert called == calls
 
 
 # How to reach machines, how one is asked, and those that gather what machines say. All else is told.
@@ -86,17 +116,6 @@ def test_what_the_command_shows_of_pod_cidrs_is_read_and_counted_by_ipams_own_co
         "services.ipam.cluster_networks.said_mistakes"
     } <= imported  # fmt: skip
     assert {name.split(".")[1] for name in imported} == {"ipam"}
-
-
-def test_status_only_lists():
-    """Whatever else it held of an API server would be called on what `kubernetes()` gives, which is here."""
-    [source] = [s for s in sources("cli/status") if s.module == "cli.status.from_cluster"]
-    called = {
-        node.attr
-        for node in ast.walk(source.tree)
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "kube"
-    }
-    assert called == {"list_nodes", "list_config_maps", "close"}
 
 
 def test_what_judges_a_status_is_told_what_was_gathered_and_asks_nobody():

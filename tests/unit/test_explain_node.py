@@ -304,6 +304,12 @@ def test_what_the_machine_said_to_another_node_of_that_name_says_nothing():
     assert explain(evidence(node(SILENT_KUBELET), SILENCE, last_words=words), TERMS).gone.taint is None
 
 
+def test_a_machine_that_says_that_it_shuts_down_is_told_so():
+    going = msgspec.structs.replace(facts(), stage=SHUTTING_DOWN)
+    assert "its stage is 'shutting down'" in shown(explain(evidence(node(), going), TERMS))
+    assert "stage" not in shown(explained("well"))
+
+
 # ---- as the services
 
 

@@ -14,7 +14,8 @@ from libs.common.controllers import CLOUD_NODE, CSR_APPROVAL, NODE_IPAM, NODE_LI
 from libs.common.machine import MachineFault
 from libs.common.node import Node
 from libs.common.ownership import why_not_owned
-from services.labeler.plan import Plan, plan_node, plan_unreachable
+from services.labeler.ownership import why_not_ours
+from services.labeler.plan import Plan, plan_node, plan_unreachable, why_left_alone, why_not_ours_by_rules
 from services.labeler.reported_provider_id import reported_provider_id
 from services.lifecycle.decide import Terms
 
@@ -74,7 +75,7 @@ def explain(evidence: Evidence, terms: Terms) -> Explanation:
     return Explanation(
         evidence=evidence,
         state="being deleted" if node.metadata.deletion_timestamp is not None else state,
-        owners=tuple(_owners(evidence, plan, gone)),
+        owners=tuple(_owners(evidence, gone)),
         checks=tuple(_checks(evidence, plan)),
         plan=plan,
         gone=gone,
@@ -90,17 +91,28 @@ def _plan(evidence: Evidence) -> Plan | None:
     return None
 
 
-def _owners(evidence: Evidence, plan: Plan | None, gone: Gone) -> Iterator[Owner]:
-    node = evidence.node
-    planned = (plan.changes.provider_id if plan else "") or ""
+def _owners(evidence: Evidence, gone: Gone) -> Iterator[Owner]:
     for controller, does in CONTROLLERS.items():
-        known = planned if controller == CLOUD_NODE else ""
-        why_not = why_not_owned(evidence.ownership.of(controller), node, provider_id=known)
-        if controller == CLOUD_NODE and plan and plan.outcome == "not-ours":
-            why_not = why_not or plan.reason
-        if controller == NODE_LIFECYCLE:
+        if controller == CLOUD_NODE:
+            why_not = _why_not_labelers(evidence)
+        elif controller == NODE_LIFECYCLE:
             why_not = gone.reason if gone.outcome == "not-owned" else ""
+        else:
+            why_not = why_not_owned(evidence.ownership.of(controller), evidence.node)
         yield Owner(controller=controller, does=does, why_not=why_not)
+
+
+def _why_not_labelers(evidence: Evidence) -> str:
+    """As the labeler judges it: by the file, then by the providerID, of which the machine has a say."""
+    node, config, silent = evidence.node, evidence.config, evidence.unreachable
+    facts = evidence.look.facts if isinstance(evidence.look, DescribedNode) else None
+    facts = silent.last_known if silent else facts
+    why = why_left_alone(node, facts, config)
+    if why or (facts is None and evidence.look is None):
+        return why
+    if facts is None:
+        return why_not_ours(node, None, by_file=config.ownership)
+    return why_not_ours_by_rules(node, facts, config)
 
 
 def _checks(evidence: Evidence, plan: Plan | None) -> Iterator[Told]:
@@ -129,6 +141,7 @@ def _machine(evidence: Evidence) -> Iterator[Told]:
             place = ", ".join(filter(None, (said.platform, said.zone or said.region, said.instance_type)))
             text = f"the machine at {facts.node_ip} answers as {facts.node_name} ({place or 'no platform'})"
             text += "" if by == "nodename" else ", recognised by its systemUUID"
+            text += f"; its stage is {facts.stage!r}" if facts.stage not in ("", "running") else ""
             yield Told(name="machine", result="passed", text=text)
         case MachineFault(step=step, endpoint=endpoint, message=message):
             where = f" at {endpoint}" if endpoint else ""
