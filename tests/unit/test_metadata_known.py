@@ -1,5 +1,6 @@
 """What metadata knows of one Node, and what follows: the whole decision without a network."""
 
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -488,3 +489,41 @@ def test_labels_that_change_do_not_take_back_who_answered():
     assert isinstance(event, Say)
     assert isinstance(event.event, NodeUnreachable)
     assert event.event.answered_by == (ANOTHER,)
+
+
+def then_relabelled(known: Known, now: float) -> Known:
+    assert known.node is not None
+    metadata = msgspec.structs.replace(known.node.metadata, labels={"at": str(now)})
+    node = msgspec.structs.replace(known.node, metadata=metadata)
+    return then_observed(known, node, sequence=int(now), now=now)
+
+
+def then_of_another_machine(known: Known, now: float) -> Known:
+    node = a_node(system_uuid=f"{UUID[:-4]}{int(now)}")
+    return then_observed(known, node, sequence=int(now), now=now)
+
+
+LOOKS_AND_CHANGES: dict[str, Callable[[Known, float], Known]] = {
+    "replaced": lambda known, now: then_replaced(known, now=now),
+    "silent": lambda known, now: then_failed(known, TIMEOUT, now=now),
+    "half an answer": lambda known, now: then_failed(known, WRONG, now=now),
+    "itself": lambda known, now: then_looked(known, began=now, now=now),
+    "relabelled": then_relabelled,
+    "another machine": then_of_another_machine,
+}
+
+
+@given(st.lists(st.sampled_from(sorted(LOOKS_AND_CHANGES)), max_size=12))
+def test_others_are_said_to_answer_only_while_the_newest_look_saw_them(history: list[str]):
+    known, holds = joined(), False
+    for now, happening in enumerate(history, start=int(T) + 1):
+        known = LOOKS_AND_CHANGES[happening](known, float(now))
+        holds = happening == "replaced" or (holds and happening == "relabelled")
+        event = known.said
+        while isinstance(found := step(known, float(now)), Say):
+            known, event = then_said(known, float(now)), found.event
+        assert bool(known.answered_by) is holds
+        if holds:
+            assert isinstance(event, NodeUnreachable)
+            assert event.answered_by == known.answered_by
+        assert not (isinstance(event, NodeUnreachable) and event.answered_by and not holds)
