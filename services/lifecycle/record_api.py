@@ -47,15 +47,17 @@ class LeaseRecord:
         holder: str,
         writing: AbstractAsyncContextManager[object],
         most: int,
+        call_seconds: float,
         now: Callable[[], datetime],
     ) -> None:
-        """`holder` must hold the Lease, "" where nobody needs to."""
+        """`holder` must hold the Lease, "" where nobody needs to; no request takes over `call_seconds`."""
         self._kube = kube
         self._namespace = namespace
         self._name = name
         self._holder = holder
         self._writing = writing
         self._most = most
+        self._call_seconds = call_seconds
         self._now = now
 
     async def spend(self, node: str) -> str:
@@ -75,7 +77,9 @@ class LeaseRecord:
                 return judged.reason
             document = annotated(lease, ANNOTATION, written_record(judged.deletions))
             try:
-                await self._kube.update_lease(self._namespace, self._name, document)
+                await self._kube.update_lease(
+                    self._namespace, self._name, document, deadline_seconds=self._call_seconds
+                )
             except Conflict:
                 continue
             return ""
@@ -88,15 +92,17 @@ class LeaseRecord:
         return spend(record, node, most=self._most, now=self._now())
 
     async def _lease(self) -> Lease:
+        where, deadline = self._namespace, self._call_seconds
         try:
-            return await self._kube.get_lease(self._namespace, self._name)
+            return await self._kube.get_lease(where, self._name, deadline_seconds=deadline)
         except NotFound:
             if self._holder:
                 raise
         try:
-            return await self._kube.create_lease(self._namespace, unheld_lease(self._namespace, self._name))
+            document = unheld_lease(where, self._name)
+            return await self._kube.create_lease(where, document, deadline_seconds=deadline)
         except AlreadyExists:
-            return await self._kube.get_lease(self._namespace, self._name)
+            return await self._kube.get_lease(where, self._name, deadline_seconds=deadline)
 
 
 class OwnRecord:

@@ -149,6 +149,7 @@ class LifecycleService:
             holder=self._parts.identity if settings.takes_lease else "",
             writing=self._lease.writing,
             most=settings.most_per_hour,
+            call_seconds=settings.renew_deadline_seconds / 4,  # as a renewal, which waits for it
             now=now,
         )
 

@@ -10,6 +10,7 @@ import pytest
 
 from libs.common.cloud_config.document import parse_cloud_config
 from libs.common.kube_api.api import KubeApi
+from libs.common.kube_api.lease import Lease, annotation
 from libs.testbed.sim_apiserver.faults import EmptyClose
 from services.lifecycle.budget import ANNOTATION
 from tests.builders import some_facts
@@ -111,6 +112,36 @@ async def test_a_node_that_somebody_wrote_at_the_last_moment_is_kept_and_all_pro
     assert sorted(await flow.told("web-1")) == ["DeletingNode", "DeletingNodeFailed"]
 
 
+class Overheard(KubeApi):
+    """Something is heard while the deletion is being counted."""
+
+    meddle: Any = None
+
+    async def update_lease(self, namespace: str, name: str, document: Any, **options: Any) -> Lease:
+        written = await super().update_lease(namespace, name, document, **options)
+        if annotation(written, ANNOTATION):
+            await self.meddle()
+        return written
+
+
+async def test_what_is_heard_at_the_last_moment_counts(flow: LifecycleFlow):
+    def overheard(api: KubeApi) -> KubeApi:
+        api.__class__ = Overheard
+        api.meddle = machine_answers  # type: ignore[attr-defined]
+        return api
+
+    async def machine_answers() -> None:
+        await flow.say(answering(node, incarnation=flow.incarnation))
+        await eventually(lambda: "web-1" in service.known.borne, "it was heard")
+
+    async with flow.running(kube=overheard) as service:
+        node = await flow.lost()
+        await flow.proven(node, then="kept")
+        await flow.until_decided("web-1", "kept", "its machine answers")
+        assert "web-1" in (await flow.lease())["metadata"]["annotations"][ANNOTATION], "it was counted"
+    assert await flow.node("web-1") == node
+
+
 async def test_any_contrary_word_begins_the_looks_anew(flow: LifecycleFlow):
     async with flow.running():
         node = await flow.lost()
@@ -174,6 +205,35 @@ async def test_a_standby_deletes_nothing_and_after_a_takeover_all_proofs_are_nee
         await flow.replaced(node)
         told = await flow.until_decided("web-1", "kept", "1 of 3 looks")
         assert "10 min since this lifecycle leads" in told.reason
+        assert await flow.node("web-1") is not None
+
+
+async def test_who_lost_the_lease_and_does_not_know_it_yet_deletes_nothing(flow: LifecycleFlow):
+    async with flow.running(retry_period_seconds=1000.0) as service:
+        node = await flow.lost()
+        await flow.patch(LEASE, {"spec": {"holderIdentity": "another"}})
+        await flow.proven(node, then="kept")
+        await flow.until_decided("web-1", "kept", "another holds the Lease now")
+        assert service.standing().leading is not None, "it does not know yet"
+        assert await flow.node("web-1") is not None
+
+
+async def test_a_lease_that_cannot_be_renewed_ends_the_lead_and_the_looks_begin_anew(flow: LifecycleFlow):
+    async with flow.running(evidence_seconds=1.0) as service:
+        node = await flow.lost()
+        await flow.replaced(node)
+        await flow.replaced(node)
+        await flow.until_decided("web-1", "kept", "2 of 3 looks")
+        flow.server.faults.inject(EmptyClose(), resource="leases")
+        await eventually(lambda: any("Lease" in problem for problem in service.problems()), "it is told")
+        flow.clock.turn(10_001)
+        await flow.replaced(node, minutes=0)
+        assert service.standing().leading is None
+        assert await flow.node("web-1") is not None
+        flow.server.faults.clear()
+        await eventually(lambda: service.standing().leading is not None, "it leads again")
+        await flow.replaced(node, minutes=1)
+        await flow.until_decided("web-1", "kept", "1 of 3 looks", "since this lifecycle leads")
         assert await flow.node("web-1") is not None
 
 
