@@ -78,7 +78,18 @@ POOLS = """ipam:
         - 10.9.128.0/18
       maskSizeIPv6: ~
 """
-SEEDS = (REFERENCE_SAMPLE, MERGED, POOLS, "global: {clusterName: prod, preferIPv6: true}\n", "")
+OWNERSHIP = """ownership:
+  nodeSelector:
+    - matchExpressions:
+        - {key: team.example/name, operator: In, values: [a, b]}
+        - {key: metadata.name, operator: Regexp, values: ["^web-"]}
+  providerIDSchemes: [talos, hcloud]
+  controllers:
+    - name: cloud-node-lifecycle
+      providerIDSchemes: [talos]
+    - {name: nodeipam}
+"""
+SEEDS = (REFERENCE_SAMPLE, MERGED, POOLS, OWNERSHIP, "global: {clusterName: prod, preferIPv6: true}\n", "")
 TOKENS: tuple[str, ...] = (
     *"{}[]:,-?|>&*!%@`\"'#\t\n\r ",
     *("\x00", "\ufeff", "\u2028", "\x85", "é", "\U0001f600", "{{", "}}", "<<: ", "*a", "&a ", "!!binary "),

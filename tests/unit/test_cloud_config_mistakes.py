@@ -55,7 +55,10 @@ def test_every_mistake_comes_at_once_with_file_line_and_path():
         "  - web\n"
     )
     assert mistakes(text) == [
-        'f, line 1: the file has no key "globl", only global, transformations, ipam, ownership; did you mean global?',
+        (
+            'f, line 1: the file has no key "globl", only global, transformations, ipam, ownership; '
+            "did you mean global?"
+        ),
         "f, line 3: global.clusterName is a list, not a text",
         'f, line 4: global.preferIPv6 is "perhaps", not true or false',
         "f, line 5: global.clusterName is there twice",

@@ -5,7 +5,8 @@ from pathlib import Path
 
 from libs.common.cloud_config.fields import FIELDS
 from libs.common.cloud_config.schema import cloud_config_schema, schema_text
-from libs.common.cloud_config.shape import FILE, OPERATORS, POOL, RULE
+from libs.common.cloud_config.shape import FILE, OPERATORS, OWNERSHIP, POOL, RULE
+from libs.common.controllers import NAMES_OF_NODES
 
 COMMITTED = Path(__file__).parents[2] / "docs" / "cloud-config.schema.json"
 
@@ -28,6 +29,17 @@ def test_what_a_pool_may_say_stands_in_the_schema_too():
     assert set(pool["properties"]) == {key.name for key in POOL}
     mask = pool["properties"]["maskSizeIPv4"]
     assert (mask["type"], mask["minimum"], mask["maximum"]) == (["integer", "null"], 12, 32)
+
+
+def test_what_may_be_said_of_ownership_stands_in_the_schema_too():
+    ownership = cloud_config_schema()["properties"]["ownership"]
+    assert set(ownership["properties"]) == {key.name for key in OWNERSHIP}
+    assert ownership["properties"]["providerIDSchemes"]["minItems"] == 1
+    of_controller = ownership["properties"]["controllers"]["items"]
+    assert of_controller["required"] == ["name"]
+    assert set(of_controller["properties"]["name"]["enum"]) == set(NAMES_OF_NODES)
+    term = ownership["properties"]["nodeSelector"]["items"]["properties"]
+    assert "anyOf" not in term["matchExpressions"]["items"]["properties"]["key"], "a label is no fact"
 
 
 def test_operators_and_facts_are_told_to_editors():

@@ -148,6 +148,15 @@ def test_a_mistake_is_told_with_its_place_and_nothing_is_obeyed(written: str, to
     assert told in mistake
 
 
+def test_a_platform_that_is_no_scheme_is_warned_of():
+    config = parse_cloud_config("ownership: {providerIDSchemes: [gcp, hcloud, hcloud]}", "f")
+    assert [found.told("f") for found in config.warnings] == [
+        "f, line 1: ownership.providerIDSchemes[0] is gcp, a platform: its providerIDs begin with gce://",
+        "f, line 1: ownership.providerIDSchemes[2] is hcloud once more",
+    ]
+    assert config.ownership.of_all.provider_id_schemes == ("gcp", "hcloud")
+
+
 def test_that_the_reference_does_not_know_the_section_is_told_as_a_difference():
     (difference,) = parse_cloud_config(FILE, "f").differences
     assert difference.told("f") == "f, line 2: ownership is not known to the reference, which passes it over"
@@ -156,7 +165,6 @@ def test_that_the_reference_does_not_know_the_section_is_told_as_a_difference():
 def test_a_label_of_nodes_is_no_fact_about_machines_and_warned_of_as_none():
     config = parse_cloud_config(FILE, "f")
     assert config.warnings == ()
-    assert config.rules == () and config.pools == ()
 
 
 LABELS = st.dictionaries(st.sampled_from(["team", "zone", "x.y/z"]), st.sampled_from(["a", "b", "1", ""]))

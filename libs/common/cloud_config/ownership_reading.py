@@ -1,7 +1,7 @@
 """The values of `ownership` -> which Nodes each controller looks after: a mistake never leads to more."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from libs.common.cloud_config.findings import Findings, nearest, shown
@@ -14,6 +14,17 @@ from libs.common.cloud_config.shape import SCHEME
 from libs.common.controllers import NAMES_OF_NODES, proper_name
 
 _SCHEME: Final = re.compile(SCHEME)
+# Platforms of Talos whose controllers call them otherwise in providerIDs.
+_NOT_THE_PLATFORM: Final[Mapping[str, str]] = {
+    "akamai": "linode",
+    "alibabacloud": "alicloud",
+    "digital-ocean": "digitalocean",
+    "equinixMetal": "equinixmetal",
+    "gcp": "gce",
+    "metal": "talos",
+    "nocloud": "talos",
+    "oracle": "oci",
+}
 
 
 def read_ownership(item: Item | None, findings: Findings, patterns: Patterns) -> OwnershipOfNodes:
@@ -57,6 +68,9 @@ def _schemes(item: Item, findings: Findings) -> tuple[str, ...]:
             findings.warn(each.line, each.path, f"is {shown(each.text)} once more")
         else:
             found.append(each.text)
+        if each.text in _NOT_THE_PLATFORM:
+            told = f"is {each.text}, a platform: its providerIDs begin with {_NOT_THE_PLATFORM[each.text]}://"
+            findings.warn(each.line, each.path, told)
     return tuple(found)
 
 
