@@ -18,6 +18,7 @@ from cli.explain.explanation import Explanation, explain
 from cli.explain.filed import Condition, Filed, Status, newest
 from cli.explain.text import of_explanation
 from cli.lines import print_lines
+from libs.common.cloud_config.rule import Ownership
 from libs.common.machine import AddressStatus, MachineFacts, MachineFault
 from libs.common.node import NodeAddress
 from libs.common.signing_request import SigningRequest
@@ -106,6 +107,10 @@ EVIDENCE: Final[dict[str, tuple[Evidence, Policy]]] = {
         evidence(mine(ips=("10.0.0.5",)), OWN, (a_node("web-6", uid="uid-6", ip="10.0.0.5"), REFUSED)),
         Policy(),
     ),
+    "foreign": (
+        evidence(mine(), OWN, ownership=Ownership(provider_id_schemes=("hcloud",))),
+        Policy(),
+    ),
     "hostile-name": (evidence(mine(dns=("web-5", HOSTILE.encode("punycode").decode())), OWN), Policy()),
 }  # fmt: skip
 
@@ -150,6 +155,7 @@ def test_on_a_terminal_no_line_is_wider_than_it_and_nothing_steers_it(name: str,
         ("not-ours", "ignore", 1),
         ("silent-rival", "unknown", 2),
         ("hostile-name", "deny", 1),
+        ("foreign", "foreign", 1),
     ],
 )
 def test_the_exit_status_says_whether_it_is_or_would_be_approved(name: str, verdict: str, status: int):
@@ -169,6 +175,13 @@ def test_of_each_hostile_and_odd_request_it_tells_what_csr_decides_and_why(case:
     assert list(advice(explanation))
     assert shown(explanation, 80).replace("\n", "").isprintable()
     json.dumps(explanation_json(explanation))
+
+
+def test_a_request_of_a_node_that_does_not_exist_is_not_denied_while_it_may_be_anothers():
+    evil = mine(ips=("127.0.0.1",))
+    assert explain(evidence(evil), Policy()).verdict == "deny"
+    judged = explain(evidence(evil, ownership=Ownership(provider_id_schemes=("hcloud",))), Policy())
+    assert (judged.verdict, judged.check, judged.exit_status) == ("wait", "node", 1)
 
 
 def test_what_was_denied_stays_so_and_what_it_would_be_now_is_told_beside_it():
