@@ -27,7 +27,7 @@ from cli.render.described import DescribedNode
 from libs.common.bus import Unreadable
 from libs.common.events import DeadLetter, Decided, Event, NodeUnreachable
 from libs.common.machine import AnotherMachine, FaultKind, MachineFacts, MachineFault
-from libs.common.node import Node, NodeAddress, NodeCondition, Taint
+from libs.common.node import CONDITION_BLOCKED, Node, NodeAddress, NodeCondition, Taint
 from libs.common.ownership import why_not_owned
 from libs.common.settings.flag_values import parse_duration
 from libs.common.subjects import subject_of
@@ -223,6 +223,29 @@ def test_on_a_terminal_no_line_is_wider_than_it_and_nothing_steers_it(name: str,
     text = shown(explained(name), width)
     assert max(map(len, text.splitlines())) <= width
     assert text.replace("\n", "").isprintable()
+
+
+@given(text=st.text(max_size=300), kind=st.sampled_from(["wrong_machine", "timeout", "internal"]))
+def test_whatever_people_and_machines_write_is_told_and_steers_nothing(text: str, kind: FaultKind):
+    of = node(
+        NodeCondition(type="Ready", status=text, reason=text, message=text, last_transition_time=text),
+        NodeCondition(type=CONDITION_BLOCKED, status="True", reason=text, message=text),
+        provider_id=text,
+        pod_cidrs=(text,),
+        taints=(Taint(key=text, effect=text),),
+        addresses=(NodeAddress(type=text, address=text),),
+        system_uuid=text,
+    )
+    there = (AnotherMachine(address=text, node_name=text, uuid=text, looked_at=NOW),)
+    words = LastWords(decided=(decided("ipam", text, text),), unreadable=(text,), of_machine=WENT)
+    explanation = explain(
+        evidence(of, fault(kind, text), answered_by=there, not_proven=text, last_words=words, file=OWNERSHIP),
+        TERMS,
+    )
+    told = shown(explanation, 80)
+    assert told.replace("\n", "").isprintable()
+    assert max(map(len, told.splitlines())) <= 80
+    json.dumps(explanation_json(explanation))
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ _OF_BLOCK: Final[Mapping[str, str]] = {
 _KUBELET: Final = "The kubelet says why: talosctl service kubelet, talosctl logs kubelet, on {node}."
 _SHOULD_HAPPEN: Final = (
     "It happens within seconds where the services run. If it does not: /readyz?verbose of watcher, metadata "
-    "and labeler, and --nats-url here tells what they said last."
+    "and labeler; and --nats-url here tells what they said last."
 )
 _MISMATCH: Final = (
     "Whoever looks for the machine by its providerID does not find it. It cannot be changed: delete the Node "
