@@ -6,7 +6,7 @@ from bench.fleet import fleet
 from bench.measuring import Measuring, present
 from bench.pod_cidr_figures import carried_figures, served_figures
 from bench.stage import Controlled, Stage, quiet
-from libs.common.wiring import BY_DEFAULT, SERVICES
+from libs.common.wiring import BY_DEFAULT, IPAM
 from libs.testbed.kubelets_in_go import Joined, Joins
 
 # Inside what no machine of the fleet has. The last two are those of the testbed's API server.
@@ -31,7 +31,11 @@ async def joined_with_ours(
     """Joins with our services, ipam among them or not, and what did not go as promised."""
     stage, asking = m.stage, m.wanted.certificates
     first, *machines = fleet(m.name, nodes + 1)
-    ours = m.controlled(*POD_CIDR_FLAGS, wirings=SERVICES) if pod_cidrs else m.controlled(wirings=BY_DEFAULT)
+    ours = (
+        m.controlled(*POD_CIDR_FLAGS, wirings=(*BY_DEFAULT, IPAM))
+        if pod_cidrs
+        else m.controlled(wirings=BY_DEFAULT)
+    )
     everybody = present(stage, [first, *machines], certificates=int(asking))
     async with ours as controlled, everybody as names:
         await m.joined(

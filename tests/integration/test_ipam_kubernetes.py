@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from bench.pod_cidr_writes import writes_of_ipam
-from libs.common.wiring import IPAM, SERVICES
+from libs.common.wiring import BY_DEFAULT, IPAM
 from libs.testbed.control_plane.cluster import ControlPlane
 from libs.testbed.kubelets import Kubelet, Kubelets
 from libs.testbed.machines import Machine, Machines, a_machine
@@ -160,7 +160,7 @@ async def test_a_burst_gets_disjoint_blocks_with_one_patch_each_although_one_of_
     start_services: StartServices, cluster: Cluster, control_plane: ControlPlane
 ):
     services = await start_services(
-        wirings=SERVICES, flags=FLAGS, own_flags={"watcher": PATIENT}, replicas={"ipam": REPLICAS}
+        wirings=(*BY_DEFAULT, IPAM), flags=FLAGS, own_flags={"watcher": PATIENT}, replicas={"ipam": REPLICAS}
     )
     # Addresses count from when they are known: these machines are there before the others come.
     inside = [a_machine(f"ipam-inside-{ip}", ip, ip6=ip6) for ip, ip6 in INSIDE]

@@ -11,7 +11,7 @@ import pytest
 
 from libs.common.node import TAINT_UNINITIALIZED
 from libs.common.subjects import STREAM
-from libs.common.wiring import SERVICES
+from libs.common.wiring import BY_DEFAULT, IPAM
 from libs.testbed.control_plane.cluster import ControlPlane
 from libs.testbed.kubelets import Kubelet, Kubelets
 from libs.testbed.machines import Machines, a_machine
@@ -56,7 +56,7 @@ class Cluster:
             self.server,
             self.kubelets,
             talosconfig=self._machines.talosconfig(),
-            wirings=SERVICES,
+            wirings=(*BY_DEFAULT, IPAM),
             **({"flags": FLAGS} | options),
         )
         services = await self._stack.enter_async_context(starting)
@@ -202,7 +202,7 @@ async def test_on_the_real_control_plane_nodes_get_their_pod_cidrs_with_the_righ
     names = {machine.name for machine in some}
     await machines.put(*some)
     since = control_plane.audit_mark()
-    await start_services(wirings=SERVICES, flags=FLAGS)
+    await start_services(wirings=(*BY_DEFAULT, IPAM), flags=FLAGS)
     await kubelets.join_all(Kubelet.on(machine) for machine in some)
 
     async def given() -> dict[str, tuple[str, ...]]:

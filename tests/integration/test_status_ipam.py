@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from libs.common.wiring import SERVICES
+from libs.common.wiring import BY_DEFAULT, IPAM
 from libs.testbed.control_plane.cluster import ControlPlane
 from libs.testbed.kubelets import Kubelet, Kubelets
 from libs.testbed.machines import Machines, a_machine
@@ -98,7 +98,7 @@ async def cluster(tmp_path: Path, machines: Machines) -> AsyncIterator[Cluster]:
             all_in_one=True,
             bus="memory",
             flags=FLAGS,
-            wirings=SERVICES,
+            wirings=(*BY_DEFAULT, IPAM),
         )
         services = await stack.enter_async_context(starting)
         await services.ready()
