@@ -116,17 +116,28 @@ class Kubelets:
 
     @contextlib.asynccontextmanager
     async def beating(self, *names: str, every_seconds: float = 1.0) -> AsyncIterator[None]:
-        """Heartbeats of these nodes while the block runs; raises what stands in their way (Refused)."""
+        """Heartbeats of these nodes while the block runs; none of one that is deleted meanwhile.
 
-        async def beat() -> None:
-            while True:
-                await asyncio.gather(*(self.heartbeat(name) for name in names))
-                await asyncio.sleep(every_seconds)
-
-        async with asyncio.TaskGroup() as group:
-            beats = group.create_task(beat())
+        Raises at the end what else stood in their way (Refused).
+        """
+        beating = asyncio.gather(*(self._beat(name, every_seconds) for name in names))
+        try:
             yield
-            beats.cancel()
+        finally:
+            beating.cancel()
+            (ended,) = await asyncio.gather(beating, return_exceptions=True)
+        if isinstance(ended, Exception):
+            raise ended
+
+    async def _beat(self, name: str, every_seconds: float) -> None:
+        while True:
+            try:
+                await self.heartbeat(name)
+            except Refused as refused:
+                if refused.answer.status != HTTPStatus.NOT_FOUND:
+                    raise
+                return
+            await asyncio.sleep(every_seconds)
 
     async def turn_ready(self, name: str) -> None:
         """The kubelet reports Ready, as one does that has come back."""

@@ -61,9 +61,8 @@ def test_an_event_about_a_node_is_a_write_about_it_and_one_about_a_pod_is_none()
         body = {"reason": "Synced", "involvedObject": {"kind": kind, "name": "web-1"}}
         return a_line("ours", "create", None, 201, objectRef={"resource": "events"}, requestObject=body)
 
-    assert writes([event("Node"), event("Pod")]) == [
-        Write("ours", "create", "events", "web-1", 201, "Synced")
-    ]
+    [told] = writes([event("Node"), event("Pod")])
+    assert told[:-1] == ("ours", "create", "events", "web-1", 201, "Synced")
 
 
 def test_a_line_that_is_being_written_is_left_for_later():

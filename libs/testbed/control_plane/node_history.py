@@ -34,6 +34,7 @@ class Write(NamedTuple):
     node: str  # that it is about
     code: int  # HTTP status
     reason: str  # of an Event
+    body: Any = None  # what was sent
 
 
 class _User(msgspec.Struct):
@@ -83,6 +84,7 @@ def writes(log: Iterable[bytes]) -> list[Write]:
             _about(entry),
             entry.response_status.code,
             str((entry.request_object or {}).get("reason", "")) if entry.resource == "events" else "",
+            entry.request_object,
         )
         for entry in _of_nodes_and_events(log)
         if _about(entry)

@@ -1,0 +1,236 @@
+"""A cluster whose machines are replaced, fall silent and come back; our processes with lifecycle."""
+
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from libs.common.events import Decided
+from libs.common.node import TAINT_UNINITIALIZED
+from libs.common.subjects import DECIDED, ENRICHED_NODE
+from libs.common.wiring import LABELER, LIFECYCLE, LIFECYCLE_LEASE_NAME, METADATA, WATCHER
+from libs.testbed.control_plane.cluster import ControlPlane
+from libs.testbed.kubelets import Kubelet, Kubelets
+from libs.testbed.machines import Machine, Machines, Member, a_machine
+from libs.testbed.nats_server import NatsServer
+from libs.testbed.running_services import RunningServices
+from libs.testbed.service_rights import user_of
+from tests.bus_actors import eventually
+from tests.integration.conftest import operating
+
+NODES = "/api/v1/nodes"
+EVENTS = "/api/v1/namespaces/default/events"
+LEASE = f"/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/{LIFECYCLE_LEASE_NAME}"
+USER = user_of(LIFECYCLE)
+WIRINGS = (WATCHER, METADATA, LABELER, LIFECYCLE)
+EVIDENCE_SECONDS = 6.0
+OF_ALL = (
+    "--controllers=cloud-node,cloud-node-lifecycle",
+    # On a busy machine nobody loses his Lease.
+    "--leader-elect-lease-duration=60s",
+    "--leader-elect-renew-deadline=40s",
+)
+# As usual but for the time that it takes: minutes are seconds.
+QUICK = (
+    "--lifecycle-not-ready-time=1s",
+    f"--lifecycle-evidence-time={EVIDENCE_SECONDS:g}s",
+    "--lifecycle-start-grace=1s",
+)
+CONTROL_PLANE = "life-cp"
+
+
+class Cluster:
+    """One control plane machine, which knows whom discovery knows, and whatever joins."""
+
+    def __init__(
+        self, control_plane: ControlPlane, kubelets: Kubelets, machines: Machines, nats: NatsServer
+    ) -> None:
+        self.control_plane = control_plane
+        self.kubelets = kubelets
+        self.machines = machines
+        self.nats = nats
+        self.services: RunningServices
+        self.joined: set[str] = set()
+        self._members: dict[str, Machine] = {}
+
+    async def join(self, *some: Machine) -> None:
+        """These machines run, are members of the cluster, and their kubelets have joined and are Ready."""
+        await self._run(*some)
+        self.joined |= {machine.name for machine in some}
+        await self.kubelets.join_all(Kubelet.on(machine) for machine in some)
+
+    async def until_usable(self, *names: str) -> None:
+        """All of them are initialized."""
+        for name in names:
+
+            async def usable(name: str = name) -> bool:
+                spec = (await self.node(name))["spec"]
+                return TAINT_UNINITIALIZED not in {taint["key"] for taint in spec.get("taints", [])}
+
+            await eventually(usable, f"{name} usable", 60)
+
+    async def replace(self, name: str, by: str) -> None:
+        """Another machine is installed at the address of that one, which is gone, and joins.
+
+        The Node of the one that is gone is not Ready from now on.
+        """
+        gone = self._members.pop(name)
+        await self.machines.delete(gone.id)
+        await self.join(a_machine(by, gone.reachable_at[0]))
+        await self.kubelets.turn_not_ready(name)
+
+    async def change(self, name: str, **fields: Any) -> None:
+        """The machine says something else of itself."""
+        self._members[name] = await self.machines.change(name, **fields)
+
+    async def fall_silent(self, name: str) -> None:
+        """Nobody answers at its address any more; discovery may know it still."""
+        await self.machines.delete(name)
+
+    async def come_back(self, name: str, **fields: Any) -> None:
+        """The same machine answers again."""
+        await self._run(msgspec.structs.replace(self._members[name], **fields))
+
+    async def exists(self, name: str) -> bool:
+        """Whether there is such a Node."""
+        return (await self.kubelets.request("GET", f"{NODES}/{name}")).status == HTTPStatus.OK
+
+    async def node(self, name: str) -> dict[str, Any]:
+        """As Kubernetes holds it."""
+        return dict((await self.kubelets.request("GET", f"{NODES}/{name}")).body)
+
+    async def taints(self, name: str) -> set[str]:
+        """Their keys and effects."""
+        taints = (await self.node(name))["spec"].get("taints", [])
+        return {f"{taint['key']}:{taint['effect']}" for taint in taints}
+
+    async def is_ready(self, name: str) -> bool:
+        """Whether Kubernetes says so."""
+        conditions = (await self.node(name))["status"]["conditions"]
+        return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+
+    async def until_deleted(self, *names: str, seconds: float = 90) -> None:
+        """There is none of these Nodes any more."""
+
+        async def all_gone() -> bool:
+            return not any([await self.exists(name) for name in names])
+
+        await eventually(all_gone, f"{names} deleted", seconds)
+
+    async def stay(self, *names: str, seconds: float) -> None:
+        """Whenever one looks for that long, these Nodes are there."""
+        end = time.monotonic() + seconds
+
+        async def time_is_up() -> bool:
+            for name in names:
+                assert await self.exists(name), f"{name} is gone"
+            return time.monotonic() > end
+
+        await eventually(time_is_up, "the time is up", 2 * seconds + 30)
+
+    async def events(self, reason: str) -> dict[str, str]:
+        """Of that reason: Node name -> what is said."""
+        found = (await self.kubelets.request("GET", f"{EVENTS}?fieldSelector=reason={reason}")).body["items"]
+        return {event["involvedObject"]["name"]: event["message"] for event in found}
+
+    async def until_told(self, reason: str, name: str) -> str:
+        """What the Event of that reason about that Node says: it comes behind what it is about."""
+        told: dict[str, str] = {}
+
+        async def is_told() -> bool:
+            nonlocal told
+            told = await self.events(reason)
+            return name in told
+
+        await eventually(is_told, f"Event {reason} about {name}", 90)
+        return told[name]
+
+    async def decided(self, name: str) -> Decided:
+        """What lifecycle said last of that Node; raises NotFoundError before it has said anything."""
+        async with operating(self.nats) as operator:
+            subject = f"{DECIDED}.{LIFECYCLE.service}.node.{name}"
+            message = await operator.get_last_msg("TALOSCCM", subject)
+        return msgspec.json.decode(message.data or b"", type=Decided)
+
+    async def start_again(self, *processes: str) -> None:
+        """These processes end in order, and new ones are ready."""
+        for name in processes:
+            await self.services.children[name].stop()
+            self.services.restart(name)
+        await self.services.ready()
+
+    async def until_stage(self, name: str, stage: str) -> None:
+        """metadata has said that the machine is at that stage of its life."""
+
+        async def is_said() -> bool:
+            async with operating(self.nats) as operator:
+                message = await operator.get_last_msg("TALOSCCM", f"{ENRICHED_NODE}.{name}")
+            event = msgspec.json.decode(message.data or b"")
+            return bool(event.get("facts", {}).get("stage") == stage)
+
+        await eventually(is_said, f"{name} is {stage}", 60)
+
+    async def until_said(self, process: str, *words: str) -> None:
+        """The process has logged a line with all these words."""
+        log = self.services.children[process].log
+
+        def said() -> bool:
+            return any(all(word in line for word in words) for line in log.read_text().splitlines())
+
+        await eventually(said, f"{process} says {words}", 60)
+
+    async def until_proving(self, name: str) -> None:
+        """The first look has shown that another machine answers in that one's place."""
+        process = next(iter({"metadata", "all-in-one"} & self.services.children.keys()))
+        await self.until_said(process, "other machines answer where the Node's should", f"node={name}")
+
+    async def _run(self, *some: Machine) -> None:
+        self._members |= {machine.name: machine for machine in some}
+        members = tuple(Member(name=name) for name in self._members)
+        head = msgspec.structs.replace(self._members[CONTROL_PLANE], members=members)
+        await self.machines.put(head, *(machine for machine in some if machine.name != CONTROL_PLANE))
+
+
+@asynccontextmanager
+async def a_cluster(
+    control_plane: ControlPlane, run_dir: Path, *, flags: Sequence[str] = (), **options: Any
+) -> AsyncIterator[Cluster]:
+    """Services ready, two Nodes usable: of the control plane machine, and of one that nothing happens to.
+
+    `flags` are lifecycle's own.
+    """
+    async with AsyncExitStack() as stack:
+        kubelets = await stack.enter_async_context(Kubelets.start(control_plane))
+        await kubelets.request("DELETE", LEASE)  # with the deletions of the last hour
+        await kubelets.request("DELETE", EVENTS)
+        machines = await stack.enter_async_context(Machines.start(run_dir / "machines"))
+        nats = await stack.enter_async_context(NatsServer.start(run_dir / "nats"))
+        cluster = Cluster(control_plane, kubelets, machines, nats)
+        stack.push_async_callback(_delete_all, cluster)
+        await cluster.join(a_machine(CONTROL_PLANE, "10.240.0.1", control_plane=True))
+        cluster.services = await stack.enter_async_context(
+            RunningServices.start(
+                run_dir / "services",
+                control_plane,
+                kubelets,
+                nats_url=nats.url,
+                talosconfig=machines.talosconfig(),
+                wirings=WIRINGS,
+                flags=OF_ALL,
+                own_flags={name: [*QUICK, *flags] for name in ("lifecycle", "all-in-one")},
+                **options,
+            )
+        )
+        await cluster.services.ready()
+        await cluster.join(a_machine("life-well", "10.240.0.2"))
+        await cluster.until_usable(CONTROL_PLANE, "life-well")
+        yield cluster
+
+
+async def _delete_all(cluster: Cluster) -> None:
+    for name in cluster.joined:
+        await cluster.kubelets.delete(name)
