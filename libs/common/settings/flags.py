@@ -55,9 +55,9 @@ CLUSTER_NAME: Final = Flag(
 CLOUD_CONFIG: Final = Flag(
     "cloud-config",
     "YAML file as the Talos cloud controller manager has it: global.clusterName, global.preferIPv6, and "
-    "under transformations rules for labels, annotations, taints and metadata; and under ipam.pools networks "
-    "for pods. Rules and pools are obeyed within 15 s whenever it changes; a file with mistakes is told of "
-    "and not obeyed.",
+    "under transformations rules for labels, annotations, taints and metadata; under ipam.pools networks for "
+    "pods; and under ownership whose Nodes are ours. All of it is obeyed within 15 s whenever it changes; a "
+    "file with mistakes is told of and not obeyed.",
     NODES,
 )
 CONTROLLERS: Final = Flag(
