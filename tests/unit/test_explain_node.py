@@ -314,6 +314,15 @@ def test_a_preempted_machine_is_kept_unless_the_flag_is_given():
     assert explain(EVIDENCE["preempted"][0], TERMS).gone.outcome == "kept"
 
 
+def test_with_the_flag_it_tells_what_a_spot_machine_lacks_for_it():
+    back = msgspec.structs.replace(PREEMPTED, spec=msgspec.structs.replace(PREEMPTED.spec, taints=()))
+    told = explain(evidence(back, SILENCE), SPOT)
+    assert told.gone.outcome == "kept"
+    assert f"for --delete-preempted-gcp-spot: it has no taint {NOT_READY[0]}:{NOT_READY[1]}" in found(
+        told, "lacks"
+    )
+
+
 def test_a_machine_that_was_shut_down_would_be_tainted():
     taint = explained("shut-down").gone.taint
     assert taint is not None

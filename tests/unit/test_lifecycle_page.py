@@ -8,7 +8,8 @@ import pytest
 
 from libs.common import metrics
 from libs.common.cloud_config.document import parse_cloud_config
-from libs.common.controllers import NODE_LIFECYCLE
+from libs.common.cloud_config.rule import Ownership
+from libs.common.controllers import CSR_APPROVAL, NODE_LIFECYCLE
 from libs.common.settings.flags import LIFECYCLE as GROUP
 from libs.common.settings.reading import options_of
 from libs.common.wiring import LIFECYCLE, LIFECYCLE_LEASE_NAME
@@ -122,5 +123,6 @@ def test_the_example_of_ownership_is_a_file_without_mistakes():
     text = section("Beside another cloud controller manager").partition("```yaml\n")[2].partition("```")[0]
     ownership = parse_cloud_config(text, "the page").ownership
     assert ownership.of_all.provider_id_schemes == ("talos",)
+    assert ownership.of(CSR_APPROVAL) == Ownership()
     assert ownership.of(NODE_LIFECYCLE).provider_id_schemes == ()
     assert len(ownership.of(NODE_LIFECYCLE).selector) == 1

@@ -36,35 +36,52 @@ class Gone(msgspec.Struct, frozen=True, kw_only=True):
 
 def is_gone(evidence: Evidence, terms: Terms) -> Gone:
     """`deletable`: all is there that one look can show, and time would do the rest."""
-    node, word = evidence.node, evidence.word
-    foreign = not_ours(evidence.ownership.of(NODE_LIFECYCLE), node)
+    foreign = not_ours(evidence.ownership.of(NODE_LIFECYCLE), evidence.node)
     if foreign:
         return Gone(outcome="not-owned", reason=foreign)
-    taint = shutdown_change(node, word)
-    about_node = judge_node(node, evidence.at, not_ready_for=terms.not_ready_for)
-    if terms.gcp_spot and is_spot(node):
-        spot = judge_spot(node, evidence.at)
-        if not spot.lacks:
-            pieces = (*_pieces(spot), _grace(terms))
-            return Gone(outcome="deletable", reason="; ".join(spot.has), evidence=pieces, taint=taint)
+    return _as_spot(evidence, terms) or _by_look(evidence, terms)
+
+
+def _as_spot(evidence: Evidence, terms: Terms) -> Gone | None:
+    spot = _judged_as_spot(evidence, terms)
+    if spot is None or spot.lacks:
+        return None
+    pieces = (*_pieces(spot), _grace(terms))
+    return Gone(outcome="deletable", reason="; ".join(spot.has), evidence=pieces, taint=_taint(evidence))
+
+
+def _by_look(evidence: Evidence, terms: Terms) -> Gone:
+    node, word = evidence.node, evidence.word
+    judged = judge_node(node, evidence.at, not_ready_for=terms.not_ready_for)
+    unseen: tuple[Piece, ...] = ()
+    later: tuple[Piece, ...] = ()
     if word is None:
-        unasked = Piece(found="unknown", text=f"who answers at its addresses: {evidence.not_asked}")
-        pieces = (unasked, *_pieces(about_node))
-        kept = bool(about_node.lacks)
-        reason = about_node.lacks[0] if kept else "its machine was not asked"
-        return Gone(outcome="kept" if kept else "unknown", reason=reason, evidence=pieces, taint=taint)
-    look = judge_look(node, word, known_of(evidence.nodes, evidence.words))
-    if evidence.not_proven:
-        look += Judged(lacks=(evidence.not_proven,))
-    judged = look + about_node
-    later = () if look.lacks else _over_time(terms)
-    outcome: Outcome = "kept" if judged.lacks else "deletable"
+        unseen = (Piece(found="unknown", text=f"who answers at its addresses: {evidence.not_asked}"),)
+    else:
+        look = judge_look(node, word, known_of(evidence.nodes, evidence.words))
+        if evidence.not_proven:
+            look += Judged(lacks=(evidence.not_proven,))
+        judged, later = look + judged, () if look.lacks else _over_time(terms)
+    spot = _judged_as_spot(evidence, terms)
+    lacks_as_spot = (f"for --delete-preempted-gcp-spot: {text}" for text in (spot.lacks if spot else ()))
+    outcome: Outcome = "kept" if judged.lacks else "unknown" if unseen else "deletable"
+    reasons = {"kept": judged.lacks, "unknown": ("its machine was not asked",), "deletable": judged.has}
     return Gone(
         outcome=outcome,
-        reason=judged.lacks[0] if judged.lacks else "; ".join(judged.has),
-        evidence=(*_pieces(judged), *later),
-        taint=taint,
+        reason="; ".join(reasons[outcome]),
+        evidence=(*unseen, *_pieces(judged), *later, *_all("lacks", lacks_as_spot)),
+        taint=_taint(evidence),
     )
+
+
+def _judged_as_spot(evidence: Evidence, terms: Terms) -> Judged | None:
+    """By the rule for GCP spot machines, where it is on and about this Node."""
+    is_about = terms.gcp_spot and is_spot(evidence.node)
+    return judge_spot(evidence.node, evidence.at) if is_about else None
+
+
+def _taint(evidence: Evidence) -> Change | None:
+    return shutdown_change(evidence.node, evidence.word)
 
 
 def _pieces(judged: Judged) -> Iterator[Piece]:
