@@ -79,8 +79,9 @@ def node(
     in its way, its providerID against what its machine says, what the labeler would write, and what evidence
     lifecycle has, and lacks, that its machine is gone.
 
-    Nothing is written. The machine is asked over the Talos API, as metadata asks it; all that is decided is
-    decided by the services' own code, by what is so now.
+    Nothing is written. The machine is asked over the Talos API, as metadata asks it, and those of all Nodes
+    where another one answers in its place; all that is decided is decided by the services' own code, by what
+    is so now.
 
     \b
     Exit status:
