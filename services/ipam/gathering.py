@@ -94,7 +94,8 @@ class Gathering:
         while self._wants:
             left = self._last + self._pace.pause - self._clock()
             await asyncio.sleep(max(0.0, min(self._pace.pause, left)))
-            if self._clock() - self._met < self._pace.others_leave:
+            # One alone is no burst: it would wait in vain, and so would the next one that joins by itself.
+            if len(self._wants) > 1 and self._clock() - self._met < self._pace.others_leave:
                 await self._while_more_come()
             wants, self._wants = list(self._wants.values()), {}
             await self._answer(wants)

@@ -141,11 +141,21 @@ async def test_the_end_of_the_process_leaves_nobody_waiting_for_others_to_come(c
     claims.contended = True
     gathering = gathering_of(claims, PATIENT)
     await gathering.answer(want(0))
-    [task] = wanting(gathering, 1)
-    await asyncio.wait([task], timeout=0.05)
+    tasks = wanting(gathering, 1, 2)
+    await asyncio.wait(tasks, timeout=0.05)
     await gathering.end()
-    with pytest.raises(TemporaryError, match="ipam ends"):
-        await asyncio.wait_for(task, 10)
+    for task in tasks:
+        with pytest.raises(TemporaryError, match="ipam ends"):
+            await asyncio.wait_for(task, 10)
+
+
+async def test_a_node_that_joins_alone_waits_for_nobody_though_others_write(claims: Claims):
+    claims.answer_everybody()
+    claims.contended = True
+    gathering = gathering_of(claims, PATIENT)
+    for number in range(3):
+        await asyncio.wait_for(gathering.answer(want(number)), 10)
+    assert claims.asked == [["uid-0"], ["uid-1"], ["uid-2"]]
 
 
 async def test_while_others_write_the_same_pages_a_claim_waits_until_enough_have_come(claims: Claims):
@@ -173,7 +183,7 @@ async def test_a_claim_does_not_wait_for_enough_for_ever(claims: Claims, pace: d
 
 
 @pytest.mark.parametrize("rest", [{"longest": 80.0}, {"others_leave": 80.0}], ids=["rest", "others_are_gone"])
-async def test_the_first_after_a_rest_goes_at_once_though_others_wrote_before(
+async def test_those_who_come_after_a_rest_go_at_once_though_others_wrote_before(
     claims: Claims, rest: dict[str, float]
 ):
     seconds = 0.0
@@ -183,8 +193,8 @@ async def test_the_first_after_a_rest_goes_at_once_though_others_wrote_before(
     gathering = gathering_of(claims, pace, lambda: seconds)
     await gathering.answer(want(0))
     seconds = 101.0
-    await asyncio.wait_for(gathering.answer(want(1)), 10)
-    assert claims.asked == [["uid-0"], ["uid-1"]]
+    await asyncio.wait_for(asyncio.gather(*wanting(gathering, 1, 2)), 10)
+    assert claims.asked == [["uid-0"], ["uid-1", "uid-2"]]
 
 
 async def test_the_pages_are_read_before_a_claim_as_long_as_others_write_them(claims: Claims):
