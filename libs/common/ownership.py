@@ -9,6 +9,7 @@ from libs.common.cloud_config.selectors import matches
 from libs.common.node import Node
 
 NODE_NAME: Final = "metadata.name"  # in selectors of Nodes; a label that is called so does not count
+_SHOWN: Final = 200  # characters of a providerID: its kubelet may have said any
 
 
 def why_not_owned(ownership: Ownership, node: Node, *, provider_id: str = "") -> str:
@@ -30,7 +31,8 @@ def why_not_owned(ownership: Ownership, node: Node, *, provider_id: str = "") ->
     scheme, separator, _ = shown.partition("://")
     if separator and scheme in schemes:
         return ""
-    return f"its providerID {shown!r} is of none of ownership.providerIDSchemes ({', '.join(schemes)})"
+    said = shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}…"
+    return f"its providerID {said!r} is of none of ownership.providerIDSchemes ({', '.join(schemes)})"
 
 
 def why_not_selected(ownership: Ownership, node: Node) -> str:

@@ -178,3 +178,35 @@ def test_in_no_state_is_anything_planned_for_a_node_of_another_team(
         assert why_blocked(node, event, TEAM_A, waited_seconds=3600.0) is None
         assert not_ours_for_certain(node, event, TEAM_A) is None
         assert not is_ours(node, event, TEAM_A)
+
+
+@settings(max_examples=100)
+@given(node=NODES, facts=FACTS, known=st.booleans(), fault=FAULTS)
+def test_by_schemes_nothing_is_planned_but_for_what_is_or_will_be_of_them(
+    node: Node, facts: MachineFacts, known: bool, fault: MachineFault
+):
+    """What a Node will be given is what it is given without ownership, once its IP is right."""
+    registered = a_node(provider_id=node.spec.provider_id)
+    has = node.spec.provider_id or planned(registered, facts, Global()).changes.provider_id or ""
+    if not has.startswith("talos://"):
+        assert writes_nothing(planned(node, facts, TALOS_ONLY))
+        assert why_blocked(node, enriched(node, facts), TALOS_ONLY, waited_seconds=3600.0) is None
+    silent = msgspec.structs.replace(unreachable(node), fault=fault, last_known=facts if known else None)
+    if not (has if known else node.spec.provider_id).startswith("talos://"):
+        assert writes_nothing(plan_unreachable(node, silent, TALOS_ONLY))
+
+
+TEAMS = st.sampled_from([{}, {"team": "a"}, {"team": "b"}])
+NOT_TEAM_A = config_of("{nodeSelector: [{matchExpressions: [{key: team, operator: NotIn, values: [a]}]}]}")
+
+
+@settings(max_examples=100)
+@given(node=NODES, labels=TEAMS, facts=FACTS)
+def test_of_two_instances_with_disjoint_selectors_one_plans_nothing(
+    node: Node, labels: dict[str, str], facts: MachineFacts
+):
+    node = msgspec.structs.replace(node, metadata=msgspec.structs.replace(node.metadata, labels=labels))
+    one, other = planned(node, facts, TEAM_A), planned(node, facts, NOT_TEAM_A)
+    assert writes_nothing(one) or writes_nothing(other)
+    theirs = other if "team" not in labels or labels["team"] != "a" else one
+    assert theirs == planned(node, facts, Global()), "and the other plans as if it were alone"

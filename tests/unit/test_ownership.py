@@ -93,6 +93,11 @@ def test_labels_are_judged_as_kubernetes_judges_them():
     assert why_not_owned(is_in, a_node(labels={"Team": "a"})), "letter case counts"
 
 
+def test_what_a_kubelet_says_at_length_is_told_in_short():
+    ours = Ownership(provider_id_schemes=("talos",))
+    assert len(why_not_owned(ours, a_node(provider_id="x://" + "y" * 100_000))) < 400
+
+
 def test_a_label_that_is_called_like_the_name_does_not_stand_for_it():
     by_name = selecting("{key: metadata.name, operator: In, values: [web-1]}")
     assert why_not_owned(by_name, a_node("db-1", labels={"metadata.name": "web-1"}))
