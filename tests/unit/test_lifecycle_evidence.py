@@ -89,6 +89,11 @@ def test_a_machine_whose_uuid_is_junk_or_the_nodes_own_may_be_the_same_one(uuid:
     assert len(look(another(uuid=uuid)).lacks) == 1
 
 
+@pytest.mark.parametrize("uuid", [OWN_UUID.upper(), UUID_BYTES_SWAPPED])
+def test_the_nodes_own_uuid_is_told_as_such_in_either_spelling(uuid: str):
+    assert "it has this Node's systemUUID" in look(another(uuid=uuid), nodes=()).lacks[0]
+
+
 @pytest.mark.parametrize("uuid", JUNK)
 def test_a_node_whose_own_uuid_could_be_anybodys_is_never_proven_gone(uuid: str):
     node = a_lost_node(system_uuid=uuid)
@@ -143,6 +148,13 @@ def test_a_node_that_is_not_ready_for_longer_than_five_minutes_may_be_deleted():
 )
 def test_any_doubt_about_the_node_keeps_it(node: Node):
     assert len(judge_node(node, NOW, not_ready_for=NOT_READY_FOR).lacks) == 1
+
+
+def test_a_time_that_is_yet_to_come_is_told_as_such():
+    node = a_lost_node(conditions=(ready(since=NOW + timedelta(hours=1)),))
+    assert judge_node(node, NOW, not_ready_for=NOT_READY_FOR).lacks == (
+        "it is not Ready since 2026-03-01T13:00:00Z, which is yet to come",
+    )
 
 
 def test_times_are_read_as_kubernetes_writes_them():

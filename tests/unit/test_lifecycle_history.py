@@ -4,6 +4,7 @@ from datetime import timedelta
 
 import pytest
 
+from services.lifecycle.decide import Case, Terms, judge_case
 from services.lifecycle.history import MOST_BETWEEN, History, Look, judge_history, look_of, with_look
 from services.lifecycle.known_nodes import KnownNodes
 from tests.builders import NOW
@@ -159,3 +160,18 @@ def test_what_was_claimed_is_forgotten_with_who_claimed_it(known: KnownNodes):
         known.gone(name)
         known.enriched_gone(name)
     assert (dict(case.known.nodes_by_uuid), dict(case.known.borne)) == ({}, {})
+
+
+def test_a_look_while_the_node_is_ready_is_none():
+    known = KnownNodes()
+    known.observed(a_lost_node(conditions=(ready("True"),)))
+    known.said(unreachable(NODE, answered_by=(another(),)), 0.0)
+    assert known.history("web-1") is None
+
+
+def test_the_history_of_a_former_node_says_nothing_of_this_one():
+    history = history_of(a_look(0), a_look(5), a_look(10.1))
+    node = a_lost_node(uid="uid-2")
+    case = Case(node=node, word=unreachable(node, answered_by=(another(),)), history=history)
+    now = NOW + timedelta(minutes=11)
+    assert judge_case(case, Terms(), now=now, at=606.0).lacks == ("3 looks that show it",)
