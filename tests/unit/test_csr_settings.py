@@ -1,7 +1,10 @@
 """What csr can be told."""
 
+from pathlib import Path
+
 import pytest
 
+from libs.common.controllers import CSR_APPROVAL
 from libs.common.settings.reading import SettingsError, read_settings
 from services.csr.settings import CsrSettings
 
@@ -22,6 +25,17 @@ def test_without_flags_nothing_is_limited_and_no_network_is_allowed():
     policy = read().policy
     assert policy.allowed_networks == ()
     assert policy.min_expiration_seconds is policy.max_expiration_seconds is None
+
+
+def test_whose_nodes_are_ours_stands_in_the_file_and_a_mistake_in_it_stops_the_start(tmp_path: Path):
+    file = tmp_path / "ccm.yaml"
+    file.write_text("ownership: {controllers: [{name: node-csr-approval, providerIDSchemes: [talos]}]}")
+    settings = read(f"--cloud-config={file}")
+    assert settings.cloud_config == file
+    assert settings.file.ownership.of(CSR_APPROVAL).provider_id_schemes == ("talos",)
+    file.write_text("ownership: {providerIDSchemes: []}")
+    with pytest.raises(SettingsError, match="must hold at least one entry"):
+        read(f"--cloud-config={file}")
 
 
 @pytest.mark.parametrize(
