@@ -46,22 +46,19 @@ CONTROL_PLANE = "life-cp"
 class Cluster:
     """One control plane machine, which knows whom discovery knows, and whatever joins."""
 
-    def __init__(
-        self, control_plane: ControlPlane, kubelets: Kubelets, machines: Machines, nats: NatsServer
-    ) -> None:
-        self.control_plane = control_plane
+    def __init__(self, kubelets: Kubelets, machines: Machines) -> None:
         self.kubelets = kubelets
         self.machines = machines
-        self.nats = nats
+        self.nats: NatsServer
         self.services: RunningServices
         self.joined: set[str] = set()
         self._members: dict[str, Machine] = {}
 
-    async def join(self, *some: Machine) -> None:
+    async def join(self, *some: Machine, **flags: Any) -> None:
         """These machines run, are members of the cluster, and their kubelets have joined and are Ready."""
         await self._run(*some)
         self.joined |= {machine.name for machine in some}
-        await self.kubelets.join_all(Kubelet.on(machine) for machine in some)
+        await self.kubelets.join_all(Kubelet.on(machine, **flags) for machine in some)
 
     async def until_usable(self, *names: str) -> None:
         """All of them are initialized."""
@@ -73,14 +70,14 @@ class Cluster:
 
             await eventually(usable, f"{name} usable", 60)
 
-    async def replace(self, name: str, by: str) -> None:
+    async def replace(self, name: str, by: str, **flags: Any) -> None:
         """Another machine is installed at the address of that one, which is gone, and joins.
 
         The Node of the one that is gone is not Ready from now on.
         """
         gone = self._members.pop(name)
         await self.machines.delete(gone.id)
-        await self.join(a_machine(by, gone.reachable_at[0]))
+        await self.join(a_machine(by, gone.reachable_at[0]), **flags)
         await self.kubelets.turn_not_ready(name)
 
     async def change(self, name: str, **fields: Any) -> None:
@@ -188,6 +185,11 @@ class Cluster:
         process = next(iter({"metadata", "all-in-one"} & self.services.children.keys()))
         await self.until_said(process, "other machines answer where the Node's should", f"node={name}")
 
+    async def leave(self) -> None:
+        """No Node is left to others of this API server."""
+        for name in self.joined:
+            await self.kubelets.delete(name)
+
     async def _run(self, *some: Machine) -> None:
         self._members |= {machine.name: machine for machine in some}
         members = tuple(Member(name=name) for name in self._members)
@@ -208,16 +210,16 @@ async def a_cluster(
         await kubelets.request("DELETE", LEASE)  # with the deletions of the last hour
         await kubelets.request("DELETE", EVENTS)
         machines = await stack.enter_async_context(Machines.start(run_dir / "machines"))
-        nats = await stack.enter_async_context(NatsServer.start(run_dir / "nats"))
-        cluster = Cluster(control_plane, kubelets, machines, nats)
-        stack.push_async_callback(_delete_all, cluster)
+        cluster = Cluster(kubelets, machines)
+        cluster.nats = await stack.enter_async_context(NatsServer.start(run_dir / "nats"))
+        stack.push_async_callback(cluster.leave)
         await cluster.join(a_machine(CONTROL_PLANE, "10.240.0.1", control_plane=True))
         cluster.services = await stack.enter_async_context(
             RunningServices.start(
                 run_dir / "services",
                 control_plane,
                 kubelets,
-                nats_url=nats.url,
+                nats_url=cluster.nats.url,
                 talosconfig=machines.talosconfig(),
                 wirings=WIRINGS,
                 flags=OF_ALL,
@@ -229,8 +231,3 @@ async def a_cluster(
         await cluster.join(a_machine("life-well", "10.240.0.2"))
         await cluster.until_usable(CONTROL_PLANE, "life-well")
         yield cluster
-
-
-async def _delete_all(cluster: Cluster) -> None:
-    for name in cluster.joined:
-        await cluster.kubelets.delete(name)

@@ -26,7 +26,7 @@ async def own(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Control
 def written(own: ControlPlane, since: int) -> list[tuple[str, str, str]]:
     """What lifecycle wrote about Nodes: verb, resource, Node."""
     return [
-        (write.verb, write.resource, write.node) for write in own.node_writes(since) if write.user == USER
+        (write.verb, write.resource, write.about) for write in own.node_writes(since) if write.user == USER
     ]
 
 
@@ -57,7 +57,7 @@ async def test_the_node_of_a_machine_that_was_replaced_is_deleted_and_no_other(
         user = "talos-ccm" if form else USER
         deleted = [each for each in own.node_writes(since) if each.verb == "delete" and each.user == user]
     [deletion] = deleted
-    assert (deletion.node, deletion.code) == ("life-old", 200)
+    assert (deletion.about, deletion.code) == ("life-old", 200)
     assert deletion.body["preconditions"]["uid"] == uid
     assert deletion.body["preconditions"]["resourceVersion"]
 

@@ -86,7 +86,7 @@ async def test_it_initializes_its_own_node_and_writes_to_no_other(
     fields = {change.field for change in own.node_changes() if change.user == USER}
     assert {"spec.providerID", "status.addresses", "metadata.labels[topology.kubernetes.io/zone]"} <= fields
     assert f"spec.taints[{TAINT_UNINITIALIZED}:NoSchedule].key" in fields
-    assert {write.node for write in own.node_writes() if write.user == USER} == {"native-1"}
+    assert {write.about for write in own.node_writes() if write.user == USER} == {"native-1"}
     assert TAINT_UNINITIALIZED in taints(await node(joined, "native-metal"))
 
 
@@ -129,6 +129,6 @@ async def test_it_taints_what_is_switched_off_and_deletes_what_is_gone_but_nothi
             return (await joined.request("GET", "/api/v1/nodes/native-1")).status == 404
 
         await eventually(is_gone, "deleted", 60)
-    deleted = [write.node for write in own.node_writes() if write.user == USER and write.verb == "delete"]
+    deleted = [write.about for write in own.node_writes() if write.user == USER and write.verb == "delete"]
     assert deleted == ["native-1"]
     assert (await joined.request("GET", "/api/v1/nodes/native-other")).status == 200

@@ -65,6 +65,12 @@ def test_an_event_about_a_node_is_a_write_about_it_and_one_about_a_pod_is_none()
     assert told[:-1] == ("ours", "create", "events", "web-1", 201, "Synced")
 
 
+def test_an_approval_is_a_write_about_the_request():
+    target = {"resource": "certificatesigningrequests", "subresource": "approval", "name": "csr-1"}
+    [told] = writes([a_line("ours", "patch", objectRef=target)])
+    assert (told.resource, told.about) == ("certificatesigningrequests/approval", "csr-1")
+
+
 def test_a_line_that_is_being_written_is_left_for_later():
     line = a_line("ours", "patch", a_node(1))
     assert writes([line, line[:-1]]) == writes([line])

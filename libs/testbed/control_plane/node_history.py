@@ -1,4 +1,4 @@
-"""Who changed which field of which Node, from an audit log that holds what each write made of the Node."""
+"""Who wrote what about Nodes, and who changed which field, from an audit log with the states of Nodes."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ _KEYS: Final[Mapping[str, tuple[str, ...]]] = {
     "spec.taints": ("key", "effect"),
     "status.conditions": ("type",),
 }
+_RESOURCES: Final = ("nodes", "nodes/status", "events", "certificatesigningrequests/approval")
+_EVENTS_ABOUT: Final = ("Node", "CertificateSigningRequest")
 _BOOKKEEPING: Final = ("metadata.resourceVersion", "metadata.managedFields", "metadata.generation")
 
 
@@ -30,8 +32,8 @@ class Write(NamedTuple):
 
     user: str
     verb: str
-    resource: str  # "nodes", "nodes/status" or "events"
-    node: str  # that it is about
+    resource: str  # "nodes", "nodes/status", "events" or "certificatesigningrequests/approval"
+    about: str  # name of the Node or of the request for a certificate
     code: int  # HTTP status
     reason: str  # of an Event
     body: Any = None  # what was sent
@@ -75,7 +77,7 @@ _ENTRY = msgspec.json.Decoder(_Entry)
 
 
 def writes(log: Iterable[bytes]) -> list[Write]:
-    """All that was asked for about Nodes, Events about them included, in the order of the answers."""
+    """What was asked for about Nodes and the approval of requests, Events included, as it was answered."""
     return [
         Write(
             entry.who,
@@ -86,7 +88,7 @@ def writes(log: Iterable[bytes]) -> list[Write]:
             str((entry.request_object or {}).get("reason", "")) if entry.resource == "events" else "",
             entry.request_object,
         )
-        for entry in _of_nodes_and_events(log)
+        for entry in _of_writes(log)
         if _about(entry)
     ]
 
@@ -97,9 +99,9 @@ def changes(log: Iterable[bytes]) -> list[Change]:
     The log must reach back to where the Nodes were created: of a state without one before it, all is new.
     """
     states: dict[str, list[tuple[int, str, dict[str, Any]]]] = {}
-    for entry in _of_nodes_and_events(log):
+    for entry in _of_writes(log):
         node = entry.response_object
-        if entry.resource != "events" and entry.response_status.code < 300 and _is_node(node):
+        if entry.response_status.code < 300 and _is_node(node):
             version = int(node["metadata"]["resourceVersion"])
             states.setdefault(node["metadata"]["uid"], []).append((version, entry.who, node))
     return [change for history in states.values() for change in _compared(history)]
@@ -129,22 +131,22 @@ def fields(value: Any, at: str = "") -> Iterator[tuple[str, Any]]:
         yield at, value
 
 
-def _of_nodes_and_events(log: Iterable[bytes]) -> Iterator[_Entry]:
+def _of_writes(log: Iterable[bytes]) -> Iterator[_Entry]:
     for line in log:
         if not line.endswith(b"\n"):
             break  # being written at this moment
         entry = _ENTRY.decode(line)
-        wanted = entry.verb in _WRITES and entry.resource.partition("/")[0] in ("nodes", "events")
+        wanted = entry.verb in _WRITES and entry.resource in _RESOURCES
         if wanted and entry.stage == "ResponseComplete":
             yield entry
 
 
 def _about(entry: _Entry) -> str:
-    """The Node's name; a Node that is created has it only in its body."""
+    """The object's name; a Node that is created has it only in its body."""
     body = entry.request_object if isinstance(entry.request_object, dict) else {}
     if entry.resource == "events":
         about = body.get("involvedObject", {})
-        return str(about.get("name", "")) if about.get("kind") == "Node" else ""
+        return str(about.get("name", "")) if about.get("kind") in _EVENTS_ABOUT else ""
     return (entry.object_ref or _Target()).name or str(body.get("metadata", {}).get("name", ""))
 
 

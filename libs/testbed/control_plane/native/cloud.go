@@ -30,7 +30,10 @@ type instance struct {
 	Shutdown     bool     `json:"shutdown"`
 }
 
-var errDown = errors.New("the cloud's API does not answer")
+var (
+	errDown    = errors.New("the cloud's API does not answer")
+	errUnnamed = errors.New("no instance has that name, and the Node has no providerID: it may be another's")
+)
 
 type cloud struct{ file string }
 
@@ -46,11 +49,11 @@ func (c cloud) InstanceShutdown(_ context.Context, node *v1.Node) (bool, error) 
 
 func (c cloud) InstanceMetadata(_ context.Context, node *v1.Node) (*cloudprovider.InstanceMetadata, error) {
 	found, err := c.find(node)
+	if errors.Is(err, errUnnamed) || err == nil && found == nil {
+		return nil, cloudprovider.InstanceNotFound
+	}
 	if err != nil {
 		return nil, err
-	}
-	if found == nil {
-		return nil, cloudprovider.InstanceNotFound
 	}
 	addresses := []v1.NodeAddress{{Type: v1.NodeHostName, Address: found.Name}}
 	for _, ip := range found.InternalIPs {
@@ -68,8 +71,8 @@ func (c cloud) InstanceMetadata(_ context.Context, node *v1.Node) (*cloudprovide
 	}, nil
 }
 
-// By providerID where the Node has one, else by name. A providerID of another scheme is an error, as clouds
-// have it: such a Node is none that this cloud could know to be gone.
+// By providerID where the Node has one, else by name. A providerID of another scheme is an error, and so is
+// none with a name that nobody here has: of such a Node this cloud cannot know that its machine is gone.
 func (c cloud) find(node *v1.Node) (*instance, error) {
 	text, err := os.ReadFile(c.file)
 	if err != nil {
@@ -90,6 +93,9 @@ func (c cloud) find(node *v1.Node) (*instance, error) {
 		if id == each.ProviderID || id == "" && node.Name == each.Name {
 			return &each, nil
 		}
+	}
+	if id == "" {
+		return nil, errUnnamed
 	}
 	return nil, nil
 }
