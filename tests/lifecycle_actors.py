@@ -59,6 +59,7 @@ class LifecycleFlow:
         self.admin = admin
         self.incarnation = ""
         self.nats_url = ""
+        self.nats: NatsServer | None = None  # on NATS only
         self.clock = TurnedClock()
         self._attempts: dict[str, int] = {}
 
@@ -68,7 +69,7 @@ class LifecycleFlow:
         """On a bus of that kind, with a complete snapshot and a leader."""
         async with AsyncExitStack() as stack:
             connect: Callable[..., Awaitable[Bus]]
-            url = ""
+            url, nats_server = "", None
             if kind == "nats":
                 nats_server = await stack.enter_async_context(NatsServer.start(tmp_path / "nats"))
                 url = nats_server.url
@@ -85,7 +86,7 @@ class LifecycleFlow:
             bus = await connect(service="watcher")
             stack.push_async_callback(bus.close)
             flow = cls(connect, bus, server, admin)
-            flow.nats_url = url
+            flow.nats_url, flow.nats = url, nats_server
             await flow.provision()
             yield flow
 
@@ -108,6 +109,7 @@ class LifecycleFlow:
         *,
         identity: str = "first",
         grown_up: bool = True,
+        ready: bool = True,
         kube: Callable[[KubeApi], KubeApi] = lambda api: api,
         **settings: Any,
     ) -> AsyncIterator[LifecycleService]:
@@ -125,7 +127,8 @@ class LifecycleFlow:
             )
             service = LifecycleService(parts, LifecycleSettings(**(PATIENT | QUICK_LOOKS | settings)))
             async with doing(service.run()):
-                await eventually(lambda: not service.problems(), "lifecycle is ready")
+                if ready:
+                    await eventually(lambda: not service.problems(), "lifecycle is ready")
                 if grown_up:
                     await eventually(lambda: service.standing().leading is not None, "lifecycle leads")
                     self.clock.turn(GRACE)

@@ -7,6 +7,7 @@ from datetime import timedelta
 from libs.common import metrics
 from libs.common.bus import Message
 from libs.common.cloud_config.rule import Ownership
+from libs.common.controllers import NODE_LIFECYCLE
 from libs.common.decisions import Decisions
 from libs.common.delivery import PermanentError, TemporaryError
 from libs.common.events import EnrichedNodeGone, NodeEnriched, NodeGone, NodeObserved, NodeUnreachable
@@ -15,7 +16,6 @@ from libs.common.kube_api.api import KubeApi
 from libs.common.kube_api.lock import LeaseLock
 from libs.common.node import Node
 from libs.common.process.service import Parts, Run
-from libs.common.settings.reference_flags import NODE_LIFECYCLE
 from libs.common.subjects import ENRICHED_NODE, FLOW, OBSERVED_NODE, is_about_a_csr, name_in
 from libs.common.wiring import LIFECYCLE, LIFECYCLE_LEASE_NAME
 from services.lifecycle.decide import Case, Delete, Keep, Standing, decide

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from libs.common import metrics
 from libs.common.cloud_config.document import CloudConfigError
 from libs.common.cloud_config.rule import CloudConfig, Ownership
+from libs.common.controllers import NODE_LIFECYCLE
 from libs.common.settings.cloud_config_file import CloudConfigFile
-from libs.common.settings.reference_flags import NODE_LIFECYCLE
 from libs.common.wiring import LIFECYCLE
 from services.lifecycle.settings import LifecycleSettings
 

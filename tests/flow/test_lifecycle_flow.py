@@ -81,6 +81,7 @@ async def test_what_kubernetes_says_at_that_moment_counts_not_what_was_heard(flo
         await flow.patch(f"{NODES}/web-1/status", {"status": {"conditions": [condition]}})
         await flow.proven(node, then="kept")
         await flow.until_decided("web-1", "kept", "it is Ready")
+        assert ANNOTATION not in (await flow.lease())["metadata"].get("annotations", {}), "nothing is counted"
     assert await flow.node("web-1") is not None
 
 
@@ -166,6 +167,22 @@ async def test_another_stream_begins_the_looks_anew(tmp_path: Path):
         await flow.wipe()
         await eventually(lambda: not service.problems(), "the new stream is followed")
         await flow.see("web-1")
+        await flow.replaced(node)
+        await flow.until_decided("web-1", "kept", "1 of 3 looks")
+        assert await flow.node("web-1") is not None
+
+
+async def test_a_stream_that_was_out_of_sight_begins_the_looks_anew(tmp_path: Path):
+    async with LifecycleFlow.on("nats", tmp_path) as flow, flow.running() as service:
+        assert flow.nats is not None
+        node = await flow.lost()
+        await flow.replaced(node)
+        await flow.replaced(node)
+        await flow.until_decided("web-1", "kept", "2 of 3 looks")
+        await flow.nats.kill()
+        await eventually(lambda: bool(service.problems()), "it is noticed")
+        await flow.nats.restart()
+        await eventually(lambda: not service.problems(), "it is followed again")
         await flow.replaced(node)
         await flow.until_decided("web-1", "kept", "1 of 3 looks")
         assert await flow.node("web-1") is not None
@@ -422,8 +439,31 @@ async def test_a_machine_that_shut_down_is_tainted_until_it_answers(flow: Lifecy
         assert told.changes == (f"set taint {SHUTDOWN}:NoSchedule",)
         tainted = await flow.see("web-2")
         assert {one.key for one in tainted.spec.taints} >= {"somebody", SHUTDOWN}
+        others = [one for one in tainted.spec.taints if one.key not in ("somebody", SHUTDOWN)]
+        kept = [msgspec.to_builtins(one) for one in tainted.spec.taints if one.key != "somebody"]
+        await flow.patch(
+            f"{NODES}/web-2", {"spec": {"taints": kept}}
+        )  # not seen: ours is at another place now
         await flow.say(answering(tainted, incarnation=flow.incarnation))
         await flow.until_decided("web-2", "kept", "its machine answers")
         after = await flow.node("web-2")
         assert after is not None
-        assert after.spec.taints == tuple(one for one in tainted.spec.taints if one.key != SHUTDOWN)
+        assert list(after.spec.taints) == others
+
+
+async def test_who_does_not_lead_taints_nothing_and_does_so_when_he_does(flow: LifecycleFlow):
+    flow.server.faults.inject(EmptyClose(), resource="leases")
+    mark = flow.server.audit_mark()
+    async with flow.running(grown_up=False, ready=False) as service:
+        node = await flow.lost("web-2", uuid="")
+        await flow.looked(node, last_known=GOING)
+        await flow.say(
+            answering(await flow.lost("web-3", uuid=""), incarnation=flow.incarnation, node_name="last")
+        )
+        await eventually(lambda: "last" in service.known.borne, "all was heard")
+        service.look_around()
+        assert flow.asked(mark) == {}
+        assert await flow.decided("web-2") is None
+        flow.server.faults.clear()
+        await flow.until_decided("web-2", "shutdown")
+    assert ("patch", "nodes") in flow.asked(mark)

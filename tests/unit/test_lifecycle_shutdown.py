@@ -1,18 +1,22 @@
 """The taint of machines that are shut down, the rule for GCP spot machines, and whose Nodes are ours."""
 
+from collections.abc import Sequence
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from libs.common.cloud_config.rule import Ownership, Requirement, Term
 from libs.common.events import NodeEnriched, NodeUnreachable
+from libs.common.kube_api.errors import FenceFailed
 from libs.common.machine import MachineFacts, MachineFault
 from libs.common.node import Node, Taint
 from services.lifecycle.decide import SPOT, Delete, Keep, Standing, Terms, decide, not_ours
 from services.lifecycle.decide import Case as LifecycleCase
 from services.lifecycle.shutdown import SHUTDOWN, shutdown_change
 from services.lifecycle.spot import judge_spot
+from services.lifecycle.taints_api import ShutdownTaints
 from tests.builders import NOW, UNINITIALIZED, some_facts
 from tests.lifecycle_cases import a_lost_node, answering, ready, unreachable
 
@@ -51,6 +55,7 @@ def test_a_machine_that_said_that_it_goes_and_is_silent_since_is_shut_down(kind:
         (a_lost_node(conditions=()), silent()),
         (NODE, answering(NODE)),
         (TAINTED, silent()),
+        (TAINTED, replace(answering(TAINTED), facts=GOING)),
         (TAINTED, silent(facts=None)),
         (TAINTED, None),
     ],
@@ -69,6 +74,26 @@ def test_the_taint_goes_when_the_machine_answers_or_the_node_is_ready(
     change = shutdown_change(node, word)
     assert change is not None
     assert change.changes.remove_taints == (SHUTDOWN,)
+
+
+class Replaced:
+    """An API server where another Node bears the name by now."""
+
+    def __init__(self) -> None:
+        self.patched: list[str] = []
+
+    async def get_node(self, name: str) -> Node:
+        return a_lost_node(name, uid="uid-2")
+
+    async def patch_node(self, name: str, json_patch: Sequence[dict[str, Any]]) -> Node:
+        self.patched.append(json_patch[0]["value"])
+        raise FenceFailed(name, status=422)
+
+
+async def test_another_node_of_that_name_is_not_tainted():
+    api = Replaced()
+    assert await ShutdownTaints(api, dry=False).apply(NODE, silent()) is None
+    assert api.patched == ["uid-1"]
 
 
 # ---- GCP spot machines
