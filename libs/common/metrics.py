@@ -264,6 +264,11 @@ NATS_CONNECTED: Final = _gauge(
 NATS_PERMISSION_VIOLATIONS: Final = _counter(
     "talosccm_nats_permission_violations_total", "Operations that the NATS server refused this identity."
 )
+NATS_CERTIFICATE_EXPIRES: Final = _gauge(
+    "talosccm_nats_certificate_expires_timestamp_seconds",
+    "When the NATS server's certificate (server), or that of who signs it (authority), ends, in Unix time.",
+    "certificate",
+)
 STREAM_REPROVISIONED: Final = _counter(
     "talosccm_stream_reprovision_total", "Times that the stream or a durable had to be made anew."
 )

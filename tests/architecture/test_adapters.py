@@ -9,7 +9,7 @@ from tests.architecture.sources import imported_roots, sources
 # library -> the modules that may import it (regular expression over the dotted name)
 ADAPTERS = {
     "nats": r"libs\.common\.nats_bus\.\w+",
-    "nkeys": r"libs\.common\.nats_bus\.access",
+    "nkeys": r"libs\.common\.nats_bus\.(access|keys)",
     "aiohttp": r"libs\.common\.(kube_api\.\w+|process\.health)|libs\.testbed\..+",  # health serves
     "grpclib": r"libs\.testbed\.sim_machines\.(service|connection)",
     "hpack": r"services\.metadata\.talos_api\.http2",

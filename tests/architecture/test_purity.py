@@ -29,6 +29,7 @@ SHELL = (
     r"services\.csr\.node_events",
     r"services\.ipam\.(allocator|gathering|measured|node_events)",
     r"services\.lifecycle\.(node_events|provider)",
+    r"services\.bootstrap\.(keep|prepare|run)",
     # the simulated machines: what runs, listens and answers
     r"libs\.testbed\.sim_machines\.(__main__|client|connection|control|doors|machine|service)",
 )

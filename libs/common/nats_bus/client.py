@@ -129,6 +129,11 @@ class Client(NatsPyClient):
             info["tls_required"] = True  # nats-py takes up no TLS that is merely available
         await super()._process_info(info, initial_connection)
 
+    @property
+    def server_id(self) -> str:
+        """Of the server that we are connected to."""
+        return str(self._server_info.get("server_id", ""))
+
     def reading(self) -> "asyncio.Task[None]":
         """Done as soon as the connection is over."""
         assert self._reading_task is not None

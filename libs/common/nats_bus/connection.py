@@ -148,6 +148,11 @@ class Connection:
             raise BusError(f"{self._where}: no answer to a ping within {seconds:g} s") from error
 
     @property
+    def server_id(self) -> str:
+        """By which the system account calls this very server."""
+        return self._client.server_id
+
+    @property
     def lost(self) -> "asyncio.Future[str]":
         """Done with the reason as soon as the connection is over; never cancel it."""
         return self._lost

@@ -1,0 +1,1 @@
+"""NATS as our chart runs it: keys, certificates and a server's configuration, made from the wiring."""

@@ -1,0 +1,158 @@
+"""The authority of one installation and what it issues: who signs, for which names, for how long."""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from ipaddress import ip_address
+from typing import Final
+
+import msgspec
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
+from cryptography.x509.oid import ExtendedKeyUsageOID as Usage
+from cryptography.x509.oid import NameOID
+
+AUTHORITY_LIFETIME: Final = timedelta(days=3650)
+_CLOCKS_DIFFER: Final = timedelta(minutes=5)
+_RENEWED_AT: Final = 1 / 3  # of its life is left
+
+
+class Pair(msgspec.Struct, frozen=True, kw_only=True):
+    """A certificate and its private key, both PEM."""
+
+    certificate: bytes
+    key: bytes
+
+
+def make_authority(key: ec.EllipticCurvePrivateKey, *, name: str, now: datetime, serial: int) -> Pair:
+    """A self-signed CA of that name."""
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name[:64])])
+    made = (
+        _builder(subject, subject, key, serial)
+        .not_valid_before(now - _CLOCKS_DIFFER)
+        .not_valid_after(now + AUTHORITY_LIFETIME)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_key_usage(signs_certificates=True), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    return Pair(certificate=made.public_bytes(Encoding.PEM), key=_pem(key))
+
+
+def issue(
+    authority: Pair,
+    key: ec.EllipticCurvePrivateKey,
+    *,
+    names: Sequence[str],
+    lifetime: timedelta,
+    now: datetime,
+    serial: int,
+) -> Pair:
+    """A certificate for a server, which is a client of its cluster's other servers, too.
+
+    It ends no later than the authority's. Raises ValueError for an authority that cannot be read.
+    """
+    parent, parent_key = _read(authority)
+    ends = min(now + lifetime, parent.not_valid_after_utc)
+    subject_key = x509.SubjectKeyIdentifier.from_public_key(parent_key.public_key())
+    issuer = x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(subject_key)
+    made = (
+        _builder(x509.Name([]), parent.subject, key, serial)
+        .not_valid_before(max(now - _CLOCKS_DIFFER, parent.not_valid_before_utc))
+        .not_valid_after(ends)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_key_usage(signs_certificates=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([Usage.SERVER_AUTH, Usage.CLIENT_AUTH]), critical=False)
+        .add_extension(x509.SubjectAlternativeName(list(map(_general_name, names))), critical=True)
+        .add_extension(issuer, critical=False)
+        .sign(parent_key, hashes.SHA256())
+    )
+    return Pair(certificate=made.public_bytes(Encoding.PEM), key=_pem(key))
+
+
+def why_anew(
+    held: Pair | None, authority: Pair, *, names: Sequence[str], lifetime: timedelta, now: datetime
+) -> str:
+    """Why a server needs another certificate than the one it has, "" if it does not."""
+    if held is None:
+        return "there is none yet"
+    try:
+        certificate, key = _read(held)
+        certificate.verify_directly_issued_by(_read(authority)[0])
+    except Exception as error:  # noqa: BLE001 - InvalidSignature, ValueError, TypeError, and what a new version of the library adds: all mean one thing
+        return f"it cannot be used with the present authority ({type(error).__name__})"
+    if certificate.public_key() != key.public_key():
+        return "its key is another one's"
+    if _names_of(certificate) != set(map(_general_name, names)):
+        return "it is for other names"
+    # The shorter one: near the authority's end a certificate gets no whole life any more.
+    life = min(lifetime, certificate.not_valid_after_utc - certificate.not_valid_before_utc)
+    if certificate.not_valid_after_utc - now < life * _RENEWED_AT:
+        return f"it ends at {certificate.not_valid_after_utc:%Y-%m-%dT%H:%M:%SZ}"
+    return ""
+
+
+def expires(pair: Pair) -> datetime:
+    """When it ends. Raises ValueError if it cannot be read."""
+    return x509.load_pem_x509_certificate(pair.certificate).not_valid_after_utc
+
+
+def check(pair: Pair) -> None:
+    """Raises ValueError unless it is a certificate and its own key."""
+    certificate, key = _read(pair)
+    if certificate.public_key() != key.public_key():
+        raise ValueError("the key is another certificate's")
+
+
+def _read(pair: Pair) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
+    key = load_pem_private_key(pair.key, None)
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise ValueError("the key is none of an elliptic curve")  # noqa: TRY004 - of a file, not of an argument
+    return x509.load_pem_x509_certificate(pair.certificate), key
+
+
+def _builder(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, serial: int
+) -> x509.CertificateBuilder:
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key.public_key())
+        .serial_number(serial)
+    )
+
+
+def _general_name(name: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ip_address(name))
+    except ValueError:
+        return x509.DNSName(name)
+
+
+def _names_of(certificate: x509.Certificate) -> set[x509.GeneralName]:
+    return set(certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value)
+
+
+def _key_usage(*, signs_certificates: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=True,
+        key_cert_sign=signs_certificates,
+        crl_sign=signs_certificates,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
