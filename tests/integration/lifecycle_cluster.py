@@ -28,12 +28,8 @@ LEASE = f"/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/{LIFECYCLE_
 USER = user_of(LIFECYCLE)
 WIRINGS = (WATCHER, METADATA, LABELER, LIFECYCLE)
 EVIDENCE_SECONDS = 6.0
-OF_ALL = (
-    "--controllers=cloud-node,cloud-node-lifecycle",
-    # On a busy machine nobody loses his Lease.
-    "--leader-elect-lease-duration=60s",
-    "--leader-elect-renew-deadline=40s",
-)
+# On a busy machine nobody loses his Lease.
+PATIENT = ("--leader-elect-lease-duration=60s", "--leader-elect-renew-deadline=40s")
 # As usual but for the time that it takes: minutes are seconds.
 QUICK = (
     "--lifecycle-not-ready-time=1s",
@@ -222,7 +218,7 @@ async def a_cluster(
                 nats_url=cluster.nats.url,
                 talosconfig=machines.talosconfig(),
                 wirings=WIRINGS,
-                flags=OF_ALL,
+                flags=["--controllers=cloud-node,cloud-node-lifecycle", *PATIENT],
                 own_flags={name: [*QUICK, *flags] for name in ("lifecycle", "all-in-one")},
                 **options,
             )

@@ -118,6 +118,22 @@ async def test_no_more_are_deleted_in_an_hour_than_may_be_and_a_new_process_reme
         assert await cluster.exists(kept)
 
 
+async def test_a_second_replica_goes_on_when_the_first_ends_and_one_deletion_is_asked_for(
+    own: ControlPlane, tmp_path: Path
+):
+    since = own.audit_mark()
+    async with a_cluster(own, tmp_path, replicas={"lifecycle": 2}) as cluster:
+        await replaced(cluster, "life-twice")
+        await cluster.until_proving("life-twice")
+        await cluster.services.children["lifecycle"].stop()
+        assert await cluster.exists("life-twice")
+        await cluster.until_deleted("life-twice", seconds=150)
+        await cluster.until_told("DeletingNode", "life-twice")
+    assert [each for each in written(own, since) if each[0] == "delete"] == [
+        ("delete", "nodes", "life-twice")
+    ]
+
+
 async def is_capped(cluster: Cluster, name: str) -> bool:
     decided = await cluster.decided(name)
     return decided.outcome == "kept" and "--lifecycle-max-deletions-per-hour is 1" in decided.reason

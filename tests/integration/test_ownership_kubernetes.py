@@ -17,14 +17,16 @@ from libs.testbed.control_plane.cluster import ControlPlane
 from libs.testbed.kubelets import Kubelet, Kubelets
 from libs.testbed.machines import Machine, Machines, Platform, a_machine
 from libs.testbed.native_ccm import NODE_LIFECYCLE, Instance, NativeCcm
+from libs.testbed.nats_server import NatsServer
 from libs.testbed.running_services import RunningServices
 from libs.testbed.service_rights import ALL_IN_ONE
 from libs.testbed.signing_requests import CSRS, outcome_in
 from tests.bus_actors import eventually
-from tests.integration.lifecycle_cluster import CONTROL_PLANE, LEASE, QUICK, Cluster
+from tests.integration.lifecycle_cluster import CONTROL_PLANE, LEASE, PATIENT, QUICK, Cluster
 
 A, B, NATIVE = ALL_IN_ONE, "another-talos-ccm", NativeCcm.USER
 SHUTDOWN = "node.cloudprovider.kubernetes.io/shutdown:NoSchedule"
+IN_ONE_PROCESS = {"nats_url": "", "all_in_one": True, "bus": "memory"}
 POD_CIDRS = ("--cluster-cidr=10.184.0.0/16", "--service-cluster-ip-range=10.184.255.0/24")
 
 
@@ -56,38 +58,44 @@ async def running(
     ownership: dict[str, Any],
     controllers: str,
     flags: Iterable[str] = (),
+    nats: NatsServer | None = None,
 ) -> AsyncIterator[RunningServices]:
-    """All of ours in one process, ready, whose file says which Nodes are its own."""
+    """All of ours, ready, whose file says which Nodes are their own; without a NATS in one process."""
+    form: dict[str, Any] = {"nats_url": nats.url} if nats else IN_ONE_PROCESS
     config = run_dir / f"{instance}.yaml"
     config.write_bytes(msgspec.yaml.encode({"ownership": ownership}))
     async with RunningServices.start(
         run_dir / instance,
         own,
         cluster.kubelets,
-        nats_url="",
         talosconfig=cluster.machines.talosconfig(),
-        all_in_one=True,
-        bus="memory",
-        flags=[f"--cloud-config={config}", f"--controllers={controllers}", *flags],
+        flags=[f"--cloud-config={config}", f"--controllers={controllers}", *PATIENT, *flags],
+        own_flags={"all-in-one": QUICK, "lifecycle": QUICK},
         wirings=SERVICES,
         instance=instance,
+        **form,
     ) as services:
         await services.ready()
         yield services
+
+
+def manager_of(user: str) -> str:
+    """Whose process that is: each of our services has a user of its own. "" for nobody's."""
+    return next((one for one in (A, B, NATIVE) if user == one or user.startswith(f"{one}-")), "")
 
 
 def writers_of_fields(own: ControlPlane, nodes: Iterable[str]) -> dict[tuple[str, str], set[str]]:
     """Which of the controller managers have changed each field of these Nodes."""
     found: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
     for change in own.node_changes():
-        if change.user in (A, B, NATIVE) and change.node in set(nodes):
-            found[change.node, change.field].add(change.user)
+        if manager_of(change.user) and change.node in set(nodes):
+            found[change.node, change.field].add(manager_of(change.user))
     return found
 
 
-def written_by(own: ControlPlane, user: str, since: int) -> set[str]:
+def written_by(own: ControlPlane, manager: str, since: int) -> set[str]:
     """All Nodes and requests about which that one has as much as tried to write."""
-    return {write.about for write in own.node_writes(since) if write.user == user}
+    return {write.about for write in own.node_writes(since) if manager_of(write.user) == manager}
 
 
 async def blocked(cluster: Cluster, name: str) -> str:
@@ -165,7 +173,7 @@ async def test_two_of_ours_with_disjoint_selectors_write_to_no_node_of_the_other
     of_a: dict[str, Any] = {"ownership": of_team("a"), "controllers": f"{everything},cloud-node-lifecycle"}
     of_b: dict[str, Any] = {"ownership": of_team("b"), "controllers": everything, "instance": B}
     async with (
-        running(own, cluster, tmp_path, **of_a, flags=(*POD_CIDRS, *QUICK)),
+        running(own, cluster, tmp_path, **of_a, flags=POD_CIDRS),
         running(own, cluster, tmp_path, **of_b, flags=POD_CIDRS),
     ):
         await cluster.join(nobodys, labels={"team": "c"})
@@ -217,8 +225,9 @@ async def until_shut_down_and_gone(cluster: Cluster, native: NativeCcm, name: st
     await cluster.until_deleted(name)
 
 
+@pytest.mark.parametrize("apart", [False, True], ids=["all-in-one-memory", "separate-processes"])
 async def test_beside_a_native_manager_with_nodes_of_its_own_neither_writes_to_the_others(
-    own: ControlPlane, cluster: Cluster, tmp_path: Path
+    own: ControlPlane, cluster: Cluster, nats_server: NatsServer, tmp_path: Path, *, apart: bool
 ):
     since = own.audit_mark()
     clouds = [a_machine(f"apart-cloud-{n}", f"10.243.0.{n}", platform="hcloud") for n in range(1, 4)]
@@ -227,9 +236,10 @@ async def test_beside_a_native_manager_with_nodes_of_its_own_neither_writes_to_t
     await cluster.join(a_machine(CONTROL_PLANE, "10.243.8.1", control_plane=True))
     everything = "*,node-ipam-controller,cloud-node-lifecycle"
     ours: dict[str, Any] = {"ownership": {"providerIDSchemes": ["talos"]}, "controllers": everything}
+    ours |= {"nats": nats_server} if apart else {}
     instances = [instance_of(machine) for machine in clouds]
     async with (
-        running(own, cluster, tmp_path, **ours, flags=(*POD_CIDRS, *QUICK)),
+        running(own, cluster, tmp_path, **ours, flags=POD_CIDRS),
         NativeCcm.start(
             tmp_path / "native", own, scheme="hcloud", instances=instances, monitor_seconds=0.5
         ) as native,
