@@ -1,6 +1,6 @@
 """Who has what: podCIDRs of Nodes, and the claims for them. Pure."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Literal
 
 import msgspec
@@ -11,7 +11,7 @@ from services.ipam.pages import PAGE_LENGTHS, Claim, page_name, page_of
 from services.ipam.spans import Spans, network_of, overlap, readable
 
 State = Literal[
-    "claimed", "unclaimed", "claimedForAnother", "odd", "unknown", "unwritten", "leftover", "none"
+    "claimed", "unclaimed", "claimedForAnother", "odd", "unknown", "unwritten", "leftover", "none", "foreign"
 ]
 
 
@@ -61,6 +61,13 @@ def _carried(node: Node, cidr: str, claims: Mapping[str, Claim], spans: Spans, u
     if page_name(page_of(str(network))) in unreadable:
         return msgspec.structs.replace(held, state="unknown")
     return held
+
+
+def left_alone(held: Iterable[Held], foreign: Collection[str]) -> Iterator[Held]:
+    """Nodes of these uids are another's: that ipam has no claim for them is as it should be."""
+    for one in held:
+        is_theirs = one.uid in foreign and one.state in ("unclaimed", "none")
+        yield msgspec.structs.replace(one, state="foreign") if is_theirs else one
 
 
 def why_odd(network: Network | None) -> str:

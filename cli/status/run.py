@@ -13,13 +13,14 @@ from cli.status.offered import offered
 from cli.status.standing import read, standing
 from cli.status.text import of_standing
 from libs.common.cloud_config.document import CloudConfigError
-from libs.common.cloud_config.rule import Pool
+from libs.common.cloud_config.rule import CloudConfig
+from libs.common.controllers import NODE_IPAM
 from libs.common.settings.cloud_config_file import config_of, read_config_file
 from services.ipam.cluster_networks import SaidNetworks
 
 
 class Told(msgspec.Struct, frozen=True, kw_only=True):
-    """What ipam was told of pools."""
+    """What ipam was told."""
 
     said: SaidNetworks = SaidNetworks()
     cloud_config: Path | None = None
@@ -28,14 +29,22 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
 
 def status_ipam(source: Source, told: Told, *, with_nodes: bool, as_json: bool) -> int:
     """Show it; the exit status. Raises CannotAsk."""
-    specs = _specs(told.cloud_config)
+    file = _file(told.cloud_config)
     seen = gather(source)
     pages = read(seen.pages)
     try:
-        pools = offered(told.said, specs, pages.pages)
+        pools = offered(told.said, file.pools, pages.pages)
     except ValueError as error:
         raise CannotAsk(str(error)) from error
-    found = standing(pages, read(seen.before), seen.nodes, pools, at=seen.at, rest=told.quarantine)
+    found = standing(
+        pages,
+        read(seen.before),
+        seen.nodes,
+        pools,
+        at=seen.at,
+        rest=told.quarantine,
+        ownership=file.ownership.of(NODE_IPAM),
+    )
     if as_json:
         print_json(standing_json(found))
     else:
@@ -45,10 +54,10 @@ def status_ipam(source: Source, told: Told, *, with_nodes: bool, as_json: bool) 
     return found.exit_status
 
 
-def _specs(path: Path | None) -> tuple[Pool, ...]:
+def _file(path: Path | None) -> CloudConfig:
     if path is None:
-        return ()
+        return CloudConfig()
     config = config_of(read_config_file(path), path)
     if isinstance(config, CloudConfigError):
         raise CannotAsk("\n".join(config.mistakes)) from config
-    return config.pools
+    return config

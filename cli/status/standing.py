@@ -2,12 +2,15 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
+from typing import Final
 
 import msgspec
 
 from cli.status.conflicts import Conflict, conflicts
-from cli.status.held import Held, held_by, why_odd
+from cli.status.held import Held, held_by, left_alone, why_odd
+from libs.common.cloud_config.rule import Ownership
 from libs.common.node import Node
+from libs.common.ownership import why_not_owned
 from services.ipam.pages import (
     Claim,
     Page,
@@ -20,6 +23,8 @@ from services.ipam.pages import (
 from services.ipam.pools import Pool
 from services.ipam.spans import Spans, network_of, readable
 from services.ipam.use import used
+
+_NOT_SAID: Final = Ownership()
 
 
 class PoolStanding(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,7 +54,7 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     pages: tuple[str, ...]  # names of ConfigMaps, the unreadable ones too
     claims: int
     nodes: int
-    waiting: int  # Nodes without podCIDRs
+    waiting: int  # Nodes without podCIDRs, but for those that are another's
     pools: tuple[PoolStanding, ...]
     pools_known: bool
     held: tuple[Held, ...]
@@ -91,8 +96,10 @@ def standing(
     *,
     at: datetime,
     rest: timedelta,
+    ownership: Ownership = _NOT_SAID,
 ) -> Standing:
     """`before` was read before the Nodes were listed, `now_there` after; `rest` is ipam's quarantine."""
+    foreign = {node.uid for node in nodes if why_not_owned(ownership, node)}
     claims = {claim.block: claim for page in now_there.pages for claim in page.claims.values()}
     present = {node.uid for node in nodes}
     gone = [claim for claim in claims.values() if claim.uid not in present]
@@ -100,7 +107,8 @@ def standing(
     known_before = {(claim.block, claim.uid) for page in before.pages for claim in page.claims.values()}
     # The Node of a claim that is younger than the list may be, too.
     orphans = [c for c in gone if c.gone_since is None and (c.block, c.uid) in known_before]
-    held = tuple(held_by(nodes, claims, {page.name for page in now_there.unreadable}))
+    unreadable = {page.name for page in now_there.unreadable}
+    held = tuple(left_alone(held_by(nodes, claims, unreadable), foreign))
     carried = [str(network) for one in held if (network := readable(one.pod_cidr)) is not None]
     rests = {claim.block for claim in resting}
     return Standing(
@@ -108,7 +116,7 @@ def standing(
         pages=now_there.names,
         claims=len(claims),
         nodes=len(nodes),
-        waiting=sum(not node.spec.pod_cidrs for node in nodes),
+        waiting=sum(not node.spec.pod_cidrs and node.uid not in foreign for node in nodes),
         pools=tuple(_pools(pools, {*(claims.keys() - rests), *carried}, rests)),
         pools_known=bool(pools),
         held=held,

@@ -37,6 +37,7 @@ _STATES: Final[dict[State, tuple[str, str]]] = {
     "unwritten": ("not on the Node", "yellow"),
     "leftover": ("left over, ends with ipam's next look", "dim"),
     "none": ("none: it waits", "yellow"),
+    "foreign": ("none: the Node is not ours", "dim"),
 }
 
 

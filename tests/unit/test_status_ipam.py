@@ -21,6 +21,7 @@ from cli.status.conflicts import Kind
 from cli.status.offered import offered
 from cli.status.standing import Read, Standing, read, standing
 from cli.status.text import number, of_standing
+from libs.common.cloud_config.document import parse_cloud_config
 from libs.common.cloud_config.rule import Pool as PoolSpec
 from libs.common.node import Node, NodeSpec, ObjectMeta
 from services.ipam.cluster_networks import SaidNetworks
@@ -141,6 +142,20 @@ def test_only_conflicts_are_told_by_the_exit_status():
     assert sorted(set(kinds(ILL))) == [
         "claimWithoutNode", "claimedForAnother", "odd", "overlap", "unclaimed", "unreadablePage"
     ]  # fmt: skip
+
+
+def test_what_a_node_of_anothers_carries_unclaimed_is_no_conflict_and_it_waits_for_nothing_of_ours():
+    nodes = (node("web-1", "10.244.0.0/24"), node("theirs-1", "10.244.9.0/24"), node("theirs-2"))
+    there = pages(claim("10.244.0.0/24", "web-1"))
+    only_web_1 = "{matchExpressions: [{key: metadata.name, operator: In, values: [web-1]}]}"
+    file = parse_cloud_config(f"ownership: {{nodeSelector: [{only_web_1}]}}", "f")
+    by_name = file.ownership.of_all
+    assert kinds(judged(there, *nodes)) == ["unclaimed"]
+    found = standing(there, there, nodes, BOTH, at=NOW, rest=REST, ownership=by_name)
+    assert (kinds(found), found.waiting, found.exit_status) == ([], 0, 0)
+    assert [held.state for held in found.held] == ["foreign", "foreign", "claimed"]
+    assert found.pools[0].in_use == 2, "nobody else is given what it has"
+    assert "none: the Node is not ours" in shown(found)
 
 
 def test_a_claim_that_is_younger_than_the_list_of_nodes_is_no_conflict():
