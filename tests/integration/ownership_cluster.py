@@ -1,0 +1,116 @@
+"""What it takes to run several cloud controller managers at one control plane, and to tell who wrote what."""
+
+from collections import defaultdict
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from libs.common.node import CONDITION_BLOCKED
+from libs.common.wiring import SERVICES
+from libs.testbed.control_plane.cluster import ControlPlane
+from libs.testbed.kubelets import Kubelet, Kubelets
+from libs.testbed.machines import Machine, Machines
+from libs.testbed.native_ccm import NativeCcm
+from libs.testbed.nats_server import NatsServer
+from libs.testbed.running_services import RunningServices
+from libs.testbed.service_rights import ALL_IN_ONE
+from libs.testbed.signing_requests import CSRS, outcome_in
+from tests.bus_actors import eventually
+from tests.integration.lifecycle_cluster import LEASE, PATIENT, QUICK, Cluster
+
+A, B, NATIVE = ALL_IN_ONE, "another-talos-ccm", NativeCcm.USER
+IN_ONE_PROCESS = {"nats_url": "", "all_in_one": True, "bus": "memory"}
+POD_CIDRS = ("--cluster-cidr=10.184.0.0/16", "--service-cluster-ip-range=10.184.255.0/24")
+
+
+@asynccontextmanager
+async def nobody_yet(own: ControlPlane, run_dir: Path) -> AsyncIterator[Cluster]:
+    """Machines, and whatever joins; without anybody yet who would look after Nodes."""
+    async with Kubelets.start(own) as kubelets, Machines.start(run_dir / "machines") as machines:
+        await kubelets.request("DELETE", LEASE)
+        running = Cluster(kubelets, machines)
+        yield running
+        await running.leave()
+
+
+@asynccontextmanager
+async def running(
+    own: ControlPlane,
+    cluster: Cluster,
+    run_dir: Path,
+    *,
+    instance: str = A,
+    ownership: dict[str, Any],
+    controllers: str,
+    flags: Iterable[str] = (),
+    nats: NatsServer | None = None,
+) -> AsyncIterator[RunningServices]:
+    """All of ours, ready, whose file says which Nodes are their own; without a NATS in one process."""
+    form: dict[str, Any] = {"nats_url": nats.url} if nats else IN_ONE_PROCESS
+    config = run_dir / f"{instance}.yaml"
+    config.write_bytes(msgspec.yaml.encode({"ownership": ownership}))
+    async with RunningServices.start(
+        run_dir / instance,
+        own,
+        cluster.kubelets,
+        talosconfig=cluster.machines.talosconfig(),
+        flags=[f"--cloud-config={config}", f"--controllers={controllers}", *PATIENT, *flags],
+        own_flags={"all-in-one": QUICK, "lifecycle": QUICK},
+        wirings=SERVICES,
+        instance=instance,
+        **form,
+    ) as services:
+        await services.ready()
+        yield services
+
+
+def manager_of(user: str) -> str:
+    """Whose process that is: each of our services has a user of its own. "" for nobody's."""
+    return next((one for one in (A, B, NATIVE) if user == one or user.startswith(f"{one}-")), "")
+
+
+def writers_of_fields(own: ControlPlane, nodes: Iterable[str]) -> dict[tuple[str, str], set[str]]:
+    """Which of the controller managers have changed each field of these Nodes."""
+    found: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
+    for change in own.node_changes():
+        if manager_of(change.user) and change.node in set(nodes):
+            found[change.node, change.field].add(manager_of(change.user))
+    return found
+
+
+def written_by(own: ControlPlane, manager: str, since: int) -> set[str]:
+    """All Nodes and requests about which that one has as much as tried to write."""
+    return {write.about for write in own.node_writes(since) if manager_of(write.user) == manager}
+
+
+async def blocked(cluster: Cluster, name: str) -> str:
+    """The reason that stands on the Node, "" without one."""
+    conditions = (await cluster.node(name))["status"]["conditions"]
+    return next((str(each["reason"]) for each in conditions if each["type"] == CONDITION_BLOCKED), "")
+
+
+async def until_blocked(cluster: Cluster, name: str) -> str:
+    """The same, once there is one."""
+
+    async def is_told() -> bool:
+        return bool(await blocked(cluster, name))
+
+    await eventually(is_told, f"{name} says what it waits for", 60)
+    return await blocked(cluster, name)
+
+
+async def provider_id(cluster: Cluster, name: str) -> str:
+    return str((await cluster.node(name))["spec"].get("providerID", ""))
+
+
+async def requested(cluster: Cluster, *machines: Machine) -> dict[str, str]:
+    """By machine the name of its kubelet's request for a certificate."""
+    ask = cluster.kubelets.ask_for_certificate
+    return {machine.name: await ask(Kubelet.on(machine)) for machine in machines}
+
+
+async def is_untouched(cluster: Cluster, request: str) -> bool:
+    return not outcome_in((await cluster.kubelets.request("GET", f"{CSRS}/{request}")).body).conditions
