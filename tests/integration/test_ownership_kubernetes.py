@@ -6,12 +6,14 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from libs.testbed.control_plane.cluster import ControlPlane
+from libs.testbed.kubelets import MERGE
 from libs.testbed.machines import Machine, a_machine
 from tests.bus_actors import eventually
-from tests.integration.lifecycle_cluster import CONTROL_PLANE, Cluster
+from tests.integration.lifecycle_cluster import CONTROL_PLANE, NODES, Cluster
 from tests.integration.ownership_cluster import (
     POD_CIDRS,
     A,
@@ -108,3 +110,33 @@ async def test_two_of_ours_with_disjoint_selectors_write_to_no_node_of_the_other
     assert wrote[B] == members["b"] | {"two-b-next", requests["two-b-cloud"]}
     fields = writers_of_fields(own, cluster.joined)
     assert {len(users) for users in fields.values()} == {1}
+
+
+async def zone_is(cluster: Cluster, name: str, zone: str) -> bool:
+    labels = (await cluster.node(name))["metadata"]["labels"]
+    return bool(labels.get("topology.kubernetes.io/zone") == zone)
+
+
+async def test_a_node_that_gets_the_label_of_the_other_is_written_by_the_other_from_then_on(
+    own: ControlPlane, cluster: Cluster, tmp_path: Path
+):
+    moving = a_machine("moving", "10.242.7.1", platform="hcloud", zone="z1")
+    assert moving.platform is not None
+    await cluster.join(a_machine(CONTROL_PLANE, "10.242.8.1", control_plane=True), labels={"team": "a"})
+    of_a: dict[str, Any] = {"ownership": of_team("a"), "controllers": "*"}
+    of_b: dict[str, Any] = {"ownership": of_team("b"), "controllers": "*", "instance": B}
+    async with (
+        running(own, cluster, tmp_path, **of_a) as cluster.services,
+        running(own, cluster, tmp_path, **of_b),
+    ):
+        await cluster.join(moving, labels={"team": "a"})
+        await cluster.until_usable(moving.name)
+        await cluster.until_told("Synced", moving.name)  # the last that is written about a joining Node
+        relabelled = {"metadata": {"labels": {"team": "b"}}}
+        await cluster.kubelets.request("PATCH", f"{NODES}/{moving.name}", body=relabelled, content_type=MERGE)
+        await cluster.until_said("all-in-one", f"node={moving.name}", "outcome=not-ours")
+        since = own.audit_mark()
+        await cluster.change(moving.name, platform=msgspec.structs.replace(moving.platform, zone="z2"))
+        await eventually(lambda: zone_is(cluster, moving.name, "z2"), "in its new zone", 60)
+    assert written_by(own, A, since) == set()
+    assert written_by(own, B, since) == {moving.name}
