@@ -5,6 +5,7 @@ however late: the claim ends only when the Node is gone or carries other podCIDR
 its fences. So nothing here needs a lock, a lease, or to know whether an error came after the write.
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final, Protocol
@@ -53,7 +54,7 @@ class Claimed(msgspec.Struct, frozen=True, kw_only=True):
     answers: Mapping[str, Answer]
     new: tuple[tuple[str, Pool], ...] = ()
     tries: Mapping[str, int] = {}  # by new block, how many were looked at for it
-    contended: bool = False  # a write of this call came too late: somebody else had written that page
+    contended: bool = False  # a write of this call came too late: another replica had written that page
 
 
 class Allocator:
@@ -79,6 +80,7 @@ class Allocator:
         self._names: Mapping[str, str] = {}  # of those, for people
         self._forgotten = 0  # how often: a list of Nodes that began before does not count
         self._cursors: dict[tuple[str, int], str] = {}
+        self._in_flight: Counter[str] = Counter()  # by range, writes whose answer is not known yet
 
     def forget(self) -> None:
         """Before the next claim all Nodes and pages are read again: for another stream, or a lost page."""
@@ -127,7 +129,8 @@ class Allocator:
         """Read all pages anew; whether others have written since. Raises KubeError."""
         before = self.pages.versions()
         self._keep_all(await self._api.list_pages())
-        return self.pages.versions() != before
+        now = self.pages.versions()
+        return any(before.get(page) != now[page] and not self._is_our_doing(page) for page in now)
 
     async def give(self, node: Node, assigned: Assigned) -> Node:
         """Write what was claimed for this very Node; the Node after it.
@@ -199,7 +202,7 @@ class Allocator:
         )
 
     async def _write_all(self, plan: Plan, closed: dict[str, str]) -> tuple[set[str], bool]:
-        """The ranges that were written, and whether somebody else's write came before one of ours.
+        """The ranges that were written, and whether another replica's write came before one of ours.
 
         Pages that take no writes now are added to `closed`.
         """
@@ -210,7 +213,7 @@ class Allocator:
             if error is None:
                 written.add(page.range)
                 continue
-            overtaken = overtaken or isinstance(error, Conflict)
+            overtaken = overtaken or (isinstance(error, Conflict) and not self._is_our_doing(page.range))
             if self.pages.is_still(page):
                 closed[page_name(page.range)] = f"{page_name(page.range)} was not written: {error}"
             elif overtaken:  # who was quicker with this page is about to write the next one
@@ -222,6 +225,7 @@ class Allocator:
     async def _write(self, page: Page) -> KubeError | None:
         """None once it is known to be written; after any error the page is read: it may be all the same."""
         stored = encoded(page)
+        self._in_flight[page.range] += 1
         try:
             version = await self._api.write_page(stored)
         except KubeError as error:
@@ -229,8 +233,14 @@ class Allocator:
             if not self.pages.keep(page, read):
                 self.forget()  # what protected blocks is lost
             return error
+        finally:
+            self._in_flight[page.range] -= 1
         self.pages.written(page, version)
         return None
+
+    def _is_our_doing(self, page_range: str) -> bool:
+        """A sweep and a claim of one process overtake each other, too: that is no reason to give way."""
+        return self.pages.is_ours(page_range) or self._in_flight[page_range] > 0
 
     def _keep_all(self, stored: Sequence[StoredPage]) -> None:
         if not self.pages.keep_all(stored):

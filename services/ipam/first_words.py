@@ -24,7 +24,7 @@ class FirstWords:
         self._awaited = self._known.silent()
 
     def void(self) -> None:
-        """Another stream, which holds nothing."""
+        """Another stream, which holds nothing, or the same one without what has grown too old in it."""
         self._awaited = None
 
     def news_of(self, name: str) -> bool:

@@ -134,8 +134,7 @@ class Gathering:
             if len(wants) == 1:
                 _fail(wants, error)
             else:
-                for alone in wants:
-                    await self._answer([alone])
+                await self._answer_one_by_one(wants)
         except BaseException:
             _fail(wants, TemporaryError("ipam ends"))
             raise
@@ -145,6 +144,14 @@ class Gathering:
                     _tell(futures, answers[want.uid])
                 else:
                     self._again(want, futures)
+
+    async def _answer_one_by_one(self, wants: "Sequence[Waiting]") -> None:
+        try:
+            for alone in wants:
+                await self._answer([alone])
+        except BaseException:
+            _fail(wants, TemporaryError("ipam ends"))
+            raise
 
     def _again(self, want: Want, futures: "list[asyncio.Future[Answered]]") -> None:
         newer, more = self._wants.get(want.uid, (want, []))

@@ -13,6 +13,7 @@ class KnownPages:
     def __init__(self) -> None:
         self._pages: dict[str, Page] = {}  # by range
         self._unreadable: dict[str, UnreadablePage] = {}  # by name
+        self._ours: dict[str, str] = {}  # by range, the resourceVersion that this replica wrote last
 
     @property
     def by_range(self) -> Mapping[str, Page]:
@@ -27,6 +28,11 @@ class KnownPages:
     def versions(self) -> dict[str, str]:
         """Of the readable ones, by range, the resourceVersion that was read or written last."""
         return {page.range: page.resource_version for page in self._pages.values()}
+
+    def is_ours(self, page_range: str) -> bool:
+        """Whether this replica wrote what is known of that page."""
+        known = self._pages.get(page_range)
+        return known is not None and known.resource_version == self._ours.get(page_range)
 
     def closed(self) -> dict[str, str]:
         """By name, why nothing is claimed in a page."""
@@ -60,4 +66,5 @@ class KnownPages:
 
     def written(self, page: Page, resource_version: str) -> None:
         """That page was written, and got this version."""
+        self._ours[page.range] = resource_version
         self._pages[page.range] = msgspec.structs.replace(page, resource_version=resource_version)

@@ -91,6 +91,10 @@ class Picture:
         if not self._words.expected:
             self._words.expect()
 
+    def incomplete(self) -> None:
+        """What the stream holds was taken in, and it is not all: the next snapshot counts."""
+        self._words.void()
+
     def void(self) -> None:
         """Everything known is void, but for the networks: those of another stream are told soon."""
         self.nodes.clear()

@@ -46,6 +46,7 @@ class IpamService:
         self._not_taken_in: set[str] = set()  # subjects of which we do not know what they say
         self._picture = Picture(settings, left=self._left, changed=self._more_is_known)
         self._waiting = WaitingNodes()
+        self._unanswered: set[str] = set()  # blocks
         self._measured = Measured()
         self._table = FlowTable(
             clock=parts.monotonic,
@@ -189,7 +190,9 @@ class IpamService:
     async def _claim(self, wants: Sequence[Want], insist: bool) -> Together:
         claimed = await self._allocator.claim(wants, self._occupied, insist=insist)
         self._measured.claimed(claimed)
-        new = {block for block, _ in claimed.new}
+        # Of what a claim left behind when it gave way nobody has heard: it is new to who is answered next.
+        new = self._unanswered | {block for block, _ in claimed.new}
+        self._unanswered = set() if claimed.answers else new
         answers = {
             uid: Answered(answer, not isinstance(answer, Assigned) or not new.isdisjoint(answer.pod_cidrs))
             for uid, answer in claimed.answers.items()
@@ -247,7 +250,9 @@ class IpamService:
         self._picture.dropped(subject)
 
     def _caught_up(self) -> None:
-        if not self._flow.problems():
+        if self._flow.problems():
+            self._picture.incomplete()
+        else:
             self._picture.complete()
         self._flow.moved()
         self._watch_waiting.want_all()

@@ -14,9 +14,11 @@ from libs.common.delivery import TemporaryError
 from libs.common.kube_api.errors import Invalid, KubeError, Unreachable
 from libs.common.machine import AddressStatus, Inventory, MachineFacts
 from services.ipam import watch_claims
+from services.ipam.allocator import Allocator
+from services.ipam.claims_api import KubernetesClaims
 from services.ipam.node_events import ASSIGNMENT_FAILED, CONFLICT, NOT_AVAILABLE, OTHER_ALLOCATOR
 from services.ipam.pages import NAME_PREFIX
-from services.ipam.plan import Want
+from services.ipam.plan import Occupied, Want
 from services.ipam.pools import Pool
 from tests.builders import NOW, cluster_networks
 from tests.bus_actors import eventually
@@ -338,6 +340,22 @@ async def test_who_gathered_before_addresses_services_or_leader_were_lost_is_giv
         assert flow.kube.page_writes == writes
 
 
+async def test_what_a_claim_left_behind_when_it_gave_way_is_new_to_who_is_answered_next(flow: IpamFlow):
+    one, other = (Pool("p", 4, "10.0.0.0/16", 24),), (Pool("p", 4, "172.16.0.0/16", 24),)
+    wants = [Want(uid="uid-1", node="web-1", pools=one), Want(uid="uid-2", node="web-2", pools=other)]
+    second = Allocator(KubernetesClaims(flow.kube), now=lambda: NOW)
+    async with flow.ipam_running() as service:
+        await service._claim([Want(uid="uid-3", node="web-3", pools=other)], True)
+        await second.claim([Want(uid="uid-4", node="web-4", pools=other)], Occupied)
+        gave_way = await service._claim(wants, False)
+        assert (gave_way.answers, gave_way.contended) == ({}, True)
+        assert "uid-1" in str(flow.kube.pages)
+        answered = (await service._claim(wants, True)).answers
+        assert {uid: one.is_new for uid, one in answered.items()} == {"uid-1": True, "uid-2": True}
+        again = (await service._claim(wants, True)).answers
+        assert {uid: one.is_new for uid, one in again.items()} == {"uid-1": False, "uid-2": False}
+
+
 async def test_an_answer_that_is_lost_is_no_second_block(flow: IpamFlow):
     lost = {"patch": 1, "create": 1, "update": 1}
 
@@ -415,6 +433,18 @@ async def test_a_replica_that_starts_waits_for_a_machine_of_which_nothing_was_sa
         assert service.problems() == ("waits for metadata's first word on 1 machine, such as web-1",)
         await flow.leave(1)
         await flow.served(3, seconds=SOON)
+
+
+async def test_when_all_that_the_stream_held_has_grown_too_old_machines_are_waited_for_anew(flow: IpamFlow):
+    async with flow.ipam_running() as service:
+        await flow.join(1)
+        await flow.served(1)
+        service._table.begin(Opened(incarnation=flow.incarnation, last_sequence=0))
+        service._table.caught_up()
+        await flow.see(flow.kube.node("web-1"))
+        await flow.snapshot()
+        waits = ("waits for metadata's first word on 1 machine, such as web-1",)
+        await eventually(lambda: service.problems() == waits, "waited for")
 
 
 async def test_who_joins_later_and_is_never_spoken_of_keeps_nobody_waiting(flow: IpamFlow):

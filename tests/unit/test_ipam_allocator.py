@@ -126,6 +126,46 @@ def test_it_is_told_whether_another_replica_wrote_the_same_page_meanwhile(cluste
     assert cluster.claim("d", by=second).contended is False
 
 
+@pytest.mark.parametrize("answer", ["heard before", "on its way"])
+def test_a_sweep_of_the_same_replica_that_overtakes_a_claim_is_nobody_to_give_way_to(cluster, answer):
+    cluster.node("gone")
+    cluster.claim("gone", "a")
+    del cluster.server.nodes["gone"]
+    sweep = Task(cluster.allocator.sweep())
+    for _ in range(2):
+        sweep.hear()  # it has listed, and is about to mark what is gone
+    claim = Task(cluster.allocator.claim([Want(uid="b", node="b", pools=(IPV4,))], Occupied, insist=False))
+    sweep.arrive()
+    claim.arrive()
+    if answer == "heard before":
+        sweep.hear()
+    while not claim.done:
+        claim.hear()
+    assert claim.result.answers["b"] == Assigned(uid="b", pod_cidrs=("10.0.2.0/24",))
+    assert claim.result.contended is False
+
+
+@pytest.mark.parametrize("answer", ["heard before", "on its way"])
+def test_what_a_sweep_of_the_same_replica_wrote_is_no_news_to_who_reads_the_pages(cluster, answer):
+    cluster.node("gone")
+    cluster.claim("gone")
+    del cluster.server.nodes["gone"]
+    sweep = Task(cluster.allocator.sweep())
+    for _ in range(2):
+        sweep.hear()
+    read = Task(cluster.allocator.read_pages())
+    sweep.arrive()
+    read.arrive()
+    if answer == "heard before":
+        sweep.hear()
+    read.hear()
+    assert read.result is False
+    while not sweep.done:
+        sweep.hear()
+    cluster.claim("a", by=cluster.replica())
+    assert finished(cluster.allocator.read_pages()) is True
+
+
 def test_two_that_make_the_same_page_are_told_of_one_another(cluster):
     second = cluster.replica()
     finished(second.sweep())

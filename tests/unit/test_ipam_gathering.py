@@ -136,6 +136,21 @@ async def test_the_end_of_the_process_leaves_nobody_waiting(claims: Claims):
         await task
 
 
+async def test_the_end_of_the_process_leaves_nobody_waiting_whose_turn_after_a_defect_has_not_come(
+    claims: Claims,
+):
+    gathering = gathering_of(claims)
+    claims.error["uid-0"] = ZeroDivisionError("a defect")
+    tasks = wanting(gathering, 0, 1, 2)
+    await eventually(lambda: len(claims.asked) == 1)
+    claims.go.release()
+    await eventually(lambda: len(claims.asked) == 2)
+    await gathering.end()
+    for task in tasks:
+        with pytest.raises(TemporaryError, match="ipam ends"):
+            await asyncio.wait_for(task, 10)
+
+
 async def test_the_end_of_the_process_leaves_nobody_waiting_for_others_to_come(claims: Claims):
     claims.answer_everybody()
     claims.contended = True
