@@ -1,0 +1,151 @@
+"""deploy/talos: machine config patches in both forms say the same, and Talos' own code takes them."""
+
+import asyncio
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from libs.testbed.control_plane.build import Program, built
+from tests.architecture.sources import ROOT
+
+PATCHES = ROOT / "deploy" / "talos"
+MANIFEST = ROOT / "deploy" / "k8s" / "manifests" / "cloud-controller-manager-daemonset.yml"
+TALOS_CONFIG = Program("talos-config", Path(__file__).parent / "talos_config")
+ROTATION = {"rotate-server-certificates": "true"}
+EXTERNAL = {"externalCloudProvider": {"enabled": True}}
+ACCESS = {"allowedRoles": ["os:reader"], "allowedKubernetesNamespaces": ["kube-system"]}
+VERSIONS = ("v1.11", "v1.12", "v1.13")  # whose configs the Talos that is linked here still makes
+
+
+def documents(name: str) -> dict[str, Any]:
+    """The documents of a patch by kind; "" is the one that begins with `machine` and `cluster`."""
+    text = (PATCHES / name).read_text()
+    return {document.pop("kind", ""): document for document in yaml.safe_load_all(text)}
+
+
+def said(name: str) -> dict[str, Any]:
+    """What a patch says, whatever its form, as Talos 1.14 maps the one onto the other."""
+    kinds = documents(name)
+    machine, cluster = kinds.get("", {}).get("machine", {}), kinds.get("", {}).get("cluster", {})
+    access = machine.get("features", {}).get("kubernetesTalosAPIAccess", {})
+    told = {
+        "kubelet": machine.get("kubelet") or kinds.get("KubeletConfig"),
+        "access": ACCESS if access == {"enabled": True, **ACCESS} else kinds.get("KubeTalosAPIAccessConfig"),
+        "controller-manager": cluster.pop("controllerManager", None)
+        or kinds.get("KubeControllerManagerConfig"),
+        "cluster": cluster,
+    }
+    for part in told.values():
+        part and part.pop("apiVersion", None)
+    return told
+
+
+def test_workers_ask_for_serving_certificates_and_wait_for_a_cloud_controller_and_no_more():
+    assert documents("worker-patch.yaml") == {
+        "": {"machine": {"kubelet": {"extraArgs": ROTATION}}, "cluster": EXTERNAL}
+    }
+
+
+def test_control_planes_let_kube_system_have_a_reader_besides():
+    assert documents("controlplane-patch.yaml") == {
+        "": {
+            "machine": {
+                "kubelet": {"extraArgs": ROTATION},
+                "features": {"kubernetesTalosAPIAccess": {"enabled": True, **ACCESS}},
+            },
+            "cluster": EXTERNAL,
+        }
+    }
+
+
+@pytest.mark.parametrize("patch", ["worker-patch", "controlplane-patch", "pod-cidrs-patch"])
+def test_the_old_and_the_new_form_say_the_same(patch: str):
+    assert said(f"{patch}.yaml") == said(f"{patch}-1.14.yaml")
+    assert any(said(f"{patch}.yaml").values())
+
+
+def test_the_new_form_has_what_no_document_replaces_where_it_was_and_nothing_else_there():
+    for name in ("worker-patch-1.14.yaml", "controlplane-patch-1.14.yaml"):
+        kinds = documents(name)
+        assert kinds.pop("") == {"cluster": EXTERNAL}
+        assert {each["apiVersion"] for each in kinds.values()} == {"v1alpha1"}
+    assert set(documents("pod-cidrs-patch-1.14.yaml")) == {"KubeControllerManagerConfig"}
+
+
+def test_the_service_account_asks_for_what_the_patches_allow_where_they_allow_it():
+    (account,) = yaml.safe_load_all((PATCHES / "serviceaccount.yaml").read_text())
+    assert (account["apiVersion"], account["kind"]) == ("talos.dev/v1alpha1", "ServiceAccount")
+    assert account["spec"] == {"roles": ACCESS["allowedRoles"]}
+    assert [account["metadata"]["namespace"]] == ACCESS["allowedKubernetesNamespaces"]
+    rendered = [each for each in yaml.safe_load_all(MANIFEST.read_text()) if each["kind"] == "ServiceAccount"]
+    names = {each["metadata"]["name"] for each in rendered if each["apiVersion"] == account["apiVersion"]}
+    assert names == {account["metadata"]["name"]}
+
+
+def wrapped(*arguments: str, given: str | None = None) -> str:
+    """What the script makes of manifests."""
+    script = [sys.executable, "-I", str(PATCHES / "inline_manifest.py"), *arguments]
+    return subprocess.run(script, input=given, check=True, capture_output=True, text=True).stdout
+
+
+def test_an_inline_manifest_is_the_manifest_in_either_form():
+    text = MANIFEST.read_text()
+    old, new = yaml.safe_load(wrapped(str(MANIFEST))), yaml.safe_load(wrapped("--document", "-", given=text))
+    name = "talos-cloud-controller-manager"
+    assert old == {"cluster": {"inlineManifests": [{"name": name, "contents": text}]}}
+    assert new == {
+        "apiVersion": "v1alpha1",
+        "kind": "KubeInlineManifestConfig",
+        "name": name,
+        "manifest": text,
+    }
+
+
+async def patched(role: str, version: str, *patches: Path) -> tuple[dict[str, Any], str]:
+    """A machine config that Talos has made, patched and judged; {} and its words if it refuses it."""
+    program = await built(TALOS_CONFIG)
+    ran = await asyncio.to_thread(
+        subprocess.run, [program, role, version, *patches], capture_output=True, text=True, check=False
+    )
+    config = yaml.safe_load_all(ran.stdout)
+    return (next(iter(config)) if ran.returncode == 0 else {}), ran.stderr
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_talos_takes_the_patches_of_control_planes(version: str, tmp_path: Path):
+    inline = tmp_path / "inline.yaml"
+    inline.write_text(wrapped(str(MANIFEST)))
+    names = ("controlplane-patch.yaml", "pod-cidrs-patch.yaml")
+    config, words = await patched("controlplane", version, *(PATCHES / name for name in names), inline)
+    assert config, words
+    assert words == ""
+    machine, cluster = config["machine"], config["cluster"]
+    assert machine["kubelet"]["extraArgs"] == ROTATION
+    assert machine["features"]["kubernetesTalosAPIAccess"] == {"enabled": True, **ACCESS}
+    assert cluster["externalCloudProvider"] == {"enabled": True}
+    controllers = cluster["controllerManager"]["extraArgs"]["controllers"].split(",")
+    assert "-node-ipam-controller" in controllers
+    (manifest,) = cluster["inlineManifests"]
+    assert manifest["contents"] == MANIFEST.read_text()
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_talos_takes_the_patch_of_workers(version: str):
+    config, words = await patched("worker", version, PATCHES / "worker-patch.yaml")
+    assert config, words
+    assert words == ""
+    assert config["machine"]["kubelet"]["extraArgs"] == ROTATION
+    assert config["cluster"]["externalCloudProvider"] == {"enabled": True}
+
+
+async def test_talos_refuses_workers_what_control_planes_take_and_knows_no_new_form_before_1_14():
+    config, words = await patched("worker", "v1.13", PATCHES / "controlplane-patch.yaml")
+    assert not config
+    assert "Talos API Access can only be enabled on control plane machines" in words
+    config, words = await patched("worker", "v1.13", PATCHES / "worker-patch-1.14.yaml")
+    assert not config
+    assert '"KubeletConfig" "v1alpha1": not registered' in words
