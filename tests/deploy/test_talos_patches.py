@@ -107,10 +107,8 @@ def test_an_inline_manifest_is_the_manifest_in_either_form():
 
 async def patched(role: str, version: str, *patches: Path) -> tuple[dict[str, Any], str]:
     """A machine config that Talos has made, patched and judged; {} and its words if it refuses it."""
-    program = await built(TALOS_CONFIG)
-    ran = await asyncio.to_thread(
-        subprocess.run, [program, role, version, *patches], capture_output=True, text=True, check=False
-    )
+    argv: list[str | Path] = [await built(TALOS_CONFIG), role, version, *patches]
+    ran = await asyncio.to_thread(lambda: subprocess.run(argv, capture_output=True, text=True, check=False))
     config = yaml.safe_load_all(ran.stdout)
     return (next(iter(config)) if ran.returncode == 0 else {}), ran.stderr
 
