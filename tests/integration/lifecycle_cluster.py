@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from nats.js.errors import NotFoundError
 
 from libs.common.events import Decided
 from libs.common.node import TAINT_UNINITIALIZED
@@ -66,14 +67,17 @@ class Cluster:
 
             await eventually(usable, f"{name} usable", 60)
 
-    async def replace(self, name: str, by: str, **flags: Any) -> None:
-        """Another machine is installed at the address of that one, which is gone, and joins.
-
-        The Node of the one that is gone is not Ready from now on.
+    async def replace(
+        self, name: str, by: str, *, uuid: str | None = None, forgotten: bool = True, **flags: Any
+    ) -> None:
+        """Another machine is installed at the address of that one, and joins; the Node of that one is not
+        Ready from now on. `forgotten`: discovery knows it no more.
         """
-        gone = self._members.pop(name)
-        await self.machines.delete(gone.id)
-        await self.join(a_machine(by, gone.reachable_at[0]), **flags)
+        there = self._members[name]
+        if forgotten:
+            del self._members[name]
+        await self.machines.delete(there.id)
+        await self.join(a_machine(by, there.reachable_at[0], uuid=uuid), **flags)
         await self.kubelets.turn_not_ready(name)
 
     async def change(self, name: str, **fields: Any) -> None:
@@ -148,6 +152,20 @@ class Cluster:
             subject = f"{DECIDED}.{LIFECYCLE.service}.node.{name}"
             message = await operator.get_last_msg("TALOSCCM", subject)
         return msgspec.json.decode(message.data or b"", type=Decided)
+
+    async def until_decided(self, name: str, outcome: str) -> Decided:
+        """What lifecycle said, once it is that: it says so after it has written."""
+        said: list[Decided] = []
+
+        async def is_said() -> bool:
+            try:
+                said[:] = [await self.decided(name)]
+            except NotFoundError:
+                return False
+            return said[0].outcome == outcome
+
+        await eventually(is_said, f"{name} decided as {outcome}", 60)
+        return said[0]
 
     async def start_again(self, *processes: str) -> None:
         """These processes end in order, and new ones are ready."""

@@ -86,7 +86,7 @@ async def test_a_dry_run_tells_what_it_would_do_and_writes_to_no_node(own: Contr
     async with a_cluster(own, tmp_path, flags=["--lifecycle-dry-run"]) as cluster:
         await replaced(cluster, "life-dry")
         await cluster.until_told("WouldDeleteNode", "life-dry")
-        decided = await cluster.decided("life-dry")
+        decided = await cluster.until_decided("life-dry", "would-delete")
         assert decided.outcome == "would-delete"
         assert "answers the machine of life-dry-next" in decided.reason
         await cluster.stay("life-dry", seconds=3)
@@ -158,7 +158,7 @@ async def test_a_machine_that_said_that_it_shuts_down_is_tainted_while_it_is_sil
             return not await is_tainted()
 
         await eventually(is_tainted, "the taint of a machine that is shut down", 60)
-        assert (await cluster.decided("life-down")).outcome == "shutdown"
+        await cluster.until_decided("life-down", "shutdown")
         assert SHUTDOWN not in await cluster.taints("life-lost")
         await cluster.come_back("life-down", stage="running")
         await eventually(is_clean, "no taint of a machine that answers", 90)
