@@ -58,7 +58,7 @@ demo: $(if $(findstring --real,$(ARGS)),testbed,$(DEMO_ENV)) ## simulated Talos 
 
 test: testbed lint types imports ## what CI runs: lint, types, walls, all tests
 	@$(BIN)/python -m libs.testbed.control_plane.build
-	@$(BIN)/pytest --numprocesses=auto --dist=loadfile --no-loadscope-reorder $(ARGS)
+	@$(BIN)/pytest --ignore=tests/deploy --numprocesses=auto --dist=loadfile --no-loadscope-reorder $(ARGS)
 
 lint: env ## ruff: rules and layout
 	@$(BIN)/ruff check .

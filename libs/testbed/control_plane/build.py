@@ -33,6 +33,7 @@ class Program(msgspec.Struct, frozen=True):
     name: str
     module: Path  # the folder with go.mod
     ldflags: str = "-s -w"
+    package: str = "."  # what of it, or of what it requires, is built
 
 
 _HERE = Path(__file__).parent
@@ -103,7 +104,7 @@ def _build(program: Program, go: Go, target: Path, unwanted: threading.Event) ->
 
 def _compile(program: Program, go: Go, output: Path, unwanted: threading.Event) -> None:
     flags = ["-v", "-buildvcs=false", "-trimpath", f"-ldflags={program.ldflags}"]
-    argv = [str(go.path), "build", *flags, "-o", str(output), "."]
+    argv = [str(go.path), "build", *flags, "-o", str(output), program.package]
     with subprocess.Popen(
         argv, cwd=program.module, env=_environment(), stderr=subprocess.PIPE, text=True, errors="replace"
     ) as process:

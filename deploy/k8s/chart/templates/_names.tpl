@@ -1,0 +1,55 @@
+{{/* Names, labels, and the image. */}}
+
+{{- define "talos-ccm.name" -}}
+{{ .Values.nameOverride | default .Chart.Name | trunc 63 | trimSuffix "-" }}
+{{- end }}
+
+{{/* Prefix of all names; the reference's rule, so that its release is upgraded in place. Room for
+     "-nats-headless-...": 45 characters. */}}
+{{- define "talos-ccm.fullname" -}}
+{{- if .Values.fullnameOverride -}}
+{{ .Values.fullnameOverride | trunc 45 | trimSuffix "-" }}
+{{- else -}}
+{{- $name := .Values.nameOverride | default .Chart.Name -}}
+{{- if contains $name .Release.Name -}}
+{{ .Release.Name | trunc 45 | trimSuffix "-" }}
+{{- else -}}
+{{ printf "%s-%s" .Release.Name $name | trunc 45 | trimSuffix "-" }}
+{{- end -}}
+{{- end -}}
+{{- end }}
+
+{{- define "talos-ccm.accounts" -}}
+{{ .Values.serviceAccount.name | default (include "talos-ccm.fullname" .) }}
+{{- end }}
+
+{{/* No version: labels of a selector can never change. */}}
+{{- define "talos-ccm.selector" -}}
+app.kubernetes.io/name: {{ include "talos-ccm.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "talos-ccm.labels" -}}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
+{{ include "talos-ccm.selector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{- end }}
+
+{{/* The reference's image holds none of our services: a values file that names it means the default. */}}
+{{- define "talos-ccm.image" -}}
+{{- $image := .Values.image -}}
+{{- if eq $image.repository "ghcr.io/siderolabs/talos-cloud-controller-manager" -}}
+ghcr.io/talos-ccm/talos-cloud-controller-manager:{{ .Chart.AppVersion }}
+{{- else if $image.digest -}}
+{{ $image.repository }}@{{ $image.digest }}
+{{- else -}}
+{{ $image.repository }}:{{ $image.tag | default .Chart.AppVersion }}
+{{- end -}}
+{{- end }}
+
+{{- define "talos-ccm.natsImage" -}}
+{{- with .Values.nats.image -}}
+{{ .repository }}{{ if .digest }}@{{ .digest }}{{ else }}:{{ .tag }}{{ end }}
+{{- end -}}
+{{- end }}

@@ -1,0 +1,97 @@
+{{/* Which services are installed, and what each is told. */}}
+
+{{/* What enabledControllers says of each controller by its proper name; the last word counts. JSON. */}}
+{{- define "talos-ccm.wanted" -}}
+{{- $aliases := dict
+  "cloud-node-controller" "cloud-node"
+  "node-csr-approval" "certificatesigningrequest-approving-controller"
+  "nodeipam" "node-ipam-controller"
+  "cloud-node-lifecycle" "cloud-node-lifecycle-controller" -}}
+{{- $wanted := dict -}}
+{{- range .Values.enabledControllers -}}
+{{- $bare := trimPrefix "-" . -}}
+{{- $_ := set $wanted (get $aliases $bare | default $bare) (not (hasPrefix "-" .)) -}}
+{{- end -}}
+{{- $all := get $wanted "*" | default false -}}
+{{- range list "cloud-node" "certificatesigningrequest-approving-controller" -}}
+{{- if not (hasKey $wanted .) -}}{{- $_ := set $wanted . $all -}}{{- end -}}
+{{- end -}}
+{{- if not (hasKey $wanted "node-ipam-controller") -}}
+{{- $told := false -}}
+{{- range concat .Values.extraArgs (.Values.services.ipam.extraArgs | default list) -}}
+{{- if regexMatch "^--?allocate[-_]node[-_]cidrs(=.*)?$" . -}}
+{{- $told = not (regexMatch "=(?i:0|f|false)$" .) -}}
+{{- end -}}
+{{- end -}}
+{{- $_ := set $wanted "node-ipam-controller" $told -}}
+{{- end -}}
+{{- toJson $wanted -}}
+{{- end }}
+
+{{/* Names of the services that run, in the order of the flow. JSON: {"names": [...]}. */}}
+{{- define "talos-ccm.services" -}}
+{{- $wanted := include "talos-ccm.wanted" . | fromJson -}}
+{{- $names := list "watcher" "metadata" -}}
+{{- $nodes := list -}}
+{{- if get $wanted "cloud-node" -}}{{- $nodes = append $nodes "labeler" -}}{{- end -}}
+{{- $csr := get $wanted "certificatesigningrequest-approving-controller" -}}
+{{- if get $wanted "node-ipam-controller" -}}{{- $nodes = append $nodes "ipam" -}}{{- end -}}
+{{- if get $wanted "cloud-node-lifecycle-controller" -}}{{- $nodes = append $nodes "lifecycle" -}}{{- end -}}
+{{- if not (or $csr $nodes) -}}
+{{- fail "enabledControllers leaves nothing to run: name cloud-node, node-csr-approval, node-ipam-controller or cloud-node-lifecycle" -}}
+{{- end -}}
+{{- if and (not .Values.talos.enabled) $nodes -}}
+{{- fail (printf "talos.enabled is false, and %s cannot work without asking machines: leave node-csr-approval alone in enabledControllers" (join ", " $nodes)) -}}
+{{- end -}}
+{{- toJson (dict "names" (concat $names $nodes (ternary (list "csr") list $csr))) -}}
+{{- end }}
+
+{{- define "talos-ccm.port" -}}
+{{- if eq .service "watcher" -}}
+{{ .root.Values.service.containerPort }}
+{{- else -}}
+{{ get (dict "metadata" 10459 "labeler" 10460 "csr" 10461 "ipam" 10462 "lifecycle" 10463) .service }}
+{{- end -}}
+{{- end }}
+
+{{/* Flags that every process takes, whatever it runs. */}}
+{{- define "talos-ccm.commonArgs" -}}
+- --v={{ .Values.logVerbosityLevel }}
+- --logging-format={{ .Values.logFormat }}
+- --controllers={{ join "," .Values.enabledControllers }}
+- --cloud-config=/etc/talos/ccm-config.yaml
+{{- with .Values.otlpEndpoint }}
+- --otlp-endpoint={{ . }}
+{{- end }}
+{{- end }}
+
+{{/* Where NATS is, and who we are to it. */}}
+{{- define "talos-ccm.natsArgs" -}}
+{{- if .Values.nats.enabled -}}
+- --nats-url=tls://{{ include "talos-ccm.fullname" . }}-nats.{{ .Release.Namespace }}.svc:4222
+{{- else -}}
+- --nats-url={{ required "nats.external.url says where NATS is; nats.enabled is false" .Values.nats.external.url }}
+{{- end }}
+{{- if include "talos-ccm.seedPrefix" . }}
+- --nats-nkey-file=/etc/nats/seed/seed.nk
+{{- end }}
+{{- if include "talos-ccm.natsAuthority" . }}
+- --nats-ca-file=/etc/nats/ca/ca.crt
+{{- end }}
+{{- end }}
+
+{{- define "talos-ccm.seedPrefix" -}}
+{{- if .Values.nats.enabled -}}
+{{ include "talos-ccm.fullname" . }}-nats
+{{- else -}}
+{{ .Values.nats.external.seedSecretPrefix }}
+{{- end -}}
+{{- end }}
+
+{{- define "talos-ccm.natsAuthority" -}}
+{{- if .Values.nats.enabled -}}
+{{ include "talos-ccm.fullname" . }}-nats-ca
+{{- else -}}
+{{ .Values.nats.external.caConfigMap }}
+{{- end -}}
+{{- end }}

@@ -1,0 +1,82 @@
+"""The chart as Helm sees it: linted and rendered by the pinned helm, which is built from source once."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import yaml
+
+from libs.testbed.control_plane.build import Program, built
+
+_VERSION: Final = "v3.21.4"
+HELM: Final = Program(
+    "helm",
+    Path(__file__).parent,
+    f"-s -w -X helm.sh/helm/v3/internal/version.version={_VERSION}",
+    "helm.sh/helm/v3/cmd/helm",
+)
+_KUBERNETES: Final = "1.36.0"  # what a build of helm from its module believes in is 1.20
+CHART: Final = Path(__file__).parents[3] / "deploy" / "k8s" / "chart"
+RELEASE: Final = "talos-cloud-controller-manager"
+NAMESPACE: Final = "kube-system"
+Manifest = dict[str, Any]
+
+
+class HelmError(RuntimeError):
+    """Helm refused; the message is what it said."""
+
+
+class Values(msgspec.Struct, frozen=True):
+    """What a chart is rendered with: files of values, and values that win over them."""
+
+    files: tuple[Path, ...] = ()
+    said: Mapping[str, Any] = msgspec.field(default_factory=dict)
+    release: str = RELEASE
+    namespace: str = NAMESPACE
+
+    def arguments(self) -> list[str]:
+        """As helm takes them."""
+        files = [f"--values={path}" for path in self.files]
+        said = [f"--set-json={key}={msgspec.json.encode(value).decode()}" for key, value in self.said.items()]
+        return [*files, *said, f"--namespace={self.namespace}", f"--kube-version={_KUBERNETES}"]
+
+
+def lint(values: Values) -> str:
+    """What `helm lint --strict` says. Raises HelmError."""
+    return _helm("lint", "--strict", str(CHART), *values.arguments())
+
+
+def text(values: Values) -> str:
+    """All objects as one YAML text, in the order in which Helm installs them. Raises HelmError."""
+    return _helm("template", values.release, str(CHART), *values.arguments())
+
+
+def manifests(values: Values) -> list[Manifest]:
+    """All objects. Raises HelmError."""
+    return read(text(values))
+
+
+def read(documents: str) -> list[Manifest]:
+    """The objects in a YAML text of many documents."""
+    return [document for document in yaml.safe_load_all(documents) if document]
+
+
+def of_kind(found: Sequence[Manifest], kind: str) -> dict[str, Manifest]:
+    """Those of that kind by name; no two may have the same."""
+    chosen = [manifest for manifest in found if manifest["kind"] == kind]
+    named = {manifest["metadata"]["name"]: manifest for manifest in chosen}
+    assert len(named) == len(chosen), f"two objects of kind {kind} have one name"
+    return named
+
+
+def _helm(*arguments: str) -> str:
+    program = asyncio.run(built(HELM))
+    run = subprocess.run([program, *arguments], capture_output=True, text=True, check=False)
+    if run.returncode:
+        raise HelmError(run.stdout + run.stderr)
+    return run.stdout

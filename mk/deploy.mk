@@ -1,0 +1,7 @@
+.PHONY: manifests test-deploy
+manifests: testbed ## render the chart's rights and the manifests of deploy/k8s anew
+	@$(BIN)/python -m libs.testbed.helm.renders
+
+test-deploy: testbed ## the chart: lint, schemas of every Kubernetes, rights, a real API server (builds helm)
+	@$(BIN)/python -m libs.testbed.control_plane.build
+	@$(BIN)/pytest -q tests/deploy $(ARGS)

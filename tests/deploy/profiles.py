@@ -1,0 +1,62 @@
+"""What the chart is tested with: each profile's values, old values, another name in another namespace."""
+
+import functools
+from collections.abc import Iterator
+from typing import Any
+
+from libs.testbed.helm.chart import Manifest, Values, manifests, of_kind, text
+from libs.testbed.helm.renders import PROFILES as FOLDER
+
+PROFILES: dict[str, Values] = {
+    path.stem.removesuffix("-values"): Values(files=(path,)) for path in sorted(FOLDER.glob("*.yaml"))
+} | {
+    "daemonset": Values(said={"daemonSet.enabled": True}),
+    "reference-daemonset": Values(
+        files=(FOLDER / "reference-values.yaml",), said={"daemonSet.enabled": True}
+    ),
+    "elsewhere": Values(
+        files=(FOLDER / "ha-values.yaml",),
+        said={"serviceAccount.name": "ours", "enabledControllers": ["*", "nodeipam", "cloud-node-lifecycle"]},
+        release="edge",
+        namespace="talos-system",
+    ),
+}
+IN_NAMES = {"elsewhere": "edge-talos-cloud-controller-manager"}
+DEPLOYED = [name for name in PROFILES if "daemonset" not in name and name != "all-in-one"]
+WITH_NATS = [name for name in DEPLOYED if name != "external-nats"]
+CLUSTER_WIDE = {"ClusterRole", "ClusterRoleBinding"}
+
+
+@functools.cache
+def rendered_text(profile: str) -> str:
+    """The YAML of that profile."""
+    return text(PROFILES[profile])
+
+
+@functools.cache
+def rendered(profile: str) -> list[Manifest]:
+    """Its objects."""
+    return manifests(PROFILES[profile])
+
+
+def prefix(profile: str) -> str:
+    """What the names of its objects begin with."""
+    return IN_NAMES.get(profile, "talos-cloud-controller-manager")
+
+
+def services_in(profile: str) -> list[str]:
+    """The services that it installs a Deployment for."""
+    head = f"{prefix(profile)}-"
+    return [name.removeprefix(head) for name in of_kind(rendered(profile), "Deployment")]
+
+
+def workloads(profile: str) -> list[Manifest]:
+    """Whatever runs pods."""
+    return [m for m in rendered(profile) if m["kind"] in {"Deployment", "DaemonSet", "StatefulSet"}]
+
+
+def containers(workload: Manifest) -> Iterator[dict[str, Any]]:
+    """All of its pods' containers, the first ones included."""
+    pod = workload["spec"]["template"]["spec"]
+    yield from pod.get("initContainers", [])
+    yield from pod["containers"]

@@ -1,0 +1,66 @@
+"""A real API server takes every profile, server-side and strictly, and twice is as good as once."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from libs.testbed.control_plane.cluster import ControlPlane
+from libs.testbed.helm.chart import Manifest
+from tests.deploy.api_server import ApiServer
+from tests.deploy.profiles import DEPLOYED, PROFILES, rendered
+
+RESTRICTED = "pod-security.kubernetes.io/warn"
+SPARED = "pod-security.kubernetes.io/enforce"  # as Talos does for kube-system: it only warns
+
+
+def namespace(name: str) -> Manifest:
+    """One in which the server tells whatever is not restricted."""
+    labels = {RESTRICTED: "restricted", SPARED: "privileged"}
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
+
+
+@pytest.fixture(scope="module")
+async def api_server(control_plane: ControlPlane) -> AsyncIterator[ApiServer]:
+    async with ApiServer.connect(control_plane) as server, server.with_talos_accounts():
+        await server.apply(namespace("kube-system"))  # which nobody can delete
+        async with server.with_objects([namespace("talos-system")]):
+            yield server
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+async def test_the_api_server_takes_every_object_and_a_second_time_changes_nothing(
+    profile: str, api_server: ApiServer
+):
+    manifests = await asyncio.to_thread(rendered, profile)
+    async with api_server.with_objects(manifests) as applied:
+        for manifest, answer in zip(manifests, applied, strict=True):
+            assert answer.status == 201, f"{manifest['kind']} {manifest['metadata']['name']}: {answer.object}"
+        again = [await api_server.apply(manifest) for manifest in manifests]
+        for manifest, answer in zip(manifests, again, strict=True):
+            assert answer.status == 200, f"{manifest['kind']} {manifest['metadata']['name']}: {answer.object}"
+            assert answer.object["metadata"].get("generation", 1) == 1
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+async def test_pods_are_restricted_but_for_the_host_network_where_that_is_the_point(
+    profile: str, api_server: ApiServer
+):
+    manifests = await asyncio.to_thread(rendered, profile)
+    async with api_server.with_objects(manifests) as applied:
+        told = [warning for answer in applied for warning in answer.warnings]
+    if profile in DEPLOYED:
+        assert told == []
+    else:
+        (warning,) = told
+        assert warning.endswith(r'PodSecurity \"restricted:latest\": host namespaces (hostNetwork=true)"')
+
+
+async def test_a_field_that_kubernetes_does_not_know_is_refused(api_server: ApiServer):
+    manifests = await asyncio.to_thread(rendered, "default")
+    deployment = next(m for m in manifests if m["kind"] == "Deployment")
+    wrong = {**deployment, "spec": {**deployment["spec"], "replica": 1}}
+    answer = await api_server.apply(wrong)
+    await api_server.delete(deployment)
+    assert answer.status in (400, 422, 500), answer.object
+    assert "replica" in answer.object["message"]

@@ -1,0 +1,168 @@
+"""How pods run: hardened, seen by their probes, placed where nothing works yet."""
+
+from typing import Any
+
+import pytest
+
+from libs.testbed.helm.chart import Manifest, of_kind
+from tests.deploy.profiles import DEPLOYED, PROFILES, WITH_NATS, containers, prefix, rendered, workloads
+
+IN_ONE_PROCESS = [name for name in PROFILES if name not in DEPLOYED]
+UNINITIALIZED = "node.cloudprovider.kubernetes.io/uninitialized"
+NOT_READY = "node.kubernetes.io/not-ready"
+
+
+def pod(workload: Manifest) -> dict[str, Any]:
+    spec: dict[str, Any] = workload["spec"]["template"]["spec"]
+    return spec
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_every_container_runs_as_nobody_in_particular_and_writes_to_its_own_volumes_alone(profile: str):
+    for workload in workloads(profile):
+        of_pod = pod(workload)["securityContext"]
+        assert (of_pod["runAsNonRoot"], of_pod["runAsUser"], of_pod["fsGroup"]) == (True, 10258, 10258)
+        for container in containers(workload):
+            context = container["securityContext"]
+            assert context["allowPrivilegeEscalation"] is False
+            assert context["readOnlyRootFilesystem"] is True
+            assert context["capabilities"] == {"drop": ["ALL"]}
+            assert context["seccompProfile"] == {"type": "RuntimeDefault"}
+            assert "/tmp" in [mount["mountPath"] for mount in container["volumeMounts"]]
+            assert "requests" in container["resources"]
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_what_a_container_mounts_is_a_volume_of_its_pod_and_every_volume_is_mounted(profile: str):
+    for workload in workloads(profile):
+        volumes = {volume["name"] for volume in pod(workload)["volumes"]}
+        mounted = {mount["name"] for c in containers(workload) for mount in c["volumeMounts"]}
+        assert volumes == mounted
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_secrets_are_readable_by_the_pods_group_alone(profile: str):
+    for workload in workloads(profile):
+        for volume in pod(workload)["volumes"]:
+            for kind in ("secret", "configMap", "projected"):
+                if kind in volume:
+                    assert volume[kind]["defaultMode"] == 0o440
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_pods_are_needed_by_every_node_and_start_on_one_that_is_not_initialized(profile: str):
+    for workload in workloads(profile):
+        spec = pod(workload)
+        assert spec["priorityClassName"] == "system-cluster-critical"
+        assert spec["enableServiceLinks"] is False
+        assert spec["nodeSelector"] == {"node-role.kubernetes.io/control-plane": ""}
+        tolerated = {(t.get("key"), t["effect"]) for t in spec["tolerations"]}
+        assert {
+            (UNINITIALIZED, "NoSchedule"),
+            ("node-role.kubernetes.io/control-plane", "NoSchedule"),
+        } <= tolerated
+
+
+@pytest.mark.parametrize("profile", DEPLOYED)
+def test_pods_leave_a_lost_node_within_a_minute(profile: str):
+    for workload in workloads(profile):
+        seconds = {
+            t["key"]: t["tolerationSeconds"]
+            for t in pod(workload)["tolerations"]
+            if t["effect"] == "NoExecute"
+        }
+        assert seconds == {NOT_READY: 60, "node.kubernetes.io/unreachable": 60}
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_services_are_probed_where_they_serve(profile: str):
+    for workload in workloads(profile):
+        for container in containers(workload):
+            if "ports" not in container:
+                assert container["name"] == "bootstrap"
+                continue
+            named = {port["name"] for port in container["ports"]}
+            assert container["livenessProbe"]["httpGet"]["port"] in named
+            if container["name"] == "keeper":
+                assert "readinessProbe" not in container, "it would take the server from its clients"
+            else:
+                assert container["readinessProbe"]["httpGet"]["port"] in named
+
+
+@pytest.mark.parametrize("profile", IN_ONE_PROCESS)
+def test_the_one_process_needs_nothing_but_the_api_server_of_its_node(profile: str):
+    (workload,) = workloads(profile)
+    spec = pod(workload)
+    assert workload["kind"] == "DaemonSet"
+    assert (spec["hostNetwork"], spec["dnsPolicy"]) == (True, "Default")
+    assert (NOT_READY, "NoSchedule") in {(t.get("key"), t["effect"]) for t in spec["tolerations"]}
+    environment = {each["name"]: each for each in spec["containers"][0]["env"]}
+    own_address = {"fieldRef": {"fieldPath": "status.podIP"}}
+    assert environment["KUBERNETES_SERVICE_HOST"]["valueFrom"] == own_address
+    assert environment["TALOS_ENDPOINTS"]["valueFrom"] == own_address
+    assert environment["KUBERNETES_SERVICE_PORT"]["value"] == "6443"
+    # The reference's selector: its DaemonSet of the same name is upgraded, not refused.
+    labels = {"app.kubernetes.io/name": "talos-cloud-controller-manager"}
+    assert workload["spec"]["selector"]["matchLabels"] == labels | {
+        "app.kubernetes.io/instance": prefix(profile)
+    }
+
+
+@pytest.mark.parametrize("profile", DEPLOYED)
+def test_no_pod_is_on_the_host_network_without_being_asked_to(profile: str):
+    assert not any(pod(workload).get("hostNetwork") for workload in workloads(profile))
+
+
+@pytest.mark.parametrize("profile", DEPLOYED)
+def test_who_talks_to_machines_has_no_token_for_kubernetes(profile: str):
+    without = {
+        workload["metadata"]["name"].removeprefix(f"{prefix(profile)}-")
+        for workload in workloads(profile)
+        if pod(workload).get("automountServiceAccountToken") is False
+    }
+    assert without == {"metadata", *(["nats"] if profile in WITH_NATS else [])}
+
+
+@pytest.mark.parametrize("profile", WITH_NATS)
+def test_nats_itself_has_no_token_and_cannot_write_its_configuration(profile: str):
+    stateful_set = of_kind(rendered(profile), "StatefulSet")[f"{prefix(profile)}-nats"]
+    token = "/var/run/secrets/kubernetes.io/serviceaccount"
+    with_token = {
+        c["name"] for c in containers(stateful_set) if token in [m["mountPath"] for m in c["volumeMounts"]]
+    }
+    assert with_token == {"bootstrap", "keeper"}
+    (server,) = [c for c in containers(stateful_set) if c["name"] == "nats"]
+    modes = {mount["mountPath"]: mount.get("readOnly", False) for mount in server["volumeMounts"]}
+    assert modes["/etc/nats-generated"] is True
+
+
+def test_highly_available_means_that_one_node_may_go():
+    found = rendered("ha")
+    head = f"{prefix('ha')}-"
+    budgets = {name.removeprefix(head) for name in of_kind(found, "PodDisruptionBudget")}
+    assert budgets == {"watcher", "labeler", "csr", "nats"}
+    nats = of_kind(found, "StatefulSet")[f"{head}nats"]
+    apart = pod(nats)["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    assert nats["spec"]["replicas"] == 3
+    assert apart[0]["topologyKey"] == "kubernetes.io/hostname"
+    for name, deployment in of_kind(found, "Deployment").items():
+        assert ("affinity" in pod(deployment)) == (name != f"{head}metadata")
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_what_selects_pods_selects_those_that_it_means(profile: str):
+    by_labels = {
+        w["metadata"]["name"]: w["spec"]["template"]["metadata"]["labels"] for w in workloads(profile)
+    }
+
+    def selected(selector: dict[str, str]) -> set[str]:
+        return {name for name, labels in by_labels.items() if selector.items() <= labels.items()}
+
+    for workload in workloads(profile):
+        name = workload["metadata"]["name"]
+        assert selected(workload["spec"]["selector"]["matchLabels"]) == {name}
+    for name, service in of_kind(rendered(profile), "Service").items():
+        meant = set(by_labels) if name == prefix(profile) else {f"{prefix(profile)}-nats"}
+        assert selected(service["spec"]["selector"]) == meant
+    for name, budget in of_kind(rendered(profile), "PodDisruptionBudget").items():
+        assert selected(budget["spec"]["selector"]["matchLabels"]) == {name}

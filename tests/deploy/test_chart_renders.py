@@ -1,0 +1,150 @@
+"""The chart lints, renders the same twice, and what is committed of it is what it renders now."""
+
+import json
+import tomllib
+
+import jsonschema
+import pytest
+import yaml
+
+from libs.testbed.helm.chart import CHART, HelmError, Values, lint, manifests, of_kind, text
+from libs.testbed.helm.renders import MANIFESTS, RENDERS, RIGHTS, rendered
+from libs.testbed.helm.rights import rights_file
+from tests.architecture.sources import ROOT
+from tests.deploy.profiles import CLUSTER_WIDE, PROFILES, prefix, rendered_text
+from tests.deploy.profiles import rendered as objects_of
+
+ANEW = "run `make manifests`, look at the difference, and commit it"
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_the_chart_lints_strictly_with_every_profile(profile: str):
+    assert "0 chart(s) failed" in lint(PROFILES[profile])
+
+
+@pytest.mark.parametrize("name", RENDERS)
+def test_a_committed_manifest_is_what_the_chart_renders(name: str):
+    assert (MANIFESTS / name).read_text() == rendered(name), ANEW
+
+
+def test_nothing_lies_among_the_manifests_that_is_not_rendered():
+    assert {path.name for path in MANIFESTS.glob("*.yml")} == set(RENDERS)
+
+
+def test_the_charts_rights_are_those_of_the_wiring():
+    assert RIGHTS.read_text() == rights_file(), ANEW
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_two_renders_are_the_same_and_ask_no_cluster(profile: str):
+    assert text(PROFILES[profile]) == rendered_text(profile)
+    templates = "\n".join(path.read_text() for path in (CHART / "templates").iterdir())
+    for word in ("lookup ", "rand", "genCA", "genSigned", "now ", "helm.sh/hook", "Capabilities"):
+        assert word not in templates
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_every_object_says_its_namespace_and_bears_the_releases_name(profile: str):
+    for manifest in objects_of(profile):
+        kind, meta = manifest["kind"], manifest["metadata"]
+        assert ("namespace" in meta) == (kind not in CLUSTER_WIDE), f"{kind} {meta['name']}"
+        begins = ("ours", prefix(profile)) if profile == "elsewhere" else prefix(profile)
+        assert meta["name"].startswith(begins), f"{kind} {meta['name']}"
+        assert len(meta["name"]) <= 63
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_no_two_objects_are_the_same_one(profile: str):
+    seen = [
+        (m["kind"], m["apiVersion"], m["metadata"].get("namespace"), m["metadata"]["name"])
+        for m in objects_of(profile)
+    ]
+    assert len(set(seen)) == len(seen)
+
+
+def test_a_release_with_a_long_name_gets_names_that_kubernetes_takes():
+    found = manifests(Values(release="r" * 53, said={"nats.replicas": 3}))
+    for manifest in found:
+        # A StatefulSet's pods bear its name, a hyphen and a hash of ten as a label.
+        most = 52 if manifest["kind"] == "StatefulSet" else 63
+        assert len(manifest["metadata"]["name"]) <= most, manifest["metadata"]["name"]
+
+
+def schema() -> dict[str, object]:
+    loaded: dict[str, object] = json.loads((CHART / "values.schema.json").read_text())
+    return loaded
+
+
+@pytest.mark.parametrize(
+    "path", [CHART / "values.yaml", *sorted((CHART / "ci").iterdir())], ids=lambda p: p.name
+)
+def test_values_obey_the_schema(path):
+    jsonschema.Draft7Validator.check_schema(schema())
+    jsonschema.validate(yaml.safe_load(path.read_text()), schema())
+
+
+def keys_of(schema_part: dict, values: dict, path: str = "") -> list[str]:
+    """Values that the schema does not speak of."""
+    known = schema_part.get("properties", {})
+    missing = []
+    for key, value in values.items():
+        if key not in known:
+            missing.append(f"{path}{key}")
+        elif isinstance(value, dict) and "properties" in known[key]:
+            missing += keys_of(known[key], value, f"{path}{key}.")
+    return missing
+
+
+def test_the_schema_speaks_of_every_value_and_every_value_of_the_schema_has_a_default():
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    assert keys_of(schema(), values) == []
+    assert set(schema()["properties"]) == set(values)  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize(
+    ("said", "about"),
+    [
+        ({"nats.replica": 3}, "replica"),
+        ({"nats.replicas": 2}, "replicas"),
+        ({"services.metadata.replicas": 2}, "replicas"),
+        ({"services.labeller": {}}, "labeller"),
+        ({"config.transformation": []}, "transformation"),
+        ({"enabledControllers": ["cloud-nodes"]}, "enabledControllers"),
+        ({"enabledControllers": ["route"]}, "leaves nothing to run"),
+        ({"talos.enabled": False}, "labeler cannot work without asking machines"),
+        ({"nats.enabled": False}, "nats.external.url"),
+    ],
+    ids=str,
+)
+def test_a_mistake_in_the_values_is_refused_by_name(said, about: str):
+    with pytest.raises(HelmError, match=about):
+        text(Values(said=said))
+
+
+def test_the_chart_bears_the_projects_version():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    assert (chart["version"], chart["appVersion"]) == (project, f"v{project}")
+
+
+def test_the_image_of_the_reference_stands_for_the_default_one():
+    for profile in ("default", "reference"):
+        images = {
+            container["image"]
+            for deployment in of_kind(objects_of(profile), "Deployment").values()
+            for container in deployment["spec"]["template"]["spec"]["containers"]
+        }
+        version = yaml.safe_load((CHART / "Chart.yaml").read_text())["appVersion"]
+        assert images == {f"ghcr.io/talos-ccm/talos-cloud-controller-manager:{version}"}
+
+
+def test_a_digest_wins_over_the_tag():
+    digest = "sha256:" + "0" * 64
+    found = manifests(Values(said={"image.digest": digest, "image.tag": "edge", "nats.image.digest": digest}))
+    images = {
+        container["image"]
+        for kind in ("Deployment", "StatefulSet")
+        for workload in of_kind(found, kind).values()
+        for container in workload["spec"]["template"]["spec"]["containers"]
+    }
+    assert images == {f"ghcr.io/talos-ccm/talos-cloud-controller-manager@{digest}", f"nats@{digest}"}

@@ -1,0 +1,136 @@
+"""Who may do what once the chart is installed: what the wiring says, and nobody else anything."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from libs.common.wiring import SERVICES, Right, Wiring
+from libs.testbed.helm.chart import Values, manifests, of_kind
+from services.bootstrap.names import Names
+from services.bootstrap.rights import rights as bootstrap_rights
+from tests.deploy.profiles import DEPLOYED, PROFILES, WITH_NATS, prefix, rendered, services_in
+
+WIRING: dict[str, Wiring] = {wiring.service: wiring for wiring in SERVICES}
+Rule = tuple[str, str, str, str, str]  # namespace, group, resource, verb, name ("" = any)
+
+
+def of_wiring(rights: Iterable[Right]) -> set[Rule]:
+    """Each single thing that may be done."""
+    return {
+        (right.namespace, right.group, right.resource, verb, name)
+        for right in rights
+        for verb in right.verbs
+        for name in right.names or ("",)
+    }
+
+
+def of_role(role: dict[str, Any], namespace: str) -> set[Rule]:
+    """The same, of a Role or ClusterRole."""
+    return {
+        (namespace, group, resource, verb, name)
+        for rule in role["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+        for name in rule.get("resourceNames", [""])
+    }
+
+
+def granted(profile: str) -> dict[tuple[str, str], set[Rule]]:
+    """By ServiceAccount (namespace, name): all that its bindings give it."""
+    found = rendered(profile)
+    roles = {
+        (m["kind"], m["metadata"].get("namespace", ""), m["metadata"]["name"]): m
+        for m in found
+        if m["kind"] in {"Role", "ClusterRole"}
+    }
+    given: dict[tuple[str, str], set[Rule]] = {}
+    for binding in found:
+        if not binding["kind"].endswith("RoleBinding"):
+            continue
+        namespace, reference = binding["metadata"].get("namespace", ""), binding["roleRef"]
+        assert reference["kind"] == binding["kind"].removesuffix("Binding")
+        rules = of_role(roles[reference["kind"], namespace, reference["name"]], namespace)
+        for subject in binding["subjects"]:
+            assert subject["kind"] == "ServiceAccount"
+            given.setdefault((subject["namespace"], subject["name"]), set()).update(rules)
+    return given
+
+
+def accounts(profile: str) -> set[tuple[str, str]]:
+    return {
+        (m["metadata"]["namespace"], m["metadata"]["name"])
+        for m in rendered(profile)
+        if m["kind"] == "ServiceAccount" and m["apiVersion"] == "v1"
+    }
+
+
+def account_prefix(profile: str) -> str:
+    return "ours" if profile == "elsewhere" else prefix(profile)
+
+
+@pytest.mark.parametrize("profile", DEPLOYED)
+def test_each_service_has_the_rights_of_its_wiring_and_no_other(profile: str):
+    given, namespace = granted(profile), PROFILES[profile].namespace
+    for service in services_in(profile):
+        account = (namespace, f"{account_prefix(profile)}-{service}")
+        assert given.pop(account, set()) == of_wiring(WIRING[service].rights), service
+    given.pop((namespace, f"{account_prefix(profile)}-nats"), None)
+    assert given == {}, "somebody has rights who is no service"
+
+
+@pytest.mark.parametrize("profile", WITH_NATS)
+def test_the_bootstrap_has_the_rights_that_it_declares(profile: str):
+    namespace = PROFILES[profile].namespace
+    declared = bootstrap_rights(Names(namespace=namespace, prefix=prefix(profile)))
+    assert granted(profile)[namespace, f"{account_prefix(profile)}-nats"] == of_wiring(declared)
+
+
+@pytest.mark.parametrize("profile", [name for name in PROFILES if name not in DEPLOYED])
+def test_the_one_process_has_the_rights_of_the_services_in_it_together(profile: str):
+    wanted = {"watcher", "metadata", "labeler", "csr"}
+    if profile != "daemonset":
+        wanted |= {"ipam"}
+    if profile == "reference-daemonset":
+        wanted |= {"lifecycle"}
+    together = set().union(*(of_wiring(WIRING[service].rights) for service in wanted))
+    assert granted(profile) == {("kube-system", prefix(profile)): together}
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_whoever_has_rights_or_runs_has_an_account_that_the_chart_makes(profile: str):
+    namespace = PROFILES[profile].namespace
+    running = {
+        (namespace, workload["spec"]["template"]["spec"]["serviceAccountName"])
+        for workload in rendered(profile)
+        if workload["kind"] in {"Deployment", "DaemonSet", "StatefulSet"}
+    }
+    assert running == accounts(profile)
+    assert set(granted(profile)) <= running
+
+
+def test_no_account_is_made_where_the_operator_has_his_own():
+    found = manifests(Values(said={"serviceAccount.create": False, "serviceAccount.name": "mine"}))
+    assert not [m for m in found if m["kind"] == "ServiceAccount" and m["apiVersion"] == "v1"]
+    watcher = of_kind(found, "Deployment")[f"{prefix('default')}-watcher"]
+    assert watcher["spec"]["template"]["spec"]["serviceAccountName"] == "mine-watcher"
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_nobody_makes_tokens_and_nobody_but_the_bootstrap_reads_a_secret(profile: str):
+    for account, rules in granted(profile).items():
+        resources = {resource for _, _, resource, _, _ in rules}
+        assert not resources & {"serviceaccounts", "serviceaccounts/token", "pods/exec", "*"}
+        assert not {verb for *_, verb, _ in rules} & {"*", "impersonate", "bind", "escalate"}
+        assert ("secrets" in resources) == account[1].endswith("-nats")
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_only_lifecycle_may_delete_and_it_is_there_only_where_it_is_asked_for(profile: str):
+    deleting = {
+        account for account, rules in granted(profile).items() if any(r[3] == "delete" for r in rules)
+    }
+    asked = profile in {"reference", "reference-daemonset", "elsewhere"}
+    assert len(deleting) == asked
+    assert all(name.endswith("-lifecycle") or profile == "reference-daemonset" for _, name in deleting)
