@@ -97,3 +97,21 @@ async def test_in_an_outage_no_node_is_deleted_and_after_it_the_one_whose_machin
         await cluster.until_deleted("out-replaced", seconds=180)
         others = [name for name in everybody if name != "out-replaced"]
         assert all([await cluster.exists(name) for name in others])
+
+
+async def test_the_same_machine_under_another_name_and_one_that_discovery_still_knows_keep_their_nodes(
+    own: ControlPlane, tmp_path: Path
+):
+    async with a_cluster(own, tmp_path) as cluster:
+        renamed, known = a_machine("out-renamed", "10.241.2.1"), a_machine("out-known", "10.241.2.2")
+        await cluster.join(renamed, known, a_machine("out-proven", "10.241.2.3"))
+        await cluster.until_usable("out-renamed", "out-known", "out-proven")
+        assert renamed.system_information is not None
+        # One was installed anew, the other one has moved to an address that nobody was told of.
+        await cluster.replace("out-renamed", by="out-anew", uuid=renamed.system_information.uuid)
+        await cluster.replace("out-known", by="out-at-its-address", forgotten=False)
+        await cluster.replace("out-proven", by="out-proof")
+        await cluster.until_deleted("out-proven")
+        await cluster.stay("out-renamed", "out-known", seconds=LONG_ENOUGH)
+        assert "the same one" in (await cluster.decided("out-renamed")).reason
+        assert "silence and errors prove nothing" in (await cluster.decided("out-known")).reason
