@@ -91,6 +91,8 @@ def why_anew(
         return "its key is another one's"
     if _names_of(certificate) != set(map(_general_name, names)):
         return "it is for other names"
+    if certificate.not_valid_after_utc - now > lifetime:
+        return "it lives longer than is wanted now"
     # The shorter one: near the authority's end a certificate gets no whole life any more.
     life = min(lifetime, certificate.not_valid_after_utc - certificate.not_valid_before_utc)
     if certificate.not_valid_after_utc - now < life * _RENEWED_AT:

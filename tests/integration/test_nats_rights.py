@@ -1,0 +1,279 @@
+"""NATS as the bootstrap configures it: everybody can do their part there, and nobody anything else."""
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+
+from libs.common import metrics
+from libs.common.bus import BusError, Hooks
+from libs.common.nats_bus.access import Access
+from libs.common.nats_bus.connection import Connection
+from libs.common.node import TAINT_UNINITIALIZED
+from libs.common.process.observers import bus_hooks
+from libs.common.subjects import FLOW, OBSERVED_NODE, STREAM, subject_of
+from libs.common.wiring import DURABLES, SERVICES
+from libs.testbed.kubelets import Kubelet, Kubelets
+from libs.testbed.machines import Machines, a_machine
+from libs.testbed.running_services import RunningServices
+from libs.testbed.sim_apiserver.server import SimApiServer
+from services.bootstrap.names import KEY_USERS
+from tests.bootstrap_actors import Bootstrapped, bootstrapped
+from tests.bus_actors import MAX_BYTES, Recorder, a_word, doing, eventually
+from tests.integration.conftest import ConnectBus
+
+USERS = (*KEY_USERS, "system")
+POD_CIDRS = [
+    "--allocate-node-cidrs",
+    "--cluster-cidr=10.244.0.0/16",
+    "--service-cluster-ip-range=10.96.0.0/12",
+]
+COUNT = 3
+
+
+@pytest.fixture(scope="module")
+async def nats_as_installed(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Bootstrapped]:
+    """One for all: nobody can change what it permits."""
+    async with bootstrapped(tmp_path_factory.mktemp("nats-as-installed")) as made:
+        yield made
+
+
+# ---- everything that is needed is there
+
+
+async def test_every_service_does_its_work_with_its_own_key_and_is_refused_nothing(
+    nats_as_installed: Bootstrapped, machines: Machines, tmp_path: Path
+):
+    async with AsyncExitStack() as stack:
+        api = await stack.enter_async_context(SimApiServer.start(tmp_path / "api"))
+        kubelets = await stack.enter_async_context(Kubelets.start(api))
+        services = await stack.enter_async_context(
+            RunningServices.start(
+                tmp_path / "services",
+                api,
+                kubelets,
+                nats_url=nats_as_installed.url,
+                talosconfig=machines.talosconfig(),
+                flags=POD_CIDRS,
+                own_flags={wiring.service: nats_as_installed.flags(wiring.service) for wiring in SERVICES},
+                wirings=SERVICES,
+            )
+        )
+        await services.ready()
+        await join(stack, kubelets, machines, first=1)
+        await until_usable(kubelets, COUNT)
+        await nats_as_installed.server.wipe()  # stream and durables are made anew, with the same rights
+        await join(stack, kubelets, machines, first=1 + COUNT)
+        await kubelets.delete("rights-1")
+        await until_usable(kubelets, 2 * COUNT - 1)
+        await services.ready()
+        for wiring in SERVICES:
+            page = await services.page(wiring.service, "/metrics")
+            assert "talosccm_nats_permission_violations_total 0.0" in page, wiring.service
+            assert f'talosccm_nats_connected{{service="{wiring.service}"}} 1.0' in page
+    assert "Violation" not in nats_as_installed.server.child.log.read_text()
+
+
+async def join(stack: AsyncExitStack, kubelets: Kubelets, machines: Machines, *, first: int) -> None:
+    """Some machines, whose kubelets join and are given the certificates that they ask for."""
+    some = [a_machine(f"rights-{n}", f"10.241.0.{n}") for n in range(first, first + COUNT)]
+    await machines.put(*some)
+    stack.push_async_callback(machines.delete, *(machine.id for machine in some))
+    joining = [Kubelet.on(machine) for machine in some]
+    await kubelets.join_all(joining)
+    names = [await kubelets.ask_for_certificate(kubelet) for kubelet in joining]
+    for name in names:
+        assert (await kubelets.outcome_of(name, seconds=60)).certificate
+
+
+async def until_usable(kubelets: Kubelets, count: int) -> None:
+    async def usable() -> bool:
+        nodes = (await kubelets.request("GET", "/api/v1/nodes")).body["items"]
+        taints = {taint["key"] for node in nodes for taint in node["spec"].get("taints", [])}
+        served = all(node["spec"].get("podCIDRs") for node in nodes)
+        return len(nodes) == count and TAINT_UNINITIALIZED not in taints and served
+
+    await eventually(usable, f"{count} usable nodes with pod CIDRs", 60)
+
+
+async def test_who_only_looks_follows_the_flow_and_reads_what_was_decided(
+    nats_as_installed: Bootstrapped, connect_bus: ConnectBus
+):
+    watcher = await connect_bus("watcher", **nats_as_installed.options("watcher"))
+    await watcher.provision(DURABLES, max_bytes=MAX_BYTES)
+    metadata = await connect_bus("metadata", **nats_as_installed.options("metadata"))
+    word = a_word("looked-at")
+    await metadata.publish(word)
+    violations: list[str] = []
+    hooks = Hooks(permission_violation=violations.append)
+    reader = await connect_bus("reader", **nats_as_installed.options("reader"), hooks=hooks)
+    recorder = Recorder()
+    async with doing(reader.follow("flow", f"{FLOW}.>", recorder)):
+        await eventually(lambda: subject_of(word) in recorder.subjects)
+    assert await reader.last("talosccm.v1.decided.labeler.node.web-1") is None
+    assert violations == []
+
+
+# ---- nothing else is
+
+
+def publications(user: str) -> set[str]:
+    """What a user could say and must not."""
+    foreign = {
+        filter_subject.replace(">", "x")
+        for wiring in SERVICES
+        if wiring.service != user
+        for filter_subject in wiring.publishes
+    }
+    return (foreign | _of_the_stream(user) | _of_durables(user) | _of_the_server(user)) - _granted(user)
+
+
+def _of_the_stream(user: str) -> set[str]:
+    verbs = (
+        "CREATE",
+        "UPDATE",
+        "DELETE",
+        "PURGE",
+        "SNAPSHOT",
+        "RESTORE",
+        "MSG.GET",
+        "MSG.DELETE",
+        "LEADER.STEPDOWN",
+    )
+    own = {f"$JS.API.STREAM.{verb}.{STREAM}" for verb in verbs}
+    others = {f"$JS.API.STREAM.{verb}.ANOTHER" for verb in ("CREATE", "DELETE", "INFO")}
+    lists = {"$JS.API.INFO", "$JS.API.STREAM.NAMES", "$JS.API.STREAM.LIST", f"$JS.API.CONSUMER.LIST.{STREAM}"}
+    reading = {f"$JS.API.DIRECT.GET.{STREAM}", f"$JS.API.DIRECT.GET.{STREAM}.talosccm.v1.decided.x.node.x"}
+    return own | others | lists | reading
+
+
+def _of_durables(user: str) -> set[str]:
+    api, found = "$JS.API.CONSUMER", set()
+    for durable in DURABLES:
+        name = durable.name
+        found |= {
+            f"{api}.{verb}.{STREAM}.{name}" for verb in ("INFO", "DELETE", "MSG.NEXT", "CREATE", "PAUSE")
+        }
+        found |= {f"{api}.CREATE.{STREAM}.{name}.{durable.filter}", f"{api}.DURABLE.CREATE.{STREAM}.{name}"}
+        found |= {f"{api}.LEADER.STEPDOWN.{STREAM}.{name}", f"$JS.ACK.{STREAM}.{name}.1.1.1.1.0"}
+    everything = {
+        f"{api}.CREATE.{STREAM}",
+        f"{api}.CREATE.{STREAM}.x",
+        f"{api}.CREATE.{STREAM}.x.talosccm.v1.>",
+    }
+    return found | everything | {f"{api}.CREATE.{STREAM}.x.talosccm.v1.decided.>"}
+
+
+def _of_the_server(user: str) -> set[str]:
+    return {
+        "$SYS.REQ.SERVER.PING",
+        "$SYS.REQ.SERVER.X.RELOAD",
+        "$SYS.REQ.SERVER.X.KICK",
+        "$SYS.REQ.ACCOUNT.TALOSCCM.INFO",
+        "_INBOX_watcher.x" if user != "watcher" else "_INBOX_metadata.x",
+        "talosccm.v1.flow",
+        "talosccm.v2.flow.snapshot",
+        "anything",
+    }
+
+
+def _granted(user: str) -> set[str]:
+    """The exceptions, written down here by hand: each is a decision."""
+    api = "$JS.API.CONSUMER"
+    if user == "watcher":  # stream and durables are its own; they are also consumers that it could follow
+        makes = {
+            f"{api}.{verb}.{STREAM}.{d.name}" for d in DURABLES for verb in ("INFO", "DELETE", "MSG.NEXT")
+        }
+        makes |= {f"{api}.CREATE.{STREAM}.{d.name}.{d.filter}" for d in DURABLES}
+        return makes | {f"$JS.API.STREAM.{verb}.{STREAM}" for verb in ("CREATE", "UPDATE")}
+    if user == "reader":
+        return {f"$JS.API.DIRECT.GET.{STREAM}.talosccm.v1.decided.x.node.x"}
+    if user == "system":
+        return {"$SYS.REQ.SERVER.X.RELOAD"}
+    own = [durable.name for durable in DURABLES if durable.service == user]
+    return {f"{api}.{verb}.{STREAM}.{name}" for name in own for verb in ("INFO", "MSG.NEXT")} | {
+        f"$JS.ACK.{STREAM}.{name}.1.1.1.1.0" for name in own
+    }
+
+
+def subscriptions(user: str) -> set[str]:
+    """What a user could listen to and must not."""
+    inboxes = {f"_INBOX_{other}.>" for other in USERS if other != user}
+    return inboxes | {
+        ">",
+        "*",
+        "_INBOX.>",
+        "*.>",
+        f"{FLOW}.>",
+        f"{OBSERVED_NODE}.x",
+        "$JS.>",
+        "$SYS.>",
+        "$JS.EVENT.>",
+    }
+
+
+@pytest.mark.parametrize("user", USERS)
+async def test_whatever_is_not_a_users_to_say_or_to_hear_is_refused(
+    nats_as_installed: Bootstrapped, user: str
+):
+    refused: list[str] = []
+    access = Access(
+        servers=(nats_as_installed.url,),
+        service=user,
+        nkey_seed_file=nats_as_installed.seed_file(user),
+        tls_ca_file=nats_as_installed.ca_file,
+    )
+    client = await Connection.open(access, access.servers[0], seconds=10, on_violation=refused.append)
+    unsaid = {subject for subject in publications(user) if await says(client, refused, subject)}
+    unheard = {subject for subject in subscriptions(user) if await hears(client, refused, subject)}
+    own = {f.replace(">", "x") for w in SERVICES if w.service == user for f in w.publishes} | _granted(user)
+    denied = {subject for subject in own if not await says(client, refused, subject)}
+    await client.end("done")
+    assert unsaid == set()
+    assert unheard == set()
+    assert denied == set()
+
+
+async def says(client: Connection, refused: list[str], subject: str) -> bool:
+    """Whether the server takes that publication; its refusal comes before the answer to a ping."""
+    refused.clear()
+    client.send(subject)
+    await client.round_trip(10)
+    return not any(f'publish to "{subject.lower()}"' in text for text in refused)
+
+
+async def hears(client: Connection, refused: list[str], subject: str) -> bool:
+    """Whether the server takes that subscription."""
+    refused.clear()
+    number = client._client.hear(subject, lambda message: None)
+    await client.round_trip(10)
+    taken = not any(f'subscription to "{subject.lower()}"' in text for text in refused)
+    client._client.forget(number)
+    return taken
+
+
+async def test_without_a_key_nobody_gets_in(nats_as_installed: Bootstrapped, connect_bus: ConnectBus):
+    bus = await connect_bus(servers=(nats_as_installed.url,), tls_ca_file=nats_as_installed.ca_file)
+    (problem,) = bus.problems()
+    assert "authorization violation" in problem.lower()
+
+
+async def test_a_refusal_is_counted_and_shown(nats_as_installed: Bootstrapped, connect_bus: ConnectBus):
+    watcher = await connect_bus("watcher", **nats_as_installed.options("watcher"))
+    await watcher.provision(DURABLES, max_bytes=MAX_BYTES)
+    before = counted()
+    labeler = await connect_bus(
+        "labeler", **nats_as_installed.options("labeler"), hooks=bus_hooks(["labeler"])
+    )
+    await eventually(lambda: labeler.incarnation != "")
+    with pytest.raises(BusError, match="permissions violation"):
+        await labeler.publish(a_word())
+    assert counted() == before + 1
+    assert any("does not permit" in problem for problem in labeler.problems())
+
+
+def counted() -> float:
+    value = metrics.REGISTRY.get_sample_value("talosccm_nats_permission_violations_total")
+    assert value is not None
+    return value
