@@ -1,0 +1,201 @@
+"""The bootstrap on the real API server, with its own rights alone: what it makes, and what it may not."""
+
+import asyncio
+import itertools
+from base64 import b64decode
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography import x509
+
+from libs.common.wiring import Right
+from libs.testbed.children import Child
+from libs.testbed.control_plane.cluster import ControlPlane
+from libs.testbed.kubelets import Kubelets
+from services.bootstrap.names import KEY_USERS, Names
+from services.bootstrap.rights import rights
+from tests.bootstrap_actors import start_bootstrap
+from tests.bus_actors import eventually
+
+_numbers = itertools.count(1)
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+
+
+class Installation:
+    """A namespace of its own, in which the bootstrap's user has the bootstrap's rights."""
+
+    def __init__(self, control_plane: ControlPlane, kubelets: Kubelets, run_dir: Path) -> None:
+        self.names = Names(namespace=f"nats-{next(_numbers)}", prefix="ccm")
+        self.user = f"bootstrap-of-{self.names.namespace}"
+        self._control_plane = control_plane
+        self._kubelets = kubelets
+        self._run_dir = run_dir
+        self._pods = itertools.count(0)
+
+    async def prepare(self) -> None:
+        namespace = self.names.namespace
+        await self._made("/api/v1/namespaces", {"kind": "Namespace", "metadata": {"name": namespace}})
+        roles = f"{RBAC}/namespaces/{namespace}"
+        role = {
+            "kind": "Role",
+            "metadata": {"name": "bootstrap"},
+            "rules": list(map(_rule, rights(self.names))),
+        }
+        await self._made(f"{roles}/roles", role)
+        subject = {"kind": "User", "name": self.user, "apiGroup": "rbac.authorization.k8s.io"}
+        reference = {"kind": "Role", "name": "bootstrap", "apiGroup": "rbac.authorization.k8s.io"}
+        binding = {"kind": "RoleBinding", "metadata": {"name": "bootstrap"}, "subjects": [subject]}
+        await self._made(f"{roles}/rolebindings", binding | {"roleRef": reference})
+
+    async def _made(self, path: str, manifest: dict[str, Any]) -> None:
+        group = "v1" if path.startswith("/api/v1") else "rbac.authorization.k8s.io/v1"
+        answer = await self._kubelets.request("POST", path, body={"apiVersion": group, **manifest})
+        assert answer.status == 201, answer
+
+    def start(self, *more: str) -> tuple[Child, Path]:
+        """One pod's bootstrap, and where it writes."""
+        out = self._run_dir / f"pod-{next(self._pods)}"
+        out.mkdir()
+        names = [f"--namespace={self.names.namespace}", f"--prefix={self.names.prefix}"]
+        kubeconfig = f"--kubeconfig={self._control_plane.kubeconfig(self.user)}"
+        return start_bootstrap(out, [*names, kubeconfig, f"--out={out}", "--secure-port=0", *more]), out
+
+    async def run(self) -> Path:
+        """One pod's init container to its end; where it wrote."""
+        child, out = self.start()
+        assert await child.wait() == 0, child.tail(50)
+        return out
+
+    async def secrets(self) -> dict[str, dict[str, str]]:
+        """By name."""
+        path = f"/api/v1/namespaces/{self.names.namespace}/secrets"
+        items = (await self._kubelets.request("GET", path)).body["items"]
+        return {item["metadata"]["name"]: item["data"] for item in items}
+
+    async def published_authority(self) -> str:
+        path = f"/api/v1/namespaces/{self.names.namespace}/configmaps/{self.names.authority}"
+        return str((await self._kubelets.request("GET", path)).body["data"]["ca.crt"])
+
+    async def delete(self, name: str) -> None:
+        """A Secret, as an operator does."""
+        path = f"/api/v1/namespaces/{self.names.namespace}/secrets/{name}"
+        assert (await self._kubelets.request("DELETE", path)).status == 200
+
+    async def may(self, verb: str, resource: str, name: str = "", namespace: str | None = None) -> bool:
+        """Whether the API server says that the bootstrap's user may do that."""
+        attributes = {"verb": verb, "resource": resource, "name": name}
+        attributes["namespace"] = self.names.namespace if namespace is None else namespace
+        review = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SubjectAccessReview",
+            "spec": {"user": self.user, "resourceAttributes": attributes},
+        }
+        path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+        return bool((await self._kubelets.request("POST", path, body=review)).body["status"]["allowed"])
+
+
+def _rule(right: Right) -> dict[str, Any]:
+    rule = {"apiGroups": [right.group], "resources": [right.resource], "verbs": list(right.verbs)}
+    return rule | ({"resourceNames": list(right.names)} if right.names else {})
+
+
+@pytest.fixture
+async def installation(
+    control_plane: ControlPlane, kubelets: Kubelets, tmp_path: Path
+) -> AsyncIterator[Installation]:
+    made = Installation(control_plane, kubelets, tmp_path)
+    await made.prepare()
+    yield made
+    await kubelets.request("DELETE", f"/api/v1/namespaces/{made.names.namespace}")
+
+
+async def test_a_fresh_namespace_gets_a_key_for_everybody_and_an_authority(installation: Installation):
+    out = await installation.run()
+    secrets = await installation.secrets()
+    assert secrets.keys() == {f"ccm-nats-{name}" for name in (*KEY_USERS, "ca")}
+    seeds = [b64decode(secrets[f"ccm-nats-{user}"]["seed.nk"]) for user in KEY_USERS]
+    assert len(set(seeds)) == len(KEY_USERS)
+    assert all(seed.startswith(b"SU") for seed in seeds)
+    authority = await installation.published_authority()
+    assert b64decode(secrets["ccm-nats-ca"]["tls.crt"]).decode() == authority
+    served = x509.load_pem_x509_certificate((out / "tls.crt").read_bytes())
+    served.verify_directly_issued_by(x509.load_pem_x509_certificate(authority.encode()))
+    names = served.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    service = f"ccm-nats.{installation.names.namespace}.svc"
+    assert service in names.get_values_for_type(x509.DNSName)
+
+
+async def test_a_second_run_changes_nothing(installation: Installation):
+    first = await installation.run()
+    before = await installation.secrets()
+    second = await installation.run()
+    assert await installation.secrets() == before
+    assert users(first) == users(second)
+
+
+async def test_three_pods_that_start_at_once_agree(installation: Installation):
+    outs = await asyncio.gather(*(installation.run() for _ in range(3)))
+    assert len({(out / "ca.crt").read_bytes() for out in outs}) == 1
+    assert len({tuple(users(out)) for out in outs}) == 1
+    assert len({(out / "tls.key").read_bytes() for out in outs}) == 3, "each has a key of its own"
+    published = await installation.published_authority()
+    assert published.encode() == (outs[0] / "ca.crt").read_bytes()
+
+
+def users(out: Path) -> list[str]:
+    """Public keys in a server's configuration, but that of its own system account."""
+    lines = (out / "nats.conf").read_text().splitlines()
+    return [line.split()[2] for line in lines if "nkey:" in line][: len(KEY_USERS)]
+
+
+async def test_deleted_secrets_are_made_anew_by_the_sidecar(installation: Installation):
+    out = await installation.run()
+    before = await installation.secrets()
+    sidecar, _ = installation.start(f"--out={out}", "--keep", "--look-every=200ms")
+    await installation.delete("ccm-nats-labeler")
+    await installation.delete("ccm-nats-ca")
+
+    async def all_there() -> bool:
+        secrets = await installation.secrets()
+        published = (await installation.published_authority()).encode()
+        return (
+            secrets.keys() == before.keys()
+            and b64decode(secrets["ccm-nats-ca"]["tls.crt"]) == published == (out / "ca.crt").read_bytes()
+        )
+
+    await eventually(all_there, sidecar.tail(50))
+    await sidecar.stop()
+    after = await installation.secrets()
+    changed = {name for name in before if before[name] != after[name]}
+    assert changed == {"ccm-nats-labeler", "ccm-nats-ca"}
+
+
+async def test_the_bootstrap_may_read_its_own_and_change_no_secret(installation: Installation):
+    own = installation.names.secrets
+    for name in own:
+        assert await installation.may("get", "secrets", name)
+    assert not await installation.may("get", "secrets", "another")
+    for verb in ("list", "watch", "update", "patch", "delete", "deletecollection"):
+        assert not await installation.may(verb, "secrets", own[0]), verb
+        assert not await installation.may(verb, "secrets"), verb
+    assert not await installation.may("get", "secrets", own[0], namespace="default")
+    assert not await installation.may("create", "secrets", namespace="default")
+    assert not await installation.may("get", "configmaps", "another")
+    assert not await installation.may("delete", "configmaps", installation.names.authority)
+    for resource in ("serviceaccounts", "pods", "nodes", "roles"):
+        for verb in ("get", "list", "create", "update"):
+            assert not await installation.may(verb, resource), (verb, resource)
+
+
+async def test_what_it_is_not_permitted_is_told_and_tried_again(
+    installation: Installation, control_plane: ControlPlane, tmp_path: Path
+):
+    stranger = control_plane.kubeconfig("nobody-of-ours")
+    child, out = installation.start(f"--kubeconfig={stranger}")
+    await eventually(lambda: "forbidden" in child.log.read_text().lower(), "the right that is missing")
+    assert child.running
+    assert not (out / "nats.conf").exists()
+    await child.stop()
+    assert child.process.returncode == 0
