@@ -1,0 +1,103 @@
+"""When a server needs another certificate, and what it is for."""
+
+import ssl
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.bootstrap.certificates import (
+    AUTHORITY_LIFETIME,
+    Pair,
+    check,
+    expires,
+    issue,
+    make_authority,
+    why_anew,
+)
+from services.bootstrap.names import Names
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+YEAR = timedelta(days=365)
+NAMES = Names(namespace="kube-system", prefix="ccm").hosts()
+
+
+def an_authority(now: datetime = NOW) -> Pair:
+    return make_authority(ec.generate_private_key(ec.SECP256R1()), name="ccm-nats", now=now, serial=1)
+
+
+def issued(authority: Pair, now: datetime = NOW, *, lifetime: timedelta = YEAR, names=NAMES) -> Pair:
+    key = ec.generate_private_key(ec.SECP256R1())
+    return issue(authority, key, names=names, lifetime=lifetime, now=now, serial=2)
+
+
+AUTHORITY = an_authority()
+HELD = issued(AUTHORITY)
+
+
+def why(
+    held: Pair | None, now: datetime = NOW, *, authority: Pair = AUTHORITY, names=NAMES, lifetime=YEAR
+) -> str:
+    return why_anew(held, authority, names=names, lifetime=lifetime, now=now)
+
+
+@given(st.timedeltas(min_value=timedelta(0), max_value=YEAR * 2))
+def test_a_certificate_is_kept_until_a_third_of_its_life_is_left(age: timedelta):
+    assert (why(HELD, NOW + age) == "") is (age <= YEAR * 2 / 3)
+
+
+def test_why_there_must_be_another_one_is_said():
+    other = issued(AUTHORITY)
+    assert why(None) == "there is none yet"
+    assert "ends at 2027-01-01" in why(HELD, NOW + YEAR)
+    assert "other names" in why(HELD, names=(*NAMES, "nats"))
+    assert "present authority" in why(HELD, authority=an_authority())
+    assert "another one's" in why(Pair(certificate=HELD.certificate, key=other.key))
+    assert "longer than is wanted" in why(HELD, lifetime=timedelta(days=30))
+    assert "cannot be used" in why(Pair(certificate=b"half of", key=HELD.key))
+
+
+def test_the_order_of_names_does_not_matter():
+    assert why(HELD, names=tuple(reversed(NAMES))) == ""
+
+
+def test_no_certificate_outlives_its_authority_and_near_the_end_it_is_not_renewed_at_every_look():
+    late = NOW + AUTHORITY_LIFETIME - timedelta(days=30)
+    pair = issued(AUTHORITY, late)
+    assert expires(pair) == expires(AUTHORITY)
+    assert why(pair, late) == ""
+    assert "ends at" in why(pair, late + timedelta(days=21))
+
+
+def test_a_clock_that_is_some_minutes_behind_takes_it():
+    certificate = x509.load_pem_x509_certificate(HELD.certificate)
+    assert certificate.not_valid_before_utc <= NOW - timedelta(minutes=5)
+
+
+def test_the_authority_signs_servers_and_no_other_authority():
+    [constraint] = [
+        e.value for e in _certificate(AUTHORITY).extensions if isinstance(e.value, x509.BasicConstraints)
+    ]
+    assert (constraint.ca, constraint.path_length) == (True, 0)
+    [of_server] = [
+        e.value for e in _certificate(HELD).extensions if isinstance(e.value, x509.BasicConstraints)
+    ]
+    assert of_server.ca is False
+
+
+def test_a_pair_of_two_halves_is_refused():
+    check(AUTHORITY)
+    with pytest.raises(ValueError, match="another certificate's"):
+        check(Pair(certificate=AUTHORITY.certificate, key=HELD.key))
+
+
+def test_openssl_reads_the_authority():
+    context = ssl.create_default_context(cadata=AUTHORITY.certificate.decode())
+    assert context.cert_store_stats()["x509_ca"] == 1
+
+
+def _certificate(pair: Pair) -> x509.Certificate:
+    return x509.load_pem_x509_certificate(pair.certificate)

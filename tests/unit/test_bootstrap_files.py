@@ -1,0 +1,99 @@
+"""Files that a server reads, folders that stand for Secrets, settings, and the bootstrap's rights."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from libs.common.nats_bus.keys import new_seed, public_key_of
+from libs.common.settings.reading import SettingsError, read_settings
+from libs.common.wiring import SERVICES
+from services.bootstrap.files_api import FolderStore, write_file
+from services.bootstrap.names import Names
+from services.bootstrap.rights import rights
+from services.bootstrap.settings import BootstrapSettings
+
+NAMES = Names(namespace="kube-system", prefix="ccm")
+
+
+def test_a_file_is_replaced_whole_for_its_owner_alone_and_only_if_it_differs(tmp_path: Path):
+    path = tmp_path / "tls.key"
+    assert write_file(path, b"one")
+    first = path.stat().st_ino
+    assert not write_file(path, b"one")
+    assert path.stat().st_ino == first
+    assert write_file(path, b"two")
+    assert path.stat().st_ino != first, "whoever reads the old one reads all of it"
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert [each.name for each in tmp_path.iterdir()] == ["tls.key"]
+
+
+async def test_whoever_comes_second_gets_what_the_first_has_made(tmp_path: Path):
+    store = FolderStore(tmp_path / "keys")
+    made = await asyncio.gather(*(store.create_secret("one", {"seed.nk": new_seed()}) for _ in range(5)))
+    assert {tuple(each.items()) for each in made} == {tuple((await store.secret("one") or {}).items())}
+    assert [each.name for each in (tmp_path / "keys").iterdir()] == ["one"], "nothing half made is left"
+
+
+async def test_what_nobody_has_made_is_none(tmp_path: Path):
+    assert await FolderStore(tmp_path / "keys").secret("one") is None
+
+
+def test_a_seed_has_a_public_key_that_is_a_users():
+    one, other = new_seed(), new_seed()
+    assert one != other
+    assert public_key_of(one).startswith("U")
+    assert public_key_of(one + b"\n") == public_key_of(one), "an editor ends a line"
+    assert public_key_of(one) != public_key_of(other)
+
+
+@pytest.mark.parametrize("text", [b"", b"x", b"SUAAA", new_seed()[:-1], new_seed()[::-1]])
+def test_what_is_no_seed_is_refused_without_showing_it(text: bytes):
+    with pytest.raises(ValueError, match="not") as refused:
+        public_key_of(text)
+    assert len(text) < 6 or text.decode() not in str(refused.value)
+
+
+def test_no_secret_is_ever_changed_and_each_that_is_read_is_named():
+    granted = {(right.resource, verb): right.names for right in rights(NAMES) for verb in right.verbs}
+    assert granted.keys() == {
+        ("secrets", "get"), ("secrets", "create"), ("configmaps", "get"), ("configmaps", "update"),
+        ("configmaps", "create")
+    }  # fmt: skip
+    assert set(granted["secrets", "get"]) == {
+        *(f"ccm-nats-{wiring.service}" for wiring in SERVICES), "ccm-nats-reader", "ccm-nats-ca"
+    }  # fmt: skip
+    assert granted["configmaps", "update"] == ("ccm-nats-ca",)
+    assert {right.namespace for right in rights(NAMES)} == {"kube-system"}
+
+
+def test_a_server_is_found_by_its_service_by_its_pod_and_from_beside_it():
+    hosts = NAMES.hosts()
+    assert {
+        "ccm-nats",
+        "ccm-nats.kube-system.svc",
+        "*.ccm-nats-headless.kube-system.svc.cluster.local",
+    } <= set(hosts)
+    assert {"localhost", "127.0.0.1", "::1"} <= set(hosts)
+
+
+def settings(*arguments: str, **environment: str) -> BootstrapSettings:
+    return read_settings([BootstrapSettings], arguments, environment).of(BootstrapSettings)
+
+
+def test_what_the_chart_says_is_understood():
+    read = settings(
+        "--namespace", "ccm", "--prefix", "my-ccm", "--out", "/nats", "--keep", POD_NAME="my-ccm-nats-1"
+    )
+    assert (read.namespace, read.prefix, read.out) == ("ccm", "my-ccm", Path("/nats"))
+    assert read.keep
+    assert read.server_name == "my-ccm-nats-1"
+    assert read.certificate_seconds == 365 * 86400
+
+
+def test_every_mistake_is_told_at_once():
+    with pytest.raises(SettingsError) as told:
+        settings("--replicas=2", "--listen-address=nats", "--store-bytes=1")
+    assert [line.partition(":")[0] for line in str(told.value).splitlines()] == [
+        "--store-bytes", "--replicas=2", "--listen-address"
+    ]  # fmt: skip
