@@ -220,6 +220,15 @@ def test_nats_of_ones_own_is_used_with_its_own_keys_and_nothing_of_ours_is_insta
         assert by_name["nats-ca"]["configMap"]["name"] == "talos-ccm-nats-authority"
 
 
+@pytest.mark.parametrize(("profile", "servers"), [("default", 1), ("ha", 3), ("external-nats", 0)])
+def test_the_watcher_has_the_stream_lie_on_every_server_that_the_chart_installs(
+    profile: str, servers: int, tmp_path: Path
+):
+    found = rendered(profile)
+    told = reading_of(of_deployments(found)["watcher"], found, tmp_path)[1].of(ProcessSettings)
+    assert told.nats_stream_replicas == servers
+
+
 def test_nats_without_keys_and_authority_is_spoken_to_without(tmp_path: Path):
     said = {"nats.enabled": False, "nats.external.url": "nats://nats.example.net:4222"}
     found = manifests(Values(said=said))

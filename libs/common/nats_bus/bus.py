@@ -38,9 +38,10 @@ class NatsBus:
 
     system: ClassVar = "nats"
 
-    def __init__(self, link: Link, clock: Callable[[], datetime]) -> None:
+    def __init__(self, link: Link, clock: Callable[[], datetime], stream_replicas: int) -> None:
         self._link = link
         self._clock = clock
+        self._stream_replicas = stream_replicas
         self._incarnation = ""
         self._stream_problem = f"stream {STREAM} has not been seen yet"
         self._refused_bytes = 0  # of the publish that found the stream full, 0 while it is not
@@ -62,13 +63,17 @@ class NatsBus:
         timing: Timing | None = None,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
         jitter: Callable[[], float] = random.random,
+        stream_replicas: int = 0,
     ) -> Self:
-        """Start the supervisor, await its first attempt. A NATS that is down is a problem, not an error."""
+        """Start the supervisor, await its first attempt. A NATS that is down is a problem, not an error.
+
+        `stream_replicas`: on how many servers a stream that is provisioned lies; 0 = as it is, or else one.
+        """
         access = Access(
             servers=servers, service=service, nkey_seed_file=nkey_seed_file, tls_ca_file=tls_ca_file
         )
         link = Link(access, timing=timing or Timing(), hooks=hooks or Hooks(), jitter=jitter)
-        bus = cls(link, clock)
+        bus = cls(link, clock, stream_replicas)
         bus._tasks = [asyncio.create_task(link.run()), asyncio.create_task(bus._look_at_stream())]
         try:
             await link.first_attempt()
@@ -148,7 +153,7 @@ class NatsBus:
     async def provision(self, durables: tuple[Durable, ...], *, max_bytes: int) -> str:
         """Make or repair the stream and its durables; return the incarnation."""
         connection = await self._link.connection(self._link.timing.publish_deadline)
-        info = await provision(connection, durables, max_bytes)
+        info = await provision(connection, durables, max_bytes, replicas=self._stream_replicas)
         self._saw(info)
         return info.created
 

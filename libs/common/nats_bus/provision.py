@@ -24,9 +24,13 @@ _MAX_AGE_SECONDS: Final = 3600
 _MAX_ACK_PENDING: Final = 20_000
 
 
-def stream_config(max_bytes: int) -> dict[str, Any]:
-    """A coalescing work queue and a table of last known state in one. See docs/design.md."""
-    return {
+def stream_config(max_bytes: int, *, replicas: int = 0) -> dict[str, Any]:
+    """A coalescing work queue and a table of last known state in one. See docs/design.md.
+
+    `replicas` 0: on how many servers it lies is not ours to say.
+    """
+    said = {"num_replicas": replicas} if replicas else {}
+    return said | {
         "name": STREAM,
         "subjects": [ALL],
         "storage": "file",
@@ -55,15 +59,17 @@ def durable_config(durable: Durable) -> dict[str, Any]:
     }
 
 
-async def provision(connection: Connection, durables: tuple[Durable, ...], max_bytes: int) -> StreamInfo:
+async def provision(
+    connection: Connection, durables: tuple[Durable, ...], max_bytes: int, *, replicas: int = 0
+) -> StreamInfo:
     """Create or repair; what is right already is only read. Raises BusError, with the server's reason."""
-    wanted = stream_config(max_bytes)
+    wanted = stream_config(max_bytes, replicas=replicas)
     try:
         stream = await stream_info(connection)
     except NoStream:
         stream = await call(connection, f"STREAM.CREATE.{STREAM}", wanted, StreamInfo)
     if _differs(stream.config, wanted):
-        # What we do not speak of stays as it is: replicas and placement are the operator's.
+        # What we do not speak of stays as it is: placement is the operator's, and replicas, unless told.
         stream = await _update_stream(connection, {**stream.config, **wanted})
     for durable in durables:
         await _provision_durable(connection, durable_config(durable))

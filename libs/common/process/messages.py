@@ -68,6 +68,7 @@ async def open_bus(runs: Sequence[Run[Any]], settings: ProcessSettings, name: st
         nkey_seed_file=settings.nats_nkey_file,
         tls_ca_file=settings.nats_ca_file,
         hooks=bus_hooks([run.wiring.service for run in runs]),
+        stream_replicas=settings.nats_stream_replicas,
     )
 
 

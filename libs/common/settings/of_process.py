@@ -59,6 +59,17 @@ class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = None
 
+    nats_stream_replicas: Annotated[
+        int,
+        Flag(
+            "nats-stream-replicas",
+            "On how many servers of a NATS cluster the stream lies; the watcher sees to it. 0 = as it is.",
+            BUS,
+            at_least=0,
+            at_most=5,
+        ),
+    ] = 0
+
     kubeconfig: Annotated[
         Path | None,
         Flag(

@@ -1,0 +1,116 @@
+"""Three servers, each with the bootstrap's configuration: one cluster, whose members prove who they are."""
+
+import sysconfig
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from libs.common.bus import BusError
+from libs.common.wiring import DURABLES
+from libs.testbed.children import Child, free_port
+from services.bootstrap.files_api import FolderStore
+from services.bootstrap.names import Names
+from services.bootstrap.prepare import Wanted, gather, write
+from services.bootstrap.server_config import Server
+from tests.bus_actors import MAX_BYTES, a_word, eventually
+from tests.integration.conftest import ConnectBus
+
+HOSTS = ("127.0.0.2", "127.0.0.3", "127.0.0.4")  # one port for all, as in a StatefulSet
+NAMES = Names(namespace="kube-system", prefix="ccm")
+PROGRAM = Path(sysconfig.get_path("scripts")) / "nats-server"
+
+
+class Cluster:
+    """Servers whose keys and authority are in one folder, as they are in one namespace."""
+
+    def __init__(self, run_dir: Path) -> None:
+        self.run_dir = run_dir
+        self.keys = run_dir / "keys"
+        self.servers: dict[str, Child] = {}
+        self._route_port, self._client_port = free_port(), free_port()
+
+    async def prepare(self, host: str, keys: Path) -> Path:
+        """What the init container of one pod does; where it wrote."""
+        out = self.run_dir / host
+        server = Server(
+            name=f"nats-{host}",
+            listen_address=host,
+            client_port=self._client_port,
+            route_port=self._route_port,
+            monitor_port=0,
+            routes=HOSTS,
+            files=out,
+            store_dir=out / "store",
+            store_bytes=2**28,
+        )
+        wanted = Wanted(
+            server=server, tls_names=(*NAMES.hosts(), host), certificate_lifetime=timedelta(days=365)
+        )
+        now = datetime.now(UTC)
+        write(out, wanted, await gather(FolderStore(keys), NAMES, now), now)
+        return out
+
+    async def start(self, host: str, *, keys: Path | None = None) -> None:
+        """One more server, which says by its keys to which installation it belongs."""
+        out = await self.prepare(host, keys or self.keys)
+        self.servers[host] = Child.start("nats-server", [PROGRAM, "-c", "nats.conf"], out)
+
+    def options(self, user: str, *hosts: str) -> dict[str, Any]:
+        """What `connect_bus` is to be told."""
+        return {
+            "servers": tuple(f"tls://{host}:{self._client_port}" for host in hosts),
+            "nkey_seed_file": self.keys / f"ccm-nats-{user}" / "seed.nk",
+            "tls_ca_file": self.keys / "ca.crt",
+        }
+
+    def log(self, host: str) -> str:
+        return self.servers[host].log.read_text()
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
+    made = Cluster(tmp_path / "cluster")
+    try:
+        yield made
+    finally:
+        for child in made.servers.values():
+            await child.kill()
+
+
+async def test_what_one_server_takes_another_gives(cluster: Cluster, connect_bus: ConnectBus):
+    for host in HOSTS:
+        await cluster.start(host)
+    watcher = await connect_bus("watcher", **cluster.options("watcher", *HOSTS))
+
+    async def provisioned() -> bool:
+        try:
+            await watcher.provision(DURABLES, max_bytes=MAX_BYTES)
+        except BusError:
+            return False  # they have not chosen a leader yet
+        return True
+
+    await eventually(provisioned, cluster.log(HOSTS[0]), 60)
+    metadata = await connect_bus("metadata", **cluster.options("metadata", HOSTS[1]))
+    await eventually(lambda: metadata.problems() == ())
+    await metadata.publish(a_word())
+    csr = await connect_bus("csr", **cluster.options("csr", HOSTS[2]))
+    await eventually(lambda: csr.problems() == ())
+    held = await csr.last("talosccm.v1.flow.enriched.node.web-1")
+    assert held is not None
+    assert held.event == a_word()
+
+
+async def test_a_server_of_another_authority_is_no_member(
+    cluster: Cluster, connect_bus: ConnectBus, tmp_path: Path
+):
+    await cluster.start(HOSTS[0])
+    await cluster.start(HOSTS[1], keys=tmp_path / "another")
+    for host in HOSTS[:2]:
+        await eventually(lambda host=host: "TLS route handshake error" in cluster.log(host), host)
+    assert "unknown authority" in cluster.log(HOSTS[0]) + cluster.log(HOSTS[1])
+    watcher = await connect_bus("watcher", **cluster.options("watcher", HOSTS[0]))
+    with pytest.raises(BusError):  # two of three would have a leader: it is alone
+        await watcher.provision(DURABLES, max_bytes=MAX_BYTES)
