@@ -1,0 +1,234 @@
+"""From the reference controller to ours and back: one Lease, no gap, and nothing is written twice."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from nats.js.errors import NotFoundError
+
+from libs.common.kube_api.api import KubeApi
+from libs.common.kube_api.config import load_kube_config
+from libs.common.kube_api.lock import Held, LeaseLock, NotHeld
+from libs.common.node import TAINT_UNINITIALIZED
+from libs.common.subjects import LEADING, STREAM
+from libs.common.wiring import LEASE_NAME, LEASE_NAMESPACE
+from libs.testbed.control_plane.cluster import ControlPlane
+from libs.testbed.kubelets import JSON_PATCH, STRATEGIC, Kubelet, Kubelets
+from libs.testbed.machines import Machine, Machines, a_machine
+from libs.testbed.nats_server import NatsServer
+from libs.testbed.running_services import RunningServices
+from libs.testbed.service_rights import ALL_IN_ONE
+from libs.testbed.signing_requests import CSRS
+from tests.bus_actors import doing, eventually
+from tests.integration.conftest import operating
+from tests.integration.test_all_in_one import LEASE
+
+LEASE_SECONDS: Final = 15  # the default of both
+RETRY_SECONDS: Final = 2.4  # of ours, jitter included: so often it looks at another's Lease
+LOOKS: Final = 3  # at a Lease that is held, before what was not written counts as not written
+A_JOIN: Final = {
+    ("patch", "nodes", ""): 1,
+    ("patch", "nodes/status", ""): 1,
+    ("create", "events", "Synced"): 1,
+}
+AN_APPROVAL: Final = {("patch", "certificatesigningrequests/approval", ""): 1}
+WRITES: Final = ("create", "update", "patch", "delete")
+RECORD: Final = ("metadata.annotations[node.cloudprovider.", "metadata.labels[talos-ccm.node-restriction.")
+EXTERNAL: Final = "203.0.113.1"
+FORMS: Final[dict[str, dict[str, Any]]] = {
+    "all-in-one-memory": {"all_in_one": True, "bus": "memory"},
+    "separate-processes": {},
+}
+
+
+class Reference:
+    """What holds the reference's Lease, and initialises a Node with the fields that the reference writes."""
+
+    def __init__(self, api: KubeApi, kubelets: Kubelets) -> None:
+        self.kubelets = kubelets
+        self.holds = asyncio.Event()
+        self.lock = LeaseLock(
+            api,
+            namespace=LEASE_NAMESPACE,
+            name=LEASE_NAME,
+            identity="talos-cp-1_reference",
+            now=lambda: datetime.now(UTC),
+            duration_seconds=LEASE_SECONDS,
+        )
+
+    async def lead(self) -> None:
+        """Take the Lease as soon as it can be taken, and renew it; whoever cancels this releases nothing."""
+        while True:
+            held = isinstance(await self.lock.try_hold(), Held)
+            self.holds.set() if held else self.holds.clear()
+            await asyncio.sleep(0.5)  # its retry period
+
+    async def initialise(self, machine: Machine) -> None:
+        """Its providerID, labels and addresses, and no taint."""
+        path, told = f"/api/v1/nodes/{machine.name}", machine.platform
+        assert told is not None
+        labels = {"node.cloudprovider.kubernetes.io~1platform": told.platform}
+        labels["topology.kubernetes.io~1region"] = told.region
+        operations: list[dict[str, Any]] = [
+            {"op": "add", "path": f"/metadata/labels/{key}", "value": value} for key, value in labels.items()
+        ]
+        operations += [
+            {"op": "add", "path": "/spec/providerID", "value": told.provider_id},
+            {"op": "replace", "path": "/spec/taints", "value": []},
+        ]
+        told_of = {"InternalIP": machine.reachable_at[0], "ExternalIP": EXTERNAL, "Hostname": machine.name}
+        status = {"status": {"addresses": [{"type": kind, "address": told_of[kind]} for kind in told_of]}}
+        for at, body, kind in ((f"{path}/status", status, STRATEGIC), (path, operations, JSON_PATCH)):
+            answer = await self.kubelets.request("PATCH", at, body=body, content_type=kind)
+            assert answer.status == 200, answer
+
+
+@pytest.fixture(scope="module")
+async def own(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ControlPlane]:
+    """A control plane whose log tells who wrote what."""
+    run_dir = tmp_path_factory.mktemp("migration-control-plane")
+    async with ControlPlane.start(run_dir, audit_fields=True) as running:
+        yield running
+
+
+@asynccontextmanager
+async def reference_of(own: ControlPlane, kubelets: Kubelets) -> AsyncIterator[Reference]:
+    api = KubeApi(load_kube_config(own.kubeconfig(), {}), user_agent="reference")
+    try:
+        yield Reference(api, kubelets)
+    finally:
+        await api.close()
+
+
+def machine(name: str, number: int) -> Machine:
+    return a_machine(
+        name, f"10.232.0.{number}", platform="hcloud", region="eu-central", external_ips=[EXTERNAL]
+    )
+
+
+def written(own: ControlPlane, since: int) -> Counter[tuple[str, str]]:
+    """What ours has asked to write, of whatever kind."""
+    counts: Counter[tuple[str, str]] = Counter()
+    for request, count in own.audit_counts(since).items():
+        if request.user.startswith(ALL_IN_ONE) and request.verb in WRITES:
+            counts[request.verb, request.resource] += count
+    return counts
+
+
+async def looks_at_the_lease(own: ControlPlane) -> None:
+    """Return when ours has asked several times who leads: by then it would have written what it writes."""
+    since = own.audit_mark()
+
+    def looked() -> bool:
+        asked = {r: n for r, n in own.audit_counts(since).items() if r.user.startswith(ALL_IN_ONE)}
+        return sum(n for r, n in asked.items() if (r.verb, r.resource) == ("get", "leases")) >= LOOKS
+
+    await eventually(looked, "ours looks at the Lease of another")
+
+
+async def is_initialised(kubelets: Kubelets, name: str) -> bool:
+    node = (await kubelets.request("GET", f"/api/v1/nodes/{name}")).body
+    return TAINT_UNINITIALIZED not in {taint["key"] for taint in node["spec"].get("taints", [])}
+
+
+async def is_silent(server: NatsServer) -> bool:
+    """Whether nobody says that he leads; the last word of who did is believed for ten seconds."""
+    async with operating(server) as operator:
+        try:
+            await operator.get_last_msg(STREAM, LEADING)
+        except NotFoundError:
+            return True
+    return False
+
+
+async def seconds_between_renewal_and_takeover(kubelets: Kubelets, renewed: str) -> float:
+    taken = (await kubelets.request("GET", LEASE)).body["spec"]
+    assert taken["leaseTransitions"] >= 1
+    then, now = (datetime.fromisoformat(text) for text in (renewed, taken["acquireTime"]))
+    return (now - then).total_seconds()
+
+
+@pytest.mark.parametrize("form", FORMS)
+async def test_ours_writes_nothing_beside_the_reference_takes_over_within_a_lease_and_gives_back_at_once(
+    form: str, own: ControlPlane, tmp_path: Path, machines: Machines, nats_server: NatsServer
+):
+    names = ("done-by-it", "left-over", "after-it", "back-again")
+    there = [machine(f"{form}-{name}", n) for n, name in enumerate(names, 1 + 10 * list(FORMS).index(form))]
+    done, left, after, back = there
+    async with AsyncExitStack() as stack:
+        kubelets = await stack.enter_async_context(Kubelets.start(own))
+        reference = await stack.enter_async_context(reference_of(own, kubelets))
+        await kubelets.request("DELETE", LEASE)
+        await machines.put(*there)
+        stack.push_async_callback(machines.delete, *(each.id for each in there))
+        since = own.audit_mark()
+        async with doing(reference.lead()):
+            await asyncio.wait_for(reference.holds.wait(), 10)
+            services = await stack.enter_async_context(
+                RunningServices.start(
+                    tmp_path / "services", own, kubelets,
+                    nats_url=nats_server.url, talosconfig=machines.talosconfig(), **FORMS[form],
+                )
+            )  # fmt: skip
+            leader = services.children.get("watcher") or services.children["all-in-one"]
+            standing_by = "standing by, another one leads"
+            await eventually(lambda: standing_by in leader.log.read_text(), "ours stands by")
+            await kubelets.join(Kubelet.on(done))
+            await reference.initialise(done)
+            await kubelets.join(Kubelet.on(left))  # the reference ends before it comes to this one
+            certificate = await kubelets.ask_for_certificate(Kubelet.on(left))
+            await looks_at_the_lease(own)
+            assert not written(own, since)
+        renewed = (await kubelets.request("GET", LEASE)).body["spec"]["renewTime"]
+
+        await eventually(lambda: is_initialised(kubelets, left.name), "ours goes on", 60)
+        assert await seconds_between_renewal_and_takeover(kubelets, renewed) < LEASE_SECONDS + RETRY_SECONDS
+        assert (await kubelets.outcome_of(certificate, seconds=30)).certificate
+        await kubelets.join(Kubelet.on(after))
+        await eventually(lambda: is_initialised(kubelets, after.name), "and with the next one", 30)
+        await eventually(lambda: writes_of(own, since, after.name) == A_JOIN, "the Event comes last")
+        assert writes_of(own, since, left.name) == A_JOIN
+        assert writes_of(own, since, certificate) == AN_APPROVAL
+        what_the_reference_wrote_stays(own, done.name)
+
+        async with doing(reference.lead()):
+            assert isinstance(await reference.lock.try_hold(), NotHeld)
+            for child in services.children.values():
+                await child.stop(30)
+            began = datetime.now(UTC)
+            await asyncio.wait_for(reference.holds.wait(), LEASE_SECONDS)
+            assert (datetime.now(UTC) - began).total_seconds() < 3  # it was released, not outlived
+            await eventually(lambda: is_silent(nats_server), "whoever hears the last word of ours may write")
+            since = own.audit_mark()
+            for name in list(services.children):
+                services.restart(name)
+            await kubelets.join(Kubelet.on(back))
+            await looks_at_the_lease(own)
+            assert not written(own, since)
+            assert not await is_initialised(kubelets, back.name)
+            await asyncio.gather(*(child.stop(30) for child in services.children.values()))
+            assert not written(own, since)  # who never led releases nothing
+        for each in there:
+            await kubelets.delete(each.name)
+        await kubelets.request("DELETE", f"{CSRS}/{certificate}")
+
+
+def writes_of(own: ControlPlane, since: int, about: str) -> Counter[tuple[str, str, str]]:
+    mine = [each for each in own.node_writes(since) if each.user.startswith(ALL_IN_ONE)]
+    assert all(each.code < 300 for each in mine), mine
+    return Counter((each.verb, each.resource, each.reason) for each in mine if each.about == about)
+
+
+def what_the_reference_wrote_stays(own: ControlPlane, node: str) -> None:
+    """Ours adds what the reference had not written, and its record; it changes nothing."""
+    changes = [change for change in own.node_changes() if change.node == node]
+    by_reference = {change.field for change in changes if change.user == "admin"}
+    by_ours = {change.field for change in changes if change.user.startswith(ALL_IN_ONE)}
+    assert {"spec.providerID", "status.addresses"} <= by_reference
+    assert any(field.startswith(RECORD) for field in by_ours)
+    assert not by_ours & by_reference
