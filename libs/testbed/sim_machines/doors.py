@@ -20,11 +20,13 @@ _log = logging.getLogger(__name__)
 class Doors:
     """All of them, in the order of their ports."""
 
-    def __init__(self, apid: Apid, certificates: Path, ports: Sequence[int]) -> None:
-        self._doors = [Door(apid, certificates, port) for port in ports]
+    def __init__(
+        self, apid: Apid, certificates: Path, ports: Sequence[int], *, host: str = "127.0.0.1"
+    ) -> None:
+        self._doors = [Door(apid, certificates, (host, port)) for port in ports]
 
     def open(self) -> None:
-        """Listen at every port of the loopback."""
+        """Listen at every port."""
         for door in self._doors:
             door.open()
 
@@ -45,10 +47,10 @@ class Doors:
 class Door:
     """One listener, and the connections that came through it."""
 
-    def __init__(self, apid: Apid, certificates: Path, port: int) -> None:
+    def __init__(self, apid: Apid, certificates: Path, address: tuple[str, int]) -> None:
         self._apid = apid
         self._certificates = certificates
-        self._port = port
+        self._address = address
         self._accepting: asyncio.Task[None] | None = None
         self._guests: dict[asyncio.Task[None], socket.socket] = {}
 
@@ -56,9 +58,9 @@ class Door:
         """Listen, if it does not."""
         if self._accepting is not None:
             return
-        listener = socket.create_server(("127.0.0.1", self._port), backlog=_BACKLOG)
+        listener = socket.create_server(self._address, backlog=_BACKLOG)
         listener.setblocking(False)
-        self._accepting = asyncio.create_task(self._accept(listener), name=f"accept at {self._port}")
+        self._accepting = asyncio.create_task(self._accept(listener), name=f"accept at {self._address[1]}")
         self._accepting.add_done_callback(lambda _: listener.close())
 
     async def cut(self) -> None:
@@ -88,7 +90,7 @@ class Door:
         try:
             protocol = await self._greet(connection)
         except OSError as error:  # ssl.SSLError among them
-            _log.warning("no handshake at port %d: %s", self._port, error)
+            _log.warning("no handshake at port %d: %s", self._address[1], error)
             connection.close()
             return
         try:

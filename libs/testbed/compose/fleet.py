@@ -1,0 +1,26 @@
+"""Whose machines the simulated cluster has: names, platforms, addresses. Pure."""
+
+from typing import Final
+
+from libs.testbed.machines import Machine, a_machine
+
+PLATFORMS: Final = ("aws", "metal", "hcloud", "nocloud", "gcp", "azure", "openstack", "vultr")
+MOST: Final = 5000
+
+
+def fleet(count: int) -> list[Machine]:
+    """`count` dual-stack machines, platforms in turn; the first of several are those of a larger fleet."""
+    return [_machine(number) for number in range(1, count + 1)]
+
+
+def _machine(number: int) -> Machine:
+    platform = PLATFORMS[(number - 1) % len(PLATFORMS)]
+    high, low = divmod(number, 250)
+    return a_machine(
+        f"{platform}-{number:04}",
+        f"10.64.{high}.{low + 1}",
+        ip6=f"2001:db8:64::{number:x}",
+        platform=platform,
+        external_ips=(f"198.51.{100 + high}.{low + 1}",),
+        cluster_name="compose",
+    )

@@ -1,0 +1,40 @@
+"""`python -m libs.testbed.compose.rights`: wait for the API server, and grant each service its rights."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from http import HTTPStatus
+from typing import Final
+
+import aiohttp
+
+from libs.common.wiring import SERVICES
+from libs.testbed.compose.cluster import FOLDER, Admin
+from libs.testbed.kubelets import Kubelets
+from libs.testbed.running_services import grant_rights
+
+_START_SECONDS: Final = 120.0
+_LOOK_SECONDS: Final = 0.2
+
+
+async def grant(services: list[str]) -> None:
+    """Return when these services may do what their wiring says. Raises TimeoutError or Refused."""
+    begun = time.monotonic()
+    async with Kubelets.start(Admin(FOLDER / "nodes")) as admin, asyncio.timeout(_START_SECONDS):
+        while not await _ready(admin):  # noqa: ASYNC110 - another process gets ready, which sets no event
+            await asyncio.sleep(_LOOK_SECONDS)
+        print(f"rights: the API server was ready after {time.monotonic() - begun:.1f} s")
+        await grant_rights(admin, [wiring for wiring in SERVICES if wiring.service in services])
+
+
+async def _ready(admin: Kubelets) -> bool:
+    try:
+        return (await admin.request("GET", "/readyz")).status == HTTPStatus.OK
+    except aiohttp.ClientError:
+        return False
+
+
+if __name__ == "__main__":
+    asyncio.run(grant(sys.argv[1:]))

@@ -1,0 +1,35 @@
+"""`python -m libs.testbed.compose.talos`: one Talos endpoint, behind which there are NODES machines."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import sys
+import time
+
+from libs.testbed.compose.cluster import FOLDER, TALOS_PORT, wanted_nodes
+from libs.testbed.compose.fleet import fleet
+from libs.testbed.sim_machines.connection import Apid
+from libs.testbed.sim_machines.doors import Doors
+from libs.testbed.sim_machines.fleet import Fleet
+from libs.testbed.sim_machines.service import TalosService
+
+
+async def serve(count: int) -> None:
+    """Return at SIGTERM."""
+    ended = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, ended.set)
+    machines = Fleet()
+    for machine in fleet(count):
+        machines.put(machine, time.time_ns())
+    doors = Doors(Apid(TalosService(machines)), FOLDER / "talos", [TALOS_PORT], host="0.0.0.0")  # noqa: S104 - of a container's network
+    doors.open()
+    print(f"talos: {count} machines answer at port {TALOS_PORT}", flush=True)
+    await ended.wait()
+
+
+if __name__ == "__main__":
+    logging.basicConfig(level=logging.WARNING, stream=sys.stderr)
+    asyncio.run(serve(wanted_nodes()))

@@ -1,0 +1,110 @@
+"""`make compose-local`: tier 0 of deploy/compose from nothing but Debian packages, Go modules and wheels."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import signal
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, NoReturn
+
+from libs.testbed.containers import images, packages
+from libs.testbed.containers.engine import Engine, running
+from libs.testbed.containers.run import CommandFailed, told
+from libs.testbed.control_plane.build import KUBE, BuildError, Program, built
+
+_FOLDER: Final = images.ROOT / "deploy" / "compose"
+_VERSION: Final = "v2.40.3"
+COMPOSE: Final = Program(
+    "docker-compose",
+    _FOLDER / "docker-compose",
+    f"-s -w -X github.com/docker/compose/v2/internal.Version={_VERSION}",
+    "github.com/docker/compose/v2/cmd",
+)
+_OURS: Final = ("watcher", "metadata", "labeler", "csr", "ipam")
+
+
+def main() -> None:
+    """Start everything, wait until every node is usable, tell, and leave nothing behind but the cache."""
+    parser = argparse.ArgumentParser(prog="make compose-local", description=__doc__)
+    parser.add_argument("--nodes", type=int, default=50, help="how many nodes join (default: 50)")
+    parser.add_argument("--patience", type=int, default=240, help="seconds they may take (default: 240)")
+    parser.add_argument("--stay", action="store_true", help="keep it running until Ctrl-C")
+    asked = parser.parse_args()
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _end)
+    try:
+        packages.check_machine()
+        _run(asked.nodes, asked.patience, stay=asked.stay)
+    except (packages.Missing, CommandFailed, BuildError) as error:
+        sys.exit(f"compose-local: {error}")
+    except KeyboardInterrupt:
+        sys.exit(128 + signal.SIGINT)
+
+
+def _end(number: int, _frame: object) -> NoReturn:
+    sys.exit(128 + number)
+
+
+def _run(nodes: int, patience: int, *, stay: bool) -> None:
+    kube, compose = (asyncio.run(built(program)) for program in (KUBE, COMPOSE))
+    engine_packages = packages.engine()
+    base = packages.base_system(engine_packages)
+    images.wheels()
+    with tempfile.TemporaryDirectory(prefix="talos-ccm-compose-") as name:
+        folder = Path(name)
+        with running(engine_packages, compose, folder / "engine") as engine:
+            with told("images"):
+                images.make(engine, base, kube, folder / "images")
+            print(
+                f"           image of the services: {images.size_bytes(engine, 'talos-ccm:dev') / 1e6:.0f} MB"
+            )
+            with _up(engine, nodes, patience):
+                _tell(engine)
+                if stay:
+                    _stay(engine)
+    print("ended: no container, no process, no mount and no file of it is left")
+
+
+@contextlib.contextmanager
+def _up(engine: Engine, nodes: int, patience: int) -> Iterator[None]:
+    settings = {**images.for_compose(), "NODES": str(nodes)}
+    engine.env.update(settings)
+    try:
+        with told(f"everything is healthy, {nodes} nodes are usable"):
+            try:
+                _compose(engine, "up", "--detach", "--no-build", "--wait", f"--wait-timeout={patience}")
+            except CommandFailed:
+                print(
+                    _compose(engine, "ps", "--all"),
+                    _compose(engine, "logs", "--tail=15", "--no-color"),
+                    sep="\n",
+                )
+                raise
+        yield
+    finally:
+        with told("taken down"):
+            _compose(engine, "down", "--volumes", "--timeout=5")
+
+
+def _compose(engine: Engine, *words: str) -> str:
+    return engine.docker("compose", f"--project-directory={_FOLDER}", *words)
+
+
+def _tell(engine: Engine) -> None:
+    print(_compose(engine, "ps", "--format=table {{.Service}}\t{{.Status}}"))
+    print(_compose(engine, "logs", "--no-log-prefix", "rights", "nodes", "talos"))
+
+
+def _stay(engine: Engine) -> None:
+    print(f"It stays until Ctrl-C:  DOCKER_HOST={engine.address} docker compose -p talos-ccm logs -f")
+    with contextlib.suppress(KeyboardInterrupt):
+        signal.pause()
+
+
+if __name__ == "__main__":
+    main()

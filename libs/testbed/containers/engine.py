@@ -1,0 +1,102 @@
+"""One dockerd with everything of it in one folder, and the commands that talk to it."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import socket
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from libs.testbed.containers.packages import environment
+from libs.testbed.containers.run import CommandFailed, run
+
+_START_SECONDS: Final = 60.0
+_END_SECONDS: Final = 30.0
+_LOOK_SECONDS: Final = 0.1
+# This machine's firewall and routes stay as they are: containers reach each other, and nothing outside.
+_AS_A_GUEST: Final = ("--iptables=false", "--ip-forward=false", "--bridge=none")
+
+
+class Engine:
+    """A running one."""
+
+    def __init__(self, folder: Path, env: Mapping[str, str]) -> None:
+        self.address = f"unix://{folder}/docker.sock"
+        self.env = {
+            **env,
+            "DOCKER_HOST": self.address,
+            "DOCKER_CONFIG": str(folder / "config"),
+            "DOCKER_BUILDKIT": "1",
+        }
+
+    def docker(self, *words: str | Path, more: Mapping[str, str] | None = None) -> str:
+        """What a command wrote. Raises CommandFailed."""
+        return run(["docker", *words], env={**self.env, **(more or {})})
+
+
+@contextlib.contextmanager
+def running(packages: Path, compose: Path, folder: Path) -> Iterator[Engine]:
+    """Start it in `folder`, with compose as its plugin; at the end nothing of it runs or is mounted."""
+    plugins = folder / "config" / "cli-plugins"
+    plugins.mkdir(parents=True)
+    (plugins / "docker-compose").symlink_to(compose)
+    engine = Engine(folder, environment(packages))
+    log = folder / "dockerd.log"
+    with log.open("wb") as output:
+        # Its own session: Ctrl-C reaches us alone, and we end it after its containers.
+        process = subprocess.Popen(
+            _command(folder, engine.address),
+            env=engine.env,
+            stdout=output,
+            stderr=output,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+    try:
+        _until_it_answers(folder / "docker.sock", process, log)
+        yield engine
+    finally:
+        _end(process, folder)
+
+
+def _command(folder: Path, address: str) -> Sequence[str]:
+    places = (f"--data-root={folder}/data", f"--exec-root={folder}/exec", f"--pidfile={folder}/dockerd.pid")
+    return ("dockerd", *places, f"--host={address}", *_AS_A_GUEST)
+
+
+def _until_it_answers(path: Path, process: subprocess.Popen[bytes], log: Path) -> None:
+    deadline = time.monotonic() + _START_SECONDS
+    while not _answers(path):
+        if process.poll() is not None or time.monotonic() > deadline:
+            last = "\n".join(log.read_text(errors="replace").splitlines()[-15:])
+            raise CommandFailed(f"dockerd does not answer; its last words:\n{last}")
+        time.sleep(_LOOK_SECONDS)
+
+
+def _answers(path: Path) -> bool:
+    try:
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(1)
+            connection.connect(str(path))
+            connection.sendall(b"GET /_ping HTTP/1.0\r\n\r\n")
+            answer = http.client.HTTPResponse(connection)
+            answer.begin()
+            return answer.status == http.client.OK
+    except (OSError, http.client.HTTPException):
+        return False
+
+
+def _end(process: subprocess.Popen[bytes], folder: Path) -> None:
+    process.terminate()
+    try:
+        process.wait(_END_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    for line in Path("/proc/self/mounts").read_text().splitlines()[::-1]:
+        if (mounted := line.split()[1]).startswith(f"{folder}/"):
+            run(["umount", mounted])

@@ -1,0 +1,96 @@
+"""Debian's engine, unpacked into the cache and not installed; and a base system with Python."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from libs.testbed.containers.run import CommandFailed, kept, remove, run
+
+SUITE: Final = "bookworm"  # its Python 3.11 is the series of the Dockerfile's own base
+_ENGINE: Final = ("docker.io", "debootstrap", "iptables")
+_IN_BASE: Final = "python3.11,python3-minimal,ca-certificates"
+# Nobody reads them in a container.
+_LEFT_OUT: Final = (
+    "./var/cache/apt/*",
+    "./var/lib/apt/lists/*",
+    "./usr/share/doc/*",
+    "./usr/share/man/*",
+    "./usr/share/locale/*",
+)
+
+
+class Missing(RuntimeError):
+    """What this machine lacks, and what to do about it."""
+
+
+def check_machine() -> None:
+    """Raises Missing unless an engine can be run here."""
+    lacks = [tool for tool in ("apt-get", "dpkg-deb", "tar", "umount") if shutil.which(tool) is None]
+    if lacks:
+        raise Missing(f"compose-local needs a Debian machine: there is no {', '.join(lacks)} here")
+    if os.geteuid() != 0:
+        raise Missing(
+            "compose-local starts an engine of its own, which needs root: sudo make compose-local\n"
+            "With an engine that you may use already: make compose-up"
+        )
+
+
+def engine() -> Path:
+    """The folder with usr/bin/docker, usr/sbin/dockerd and all that they need beyond this system."""
+    system = hashlib.sha256(Path("/etc/os-release").read_bytes()).hexdigest()[:12]
+    return kept(f"engine-{system}", "the engine's packages", _unpack_engine)
+
+
+def environment(engine: Path) -> Mapping[str, str]:
+    """With which its programs find each other."""
+    libraries = next((engine / "usr/lib").glob("*-linux-gnu"), engine / "usr/lib")
+    return {
+        **os.environ,
+        "PATH": f"{engine}/usr/sbin:{engine}/usr/bin:{os.environ['PATH']}",
+        "LD_LIBRARY_PATH": str(libraries),
+        "XTABLES_LIBDIR": str(libraries / "xtables") if (libraries / "xtables").exists() else "",
+    }
+
+
+def base_system(engine: Path) -> Path:
+    """A tar with the smallest Debian that has Python."""
+    return kept(f"base-{SUITE}.tar", f"Debian {SUITE} with Python", lambda out: _make_base(engine, out))
+
+
+def _unpack_engine(out: Path) -> None:
+    packages = out.with_name("packages")
+    remove(packages)
+    (packages / "partial").mkdir(parents=True)
+    download = ["apt-get", "install", "-qq", "--no-install-recommends", "--download-only", "--reinstall"]
+    where = ["-o", f"Dir::Cache::archives={packages}", "-o", "Debug::NoLocking=1"]
+    try:
+        run([*download, *where, *_ENGINE])
+    except CommandFailed:  # this machine has no lists of packages, or old ones
+        run(["apt-get", "update", "-qq"])
+        run([*download, *where, *_ENGINE])
+    for package in sorted(packages.glob("*.deb")):
+        run(["dpkg-deb", "-x", package, out])
+    for name in ("iptables", "ip6tables"):  # what the package makes when it is installed
+        link = out / "usr/sbin" / name
+        if not link.exists():
+            link.symlink_to("xtables-nft-multi")
+    remove(packages)
+
+
+def _make_base(engine: Path, out: Path) -> None:
+    root = out.with_name("root")
+    remove(root)
+    scripts = {**environment(engine), "DEBOOTSTRAP_DIR": str(engine / "usr/share/debootstrap")}
+    del scripts["LD_LIBRARY_PATH"]  # it runs programs of the new system
+    run(
+        [engine / "usr/sbin/debootstrap", "--variant=minbase", f"--include={_IN_BASE}", SUITE, root],
+        env=scripts,
+    )
+    left_out = [f"--exclude={path}" for path in _LEFT_OUT]
+    run(["tar", "-C", root, "--numeric-owner", *left_out, "-cf", out, "."])
+    remove(root)
