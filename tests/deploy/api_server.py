@@ -101,12 +101,20 @@ class ApiServer:
 
     @asynccontextmanager
     async def with_talos_accounts(self) -> AsyncIterator[None]:
-        """Where Talos has made its custom resource."""
-        async with self.with_objects([TALOS_ACCOUNTS]) as (made,):
-            assert made.status in (200, 201), made.object
-            path = "/apis/talos.dev/v1alpha1/namespaces/kube-system/serviceaccounts"
-            await eventually(lambda: self.serves(path), "the custom resource is served")
-            yield
+        """Where Talos has made its custom resource, which stays: others may use it, too."""
+        made = await self.apply(TALOS_ACCOUNTS)
+        assert made.status in (200, 201), made.object
+        path = "/apis/talos.dev/v1alpha1/namespaces/kube-system/serviceaccounts"
+        await eventually(lambda: self.serves(path), "the custom resource is served")
+        yield
+
+    async def names(self, collection: str, selector: str) -> set[str]:
+        """What a collection has that bears such labels, in all namespaces: `deployments/NAME`."""
+        url = self._server + collection
+        async with self._session.get(url, params={"labelSelector": selector}) as answer:
+            assert answer.status == 200, await answer.text()
+            items = (await answer.json())["items"]
+        return {f"{collection.rpartition('/')[2]}/{item['metadata']['name']}" for item in items}
 
 
 def path_of(manifest: Manifest) -> str:

@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from libs.testbed.control_plane.cluster import ControlPlane
 from libs.testbed.helm.chart import Manifest
 from tests.deploy.api_server import ApiServer
 from tests.deploy.profiles import DEPLOYED, PROFILES, rendered
@@ -20,12 +19,11 @@ def namespace(name: str) -> Manifest:
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
 
 
-@pytest.fixture(scope="module")
-async def api_server(control_plane: ControlPlane) -> AsyncIterator[ApiServer]:
-    async with ApiServer.connect(control_plane) as server, server.with_talos_accounts():
-        await server.apply(namespace("kube-system"))  # which nobody can delete
-        async with server.with_objects([namespace("talos-system")]):
-            yield server
+@pytest.fixture(scope="module", autouse=True)
+async def namespaces(api_server: ApiServer) -> AsyncIterator[None]:
+    await api_server.apply(namespace("kube-system"))  # which nobody can delete
+    async with api_server.with_objects([namespace("talos-system")]):
+        yield
 
 
 @pytest.mark.parametrize("profile", PROFILES)
