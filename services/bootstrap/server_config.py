@@ -61,8 +61,7 @@ def server_config(server: Server, public_keys: Mapping[str, str]) -> str:
         *(_clustered(server) if server.routes else []),
         "accounts {",
         f"  {STREAM} {{",
-        f"    jetstream: {{ max_mem: {_MEMORY_BYTES}, max_file: {server.store_bytes},",
-        f"                  max_streams: 1, max_consumers: {_MOST_CONSUMERS} }}",
+        *_account_limits(server),
         *_users({user: (public_keys[user], rights) for user, rights in rights_by_user().items()}),
         "  }",
         "  SYS {",
@@ -72,6 +71,15 @@ def server_config(server: Server, public_keys: Mapping[str, str]) -> str:
         "system_account: SYS",
     ]
     return "\n".join(parts) + "\n"
+
+
+def _account_limits(server: Server) -> list[str]:
+    """All servers together: a stream that lies on three of them counts three times."""
+    servers = max(1, len(server.routes))
+    return [
+        f"    jetstream: {{ max_mem: {servers * _MEMORY_BYTES}, max_file: {servers * server.store_bytes},",
+        f"                  max_streams: 1, max_consumers: {_MOST_CONSUMERS} }}",
+    ]
 
 
 def _listening(server: Server) -> list[str]:
