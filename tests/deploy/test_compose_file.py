@@ -1,0 +1,168 @@
+"""deploy/compose: valid by the specification's schema, nothing privileged, credentials where they belong."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+from libs.common.wiring import SERVICES
+from libs.testbed.containers.__main__ import COMPOSE
+from libs.testbed.containers.images import for_compose
+from libs.testbed.control_plane.build import find_go
+
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "deploy" / "compose"
+FILE: dict[str, Any] = yaml.safe_load((FOLDER / "compose.yaml").read_text())
+PARTS: dict[str, dict[str, Any]] = FILE["services"]
+OURS = sorted({wiring.service for wiring in SERVICES} & PARTS.keys())
+WITH_AN_IMAGE_OF_ITS_OWN_WAYS = {"lgtm"}  # writes where it is, as whom its image says
+
+
+@pytest.fixture(scope="module")
+def schema() -> dict[str, Any]:
+    """The one inside of the compose that is built here: its module, at the version that go.sum pins."""
+    go = str(find_go(COMPOSE).path)
+    asked = [go, "mod", "download", "-json", "github.com/compose-spec/compose-go/v2"]
+    environment = {**os.environ, "GOTOOLCHAIN": "local", "GOWORK": "off"}
+    module = subprocess.run(
+        asked, cwd=COMPOSE.module, env=environment, check=True, capture_output=True, text=True
+    )
+    found: dict[str, Any] = json.loads(
+        (Path(json.loads(module.stdout)["Dir"]) / "schema" / "compose-spec.json").read_text()
+    )
+    return found
+
+
+def test_the_file_is_valid_by_the_schema_of_the_compose_specification(schema: dict[str, Any]):
+    jsonschema.Draft7Validator(schema).validate(FILE)
+
+
+def test_the_schema_would_find_a_word_that_compose_does_not_know(schema: dict[str, Any]):
+    misspelt = {**FILE, "services": {**PARTS, "nats": {**PARTS["nats"], "comand": []}}}
+    with pytest.raises(jsonschema.ValidationError, match="comand"):
+        jsonschema.Draft7Validator(schema).validate(misspelt)
+
+
+@pytest.mark.parametrize("name", sorted(PARTS.keys() - WITH_AN_IMAGE_OF_ITS_OWN_WAYS))
+def test_nothing_is_privileged(name: str):
+    part = PARTS[name]
+    assert part["user"] == "10258:10258"
+    assert part["read_only"] is True
+    assert part["cap_drop"] == ["ALL"]
+    assert part["security_opt"] == ["no-new-privileges:true"]
+    assert part.keys().isdisjoint({"privileged", "cap_add", "network_mode", "pid", "ipc", "devices"})
+
+
+def test_every_published_port_is_on_the_loopback():
+    published = [port for part in PARTS.values() for port in part.get("ports", ())]
+    assert published
+    assert all(port.startswith("127.0.0.1:") for port in published)
+
+
+def test_a_service_sees_no_credentials_but_its_own():
+    assert set(OURS) == {"watcher", "metadata", "labeler", "csr", "ipam"}
+    for name in OURS:
+        assert PARTS[name]["volumes"] == [f"{name}:/cluster/{name}:ro"]
+
+
+def test_only_who_makes_credentials_may_write_them():
+    writers = {
+        name for name, part in PARTS.items() for volume in part.get("volumes", ()) if volume[-3:] != ":ro"
+    }
+    assert writers == {"credentials"}
+
+
+def test_credentials_are_made_and_rights_granted_for_the_services_that_run():
+    for name in ("credentials", "rights"):
+        assert sorted(PARTS[name]["command"][3:]) == OURS
+
+
+def test_each_folder_of_credentials_belongs_to_our_user_in_the_image():
+    """Else its volume belongs to root, and nobody can write into it."""
+    mounted = {volume.split(":")[1] for volume in PARTS["credentials"]["volumes"]}
+    made = re.search(
+        r"install -d -o 10258 -g 10258 -m 0700 ([^\n]+\\\n[^\n]+)", (ROOT / "Dockerfile").read_text()
+    )
+    assert made is not None
+    assert set(made[1].replace("\\\n", " ").split()) - {"/cluster"} == mounted
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_each_service_is_told_only_flags_that_it_has(name: str):
+    python, module_flag, module, *flags = PARTS[name]["command"]
+    assert (python, module_flag, module) == ("python", "-m", f"services.{name}")
+    told = subprocess.run(
+        [sys.executable, "-m", module, "--help"], check=True, capture_output=True, text=True
+    )
+    known = set(re.findall(r"--[a-z0-9-]+", told.stdout))
+    assert {flag.partition("=")[0] for flag in flags} <= known
+
+
+def test_prometheus_asks_each_service_where_it_serves():
+    asked = yaml.safe_load((FOLDER / "prometheus.yaml").read_text())["scrape_configs"][0]["static_configs"]
+    assert sorted(asked[0]["targets"]) == [f"{name}:10458" for name in OURS]
+    assert all("--secure-port=10458" in PARTS[name]["command"] for name in OURS)
+
+
+def test_what_compose_local_replaces_is_what_the_file_takes_from_registries():
+    images = "\n".join(part["image"] for part in PARTS.values())
+    replaced = {name for name in for_compose() if name.endswith("_IMAGE")}
+    ours_and_observability = {"TALOS_CCM_IMAGE", "TALOS_CCM_TESTBED_IMAGE", "LGTM_IMAGE"}
+    assert set(re.findall(r"\$\{([A-Z_]+)", images)) == replaced | ours_and_observability
+
+
+def test_every_image_of_a_registry_is_pinned():
+    defaults = [re.sub(r"\$\{\w+:-(.*)\}", r"\1", part["image"]) for part in PARTS.values()]
+    assert all(re.search(r":v?\d+\.\d+\.\d+|:dev$", image) for image in defaults), defaults
+
+
+def need(path: Path, *tools: str) -> subprocess.CompletedProcess[str]:
+    """need.sh where nothing is on the PATH but what is in that folder."""
+    for tool in ("echo", "tail"):
+        (path / tool).symlink_to(f"/usr/bin/{tool}")
+    return subprocess.run(
+        ["/bin/sh", FOLDER / "need.sh", "compose-up", *tools],
+        env={"PATH": str(path), "DOCKER_HOST": f"unix://{path}/nobody.sock"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def a_tool(path: Path, name: str, script: str) -> None:
+    (path / name).write_text(f"#!/bin/sh\n{script}\n")
+    (path / name).chmod(0o755)
+
+
+def test_a_missing_tool_is_named(tmp_path: Path):
+    told = need(tmp_path, "docker", "compose")
+    assert told.returncode == 1
+    assert told.stderr == "compose-up: there is no 'docker' on the PATH\n"
+
+
+def test_an_engine_that_does_not_answer_is_told_in_its_own_words(tmp_path: Path):
+    a_tool(tmp_path, "docker", "echo 'Cannot connect to the Docker daemon at x' >&2; exit 1")
+    told = need(tmp_path, "docker", "compose")
+    assert told.returncode == 1
+    assert "no container engine answers: Cannot connect to the Docker daemon at x" in told.stderr
+    assert "make compose-local" in told.stderr
+
+
+def test_a_missing_compose_is_told(tmp_path: Path):
+    a_tool(tmp_path, "docker", '[ "$1" = version ]')
+    told = need(tmp_path, "docker", "compose")
+    assert told.returncode == 1
+    assert "docker has no compose plugin" in told.stderr
+
+
+def test_with_all_there_nothing_is_said(tmp_path: Path):
+    a_tool(tmp_path, "docker", "exit 0")
+    told = need(tmp_path, "docker", "compose")
+    assert (told.returncode, told.stderr) == (0, "")
