@@ -8,8 +8,9 @@ import pytest
 import yaml
 
 from libs.testbed.helm.chart import CHART, HelmError, Values, lint, manifests, of_kind, text
-from libs.testbed.helm.renders import MANIFESTS, RENDERS, RIGHTS, rendered
+from libs.testbed.helm.renders import MANIFESTS, PAGE, RENDERS, RIGHTS, page, rendered
 from libs.testbed.helm.rights import rights_file
+from libs.testbed.helm.values_page import described
 from tests.architecture.sources import ROOT
 from tests.deploy.profiles import CLUSTER_WIDE, PROFILES, prefix, rendered_text
 from tests.deploy.profiles import rendered as objects_of
@@ -33,6 +34,29 @@ def test_nothing_lies_among_the_manifests_that_is_not_rendered():
 
 def test_the_charts_rights_are_those_of_the_wiring():
     assert RIGHTS.read_text() == rights_file(), ANEW
+
+
+def test_the_page_on_values_is_that_of_these_values():
+    assert PAGE.read_text() == page(), ANEW
+
+
+def undescribed(values: dict, described_ones: set[tuple[str, ...]], path: tuple[str, ...] = ()) -> list[str]:
+    """Values that neither have a sentence nor lie in one that has."""
+    missing = []
+    for key, value in values.items():
+        here = (*path, key)
+        if here in described_ones:
+            continue
+        if isinstance(value, dict) and value:
+            missing += undescribed(value, described_ones, here)
+        else:
+            missing.append(".".join(here))
+    return missing
+
+
+def test_every_value_has_a_sentence():
+    text = (CHART / "values.yaml").read_text()
+    assert undescribed(yaml.safe_load(text), {value.path for value in described(text)}) == []
 
 
 @pytest.mark.parametrize("profile", PROFILES)
