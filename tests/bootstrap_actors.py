@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from libs.common.nats_bus.access import Access
 from libs.testbed.children import Child, free_port
 from libs.testbed.nats_server import NatsServer
 from tests.bus_actors import eventually
@@ -49,6 +50,15 @@ class Bootstrapped:
             "nkey_seed_file": self.seed_file(user),
             "tls_ca_file": self.ca_file,
         }
+
+    def access(self, user: str) -> Access:
+        """The same for a connection alone."""
+        return Access(
+            servers=(self.url,),
+            service=user,
+            nkey_seed_file=self.seed_file(user),
+            tls_ca_file=self.ca_file,
+        )
 
     def flags(self, user: str) -> list[str]:
         """What a process of that service is told of NATS, besides the address."""

@@ -3,12 +3,13 @@
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
 from libs.common import metrics
 from libs.common.bus import BusError, Hooks
-from libs.common.nats_bus.access import Access
 from libs.common.nats_bus.connection import Connection
 from libs.common.node import TAINT_UNINITIALIZED
 from libs.common.process.observers import bus_hooks
@@ -30,6 +31,7 @@ POD_CIDRS = [
     "--service-cluster-ip-range=10.96.0.0/12",
 ]
 COUNT = 3
+DECISIONS = "talosccm.v1.decided.>"
 
 
 @pytest.fixture(scope="module")
@@ -218,12 +220,7 @@ async def test_whatever_is_not_a_users_to_say_or_to_hear_is_refused(
     nats_as_installed: Bootstrapped, user: str
 ):
     refused: list[str] = []
-    access = Access(
-        servers=(nats_as_installed.url,),
-        service=user,
-        nkey_seed_file=nats_as_installed.seed_file(user),
-        tls_ca_file=nats_as_installed.ca_file,
-    )
+    access = nats_as_installed.access(user)
     client = await Connection.open(access, access.servers[0], seconds=10, on_violation=refused.append)
     unsaid = {subject for subject in publications(user) if await says(client, refused, subject)}
     unheard = {subject for subject in subscriptions(user) if await hears(client, refused, subject)}
@@ -251,6 +248,24 @@ async def hears(client: Connection, refused: list[str], subject: str) -> bool:
     taken = not any(f'subscription to "{subject.lower()}"' in text for text in refused)
     client._client.forget(number)
     return taken
+
+
+@pytest.mark.parametrize(
+    "filters", [{"filter_subject": DECISIONS}, {"filter_subjects": [f"{FLOW}.>", DECISIONS]}, {}]
+)
+async def test_a_consumer_hears_no_more_than_the_subject_by_which_it_was_asked_for(
+    nats_as_installed: Bootstrapped, connect_bus: ConnectBus, filters: dict[str, Any]
+):
+    watcher = await connect_bus("watcher", **nats_as_installed.options("watcher"))
+    await watcher.provision(DURABLES, max_bytes=MAX_BYTES)
+    access = nats_as_installed.access("csr")
+    client = await Connection.open(access, access.servers[0], seconds=10, on_violation=lambda text: None)
+    config = {"name": "stolen", "ack_policy": "none", **filters}
+    request = msgspec.json.encode({"stream_name": STREAM, "config": config})
+    subject = f"$JS.API.CONSUMER.CREATE.{STREAM}.stolen.{FLOW}.>"
+    answer = msgspec.json.decode((await client.request(subject, request, seconds=10)).data)
+    await client.end("done")
+    assert answer["error"]["code"] == 400
 
 
 async def test_without_a_key_nobody_gets_in(nats_as_installed: Bootstrapped, connect_bus: ConnectBus):
