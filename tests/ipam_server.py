@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from libs.common.delivery import TemporaryError
 from libs.common.kube_api.errors import AlreadyExists, Conflict, FenceFailed, KubeError, NotFound, Unreachable
 from libs.common.node import Node
 from services.ipam.pages import StoredPage
@@ -30,7 +31,7 @@ class Task:
     def __init__(self, coroutine: Coroutine[Any, Any, Any], **told: Any):
         self.told = told  # what the coroutine was told, for the test to judge it by
         self.result: Any = None
-        self.error: KubeError | None = None
+        self.error: KubeError | TemporaryError | None = None
         self.done = False
         self.call: Call | None = None
         self.answer: Any = None  # once the request has arrived
@@ -66,7 +67,7 @@ class Task:
             self.call = move()
         except StopIteration as stopped:
             self.done, self.result = True, stopped.value
-        except KubeError as error:
+        except (KubeError, TemporaryError) as error:
             self.done, self.error = True, error
 
 

@@ -185,8 +185,8 @@ class Allocator:
         )
 
     def _present(self, node: Node) -> Present:
-        cidrs = () if self._is_foreign(node) else node.spec.pod_cidrs
-        return Present(node.name, cidrs, node.metadata.creation_timestamp)
+        is_foreign = self._is_foreign(node)
+        return Present(node.name, node.spec.pod_cidrs, node.metadata.creation_timestamp, is_foreign)
 
     # ---- pages, as they were last read or written
 

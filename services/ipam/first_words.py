@@ -19,6 +19,11 @@ class FirstWords:
         """Whether it is known of whom there has to be a word."""
         return self._awaited is not None
 
+    @property
+    def missing(self) -> bool:
+        """Whether somebody has yet to be spoken of."""
+        return bool(self._awaited)
+
     def expect(self) -> None:
         """All that the stream holds is known now: of whoever it says nothing, there has to be a word."""
         self._awaited = self._known.silent()

@@ -45,6 +45,27 @@ Waiting = tuple[Want, "list[asyncio.Future[Answered]]"]
 Claim = Callable[[Sequence[Want], bool], Awaitable[Together]]  # False: it may give way
 
 
+class GivingWay:
+    """What replicas that write the same pages owe one another, by what the claims of this one have met."""
+
+    def __init__(self, read_pages: Callable[[], Awaitable[bool]]) -> None:
+        """`read_pages` says whether others have written since."""
+        self._read_pages = read_pages
+        self.others_write = False  # what is known of the pages is old, most likely
+        self._gave_way = False
+
+    async def claim(self, wants: Sequence[Want], claim: Claim) -> Together:
+        """Where others write, the pages are read first: a write at an old version would be refused.
+
+        Overtaken all the same, it gives way once: with those that come meanwhile, they go later.
+        """
+        others_wrote = self.others_write and await self._read_pages()
+        claimed = await claim(wants, self._gave_way or not self.others_write)
+        self._gave_way = not claimed.answers
+        self.others_write = others_wrote or claimed.contended
+        return claimed
+
+
 class Gathering:
     """The first want goes at once; those that come while it is under way, or soon after, together."""
 
@@ -59,7 +80,7 @@ class Gathering:
     ) -> None:
         """`clock` is monotonic, in seconds. `read_pages` says whether others have written since."""
         self._claim = claim
-        self._read_pages = read_pages
+        self._giving_way = GivingWay(read_pages)
         self._clock = clock
         self._random = random
         self._pace = pace
@@ -67,8 +88,6 @@ class Gathering:
         self._one_came = asyncio.Event()
         self._last = float("-inf")
         self._met = float("-inf")  # when another replica's write was last met
-        self._others_write = False  # what is known of the pages is old, most likely
-        self._gave_way = False
         self._running: asyncio.Task[None] | None = None
 
     async def answer(self, want: Want) -> Answered:
@@ -113,15 +132,8 @@ class Gathering:
                 return
 
     async def _claim_together(self, wants: Sequence[Want]) -> Mapping[str, Answered]:
-        """Where others write, the pages are read first: a write at an old version would be refused.
-
-        Overtaken all the same, it gives way once: with those that come meanwhile, they go later.
-        """
-        others_wrote = self._others_write and await self._read_pages()
-        claimed = await self._claim(wants, self._gave_way or not self._others_write)
-        self._gave_way = not claimed.answers
-        self._others_write = others_wrote or claimed.contended
-        if self._others_write:
+        claimed = await self._giving_way.claim(wants, self._claim)
+        if self._giving_way.others_write:
             self._met = self._clock()
         return claimed.answers
 

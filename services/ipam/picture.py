@@ -60,7 +60,7 @@ class Picture:
         networks = self._networks
         if isinstance(networks, Wait | Unserved):
             return networks
-        if self._words.why_not():
+        if self._words.missing:
             return Wait(_NO_WORD)
         facts = self.nodes.facts(node.name, node.uid)
         if facts is None:

@@ -25,6 +25,7 @@ class Present(msgspec.Struct, frozen=True):
     name: str
     pod_cidrs: tuple[str, ...]
     created: datetime | None = None
+    is_foreign: bool = False  # another's: nothing is taken over from it, and nothing told of it
 
 
 class Odd(msgspec.Struct, frozen=True):
@@ -96,7 +97,7 @@ def release_plan(
 def odd_in_themselves(present: Mapping[str, Present]) -> tuple[Odd, ...]:
     """Those podCIDRs that can stand in no page: malformed, or wider than a page is."""
     found = []
-    for uid, node in present.items():
+    for uid, node in _ours(present):
         for cidr in node.pod_cidrs:
             network = readable(cidr)
             if network is None:
@@ -110,12 +111,16 @@ def odd_in_themselves(present: Mapping[str, Present]) -> tuple[Odd, ...]:
 
 def ranges_of(present: Mapping[str, Present]) -> set[str]:
     """The pages that podCIDRs of these Nodes belong to."""
-    networks = [readable(cidr) for node in present.values() for cidr in node.pod_cidrs]
+    networks = [readable(cidr) for _, node in _ours(present) for cidr in node.pod_cidrs]
     return {
         page_of(str(network))
         for network in networks
         if network is not None and network.prefix >= PAGE_LENGTHS[network.family]
     }
+
+
+def _ours(present: Mapping[str, Present]) -> list[tuple[str, Present]]:
+    return [(uid, node) for uid, node in present.items() if not node.is_foreign]
 
 
 def _is_younger(node: Present, page: Page) -> bool:
@@ -147,7 +152,7 @@ def _adopted(
     room = page_bytes - msgspec.structs.replace(page, claims=kept).size
     adopted: list[Claim] = []
     odd: list[Odd] = []
-    for uid, node in present.items():
+    for uid, node in _ours(present):
         for cidr in node.pod_cidrs:
             network = readable(cidr)
             if network is None or not contains(whole, network):

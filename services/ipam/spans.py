@@ -9,12 +9,13 @@ from services.ipam.networks import Network, read_as_kubernetes, read_network
 # The same blocks are read again with each page and each plan.
 network_of = lru_cache(maxsize=1 << 16)(read_network)
 _read = lru_cache(maxsize=1 << 16)(read_as_kubernetes)
+_KEPT = 64  # characters: a Node may carry a podCIDR of a million zeros, and be made anew with others
 
 
 def readable(cidr: str) -> Network | None:
     """The network that others' text names to Kubernetes, None if none: a podCIDR, a network, an address."""
     try:
-        return _read(cidr)
+        return _read(cidr) if len(cidr) <= _KEPT else read_as_kubernetes(cidr)
     except ValueError:
         return None
 

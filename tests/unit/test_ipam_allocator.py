@@ -290,6 +290,18 @@ def test_what_we_gave_is_not_told_as_somebody_elses(cluster):
     assert cluster.asked == ["list pages", "list nodes"]
 
 
+def test_a_block_of_a_node_that_became_another_s_is_free_once_that_one_gave_it_others(cluster):
+    theirs: set[str] = set()
+    ours = Allocator(CallingApi(cluster.server), now=lambda: NOW, is_foreign=lambda node: node.name in theirs)
+    cluster.node("a")
+    cluster.claim("a", by=ours)
+    theirs.add("a")
+    assert finished(ours.sweep()).dropped == ()
+    cluster.node("a", "10.0.3.0/24")
+    swept = finished(ours.sweep())
+    assert ([claim.block for claim in swept.dropped], swept.adopted) == (["10.0.0.0/24"], ())
+
+
 def test_odd_pod_cidrs_are_told_and_everybody_else_is_served(cluster):
     cluster.node("wide", "10.0.0.0/8")
     cluster.node("odd", "nonsense")

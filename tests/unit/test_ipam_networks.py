@@ -7,6 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from services.ipam import spans
 from services.ipam.networks import Network, read_network, why_no_blocks
 from services.ipam.spans import readable
 
@@ -89,6 +90,12 @@ def test_what_is_no_network_is_refused_in_short_words(text: str):
 )
 def test_what_kubernetes_takes_as_a_pod_cidr_is_the_network_that_it_is_there(text: str, same_as: str):
     assert str(readable(text)) == same_as
+
+
+def test_a_pod_cidr_that_is_as_long_as_an_object_may_be_is_read_and_not_kept():
+    before = spans._read.cache_info().currsize
+    assert str(readable(f"{'0' * 1_000_000}10.185.1.0/24")) == "10.185.1.0/24"
+    assert spans._read.cache_info().currsize == before
 
 
 # The same API server takes none of these, and we cannot read them: no Node carries them.

@@ -212,6 +212,17 @@ def test_what_a_node_carries_without_a_claim_is_adopted():
     assert after.page.claims == {"10.244.7.0/24": after.adopted[0]}
 
 
+def test_the_claim_of_a_node_that_has_become_another_s_ends_when_it_carries_something_else():
+    before = page(claim("10.244.0.0/24", "u"))
+    theirs = Present("node-u", ("10.244.7.0/24", "nonsense"), is_foreign=True)
+    after = released(before, {"u": theirs})
+    assert [one.block for one in after.dropped] == ["10.244.0.0/24"]
+    assert (after.page.claims, after.adopted, after.odd) == ({}, (), ())
+    assert odd_in_themselves({"u": theirs}) == ()
+    assert ranges_of({"u": theirs}) == set()
+    assert released(before, {"u": Present("node-u", ("10.244.0.0/24",), is_foreign=True)}).page is before
+
+
 @pytest.mark.parametrize(
     ("after", "is_late"),
     [
