@@ -35,6 +35,8 @@ def main() -> None:
     parser.add_argument("--document", action="store_true", help="a document of Talos 1.14 and later")
     asked = parser.parse_args()
     manifests = sys.stdin.read() if asked.file == "-" else Path(asked.file).read_text()
+    if not manifests.strip():
+        sys.exit(f"{parser.prog}: {asked.file}: there are no manifests")
     wrap = as_a_document if asked.document else in_the_config
     sys.stdout.write(wrap(manifests.rstrip("\n") + "\n"))
 

@@ -105,6 +105,12 @@ def test_an_inline_manifest_is_the_manifest_in_either_form():
     }
 
 
+def test_nothing_is_no_inline_manifest():
+    with pytest.raises(subprocess.CalledProcessError) as failed:
+        wrapped("-", given="\n")
+    assert "there are no manifests" in failed.value.stderr
+
+
 async def patched(role: str, version: str, *patches: Path) -> tuple[dict[str, Any], str]:
     """A machine config that Talos has made, patched and judged; {} and its words if it refuses it."""
     argv: list[str | Path] = [await built(TALOS_CONFIG), role, version, *patches]
