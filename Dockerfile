@@ -39,8 +39,8 @@ CMD ["python", "-m", "services"]
 FROM runtime AS testbed
 COPY --from=installed-testbed /app /app
 USER 0:0
-RUN install -d -o 10258 -g 10258 -m 0700 /cluster /cluster/control-plane /cluster/talos /cluster/nodes \
-    /cluster/watcher /cluster/metadata /cluster/labeler /cluster/csr /cluster/ipam
+RUN install -d -o 10258 -g 10258 -m 0700 /cluster /cluster/keys /cluster/nats /cluster/control-plane \
+    /cluster/talos /cluster/nodes /cluster/watcher /cluster/metadata /cluster/labeler /cluster/csr /cluster/ipam
 USER 10258:10258
 
 # The last stage is what is built without --target.

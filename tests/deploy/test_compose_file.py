@@ -76,7 +76,7 @@ def test_only_who_makes_credentials_may_write_them():
     writers = {
         name for name, part in PARTS.items() for volume in part.get("volumes", ()) if volume[-3:] != ":ro"
     }
-    assert writers == {"credentials"}
+    assert writers == {"nats-keys", "credentials"}
 
 
 def test_credentials_are_made_and_rights_granted_for_the_services_that_run():
@@ -86,7 +86,8 @@ def test_credentials_are_made_and_rights_granted_for_the_services_that_run():
 
 def test_each_folder_of_credentials_belongs_to_our_user_in_the_image():
     """Else its volume belongs to root, and nobody can write into it."""
-    mounted = {volume.split(":")[1] for volume in PARTS["credentials"]["volumes"]}
+    makers = (PARTS["nats-keys"], PARTS["credentials"])
+    mounted = {volume.split(":")[1] for part in makers for volume in part["volumes"]}
     made = re.search(
         r"install -d -o 10258 -g 10258 -m 0700 ([^\n]+\\\n[^\n]+)", (ROOT / "Dockerfile").read_text()
     )

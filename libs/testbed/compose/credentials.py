@@ -39,6 +39,13 @@ def make(folder: Path, services: Iterable[str]) -> None:
             write_private(folder / service / "talosconfig", text.encode())
         else:
             write_private(folder / service / "kubeconfig", _kubeconfig(authority, users[service], API_SERVER))
+        _for_nats(folder / "keys", folder / service)
+
+
+def _for_nats(keys: Path, service: Path) -> None:
+    """What `python -m services.bootstrap` has made for it."""
+    write_private(service / "seed.nk", (keys / f"compose-nats-{service.name}" / "seed.nk").read_bytes())
+    write_private(service / "ca.crt", (keys / "ca.crt").read_bytes())
 
 
 def _control_plane(folder: Path, authority: Authority) -> None:
