@@ -4,4 +4,4 @@ manifests: testbed ## render the chart's rights and the manifests of deploy/k8s 
 
 test-deploy: testbed ## the chart: lint, schemas of every Kubernetes, rights, a real API server (builds helm)
 	@$(BIN)/python -m libs.testbed.control_plane.build
-	@$(BIN)/pytest -q tests/deploy $(ARGS)
+	@$(BIN)/pytest -q --numprocesses=auto --dist=loadfile --no-loadscope-reorder tests/deploy $(ARGS)
