@@ -35,6 +35,12 @@ def why_not_owned(ownership: Ownership, node: Node, *, provider_id: str = "") ->
     return f"its providerID {said!r} is of none of ownership.providerIDSchemes ({', '.join(schemes)})"
 
 
+def deciding_labels(ownership: Ownership) -> tuple[str, ...]:
+    """The labels that say whose a Node is: a patch that holds them fails where one was changed meanwhile."""
+    keys = {requirement.key for term in ownership.selector for requirement in term.requirements}
+    return tuple(sorted(keys - {NODE_NAME}))
+
+
 def why_not_selected(ownership: Ownership, node: Node) -> str:
     """The same, whatever its providerID is or will be."""
     return why_not_owned(msgspec.structs.replace(ownership, provider_id_schemes=()), node)

@@ -22,11 +22,16 @@ class NodeEvents:
         kube: EventWriter,
         node: Callable[[str], Node | None],
         *,
+        is_foreign: Callable[[str], bool] = lambda name: False,
         now: Callable[[], datetime],
         observe_only: bool,
     ) -> None:
-        """`node` is the Node of that name, None if there is none: then nobody is told."""
-        self._queue = EventQueue(kube)
+        """`node` is the Node of that name, None if there is none: then nobody is told.
+
+        `is_foreign`: whether it is there and another's: nothing is told on it.
+        """
+        self._is_foreign = is_foreign
+        self._queue = EventQueue(kube, is_foreign=is_foreign)
         self._node = node
         self._now = now
         self._observe_only = observe_only
@@ -61,7 +66,9 @@ class NodeEvents:
 
     def _tell(self, name: str, reason: str, why: str, message: str, at: datetime) -> None:
         node = self._node(name)
-        if node is None or self._observe_only or self._last.get((node.uid, reason)) == why:
+        if node is None or self._is_foreign(name) or self._observe_only:
+            return
+        if self._last.get((node.uid, reason)) == why:
             return
         self._last[node.uid, reason] = why
         if len(self._last) > _MOST_KNOWN:

@@ -7,11 +7,13 @@ import msgspec
 
 from libs.common import telemetry
 from libs.common.bus import Message
+from libs.common.cloud_config.rule import Ownership
 from libs.common.decisions import Decisions
 from libs.common.delivery import NotYet, PermanentError, TemporaryError
 from libs.common.events import CsrEnriched, CsrObserved, EnrichedCsrGone
 from libs.common.flow_table import FlowTable
 from libs.common.kube_api.errors import FenceFailed, NotFound
+from libs.common.ownership import why_not_owned
 from libs.common.signing_request import SigningRequest, SigningRequestCondition
 from libs.common.subjects import ENRICHED_CSR, OBSERVED_CSR, name_in
 from libs.common.watch_flow import WatchFlow
@@ -22,7 +24,6 @@ from services.csr.decide import Approve, Deny, Ignore, Judgement, Policy, Wait, 
 from services.csr.node_events import MOST_RIVALS, NodeEvents
 from services.csr.requesters import Requesters
 from services.csr.waiting import WaitingRequest, WaitingRequests
-from services.csr.watch_ownership import WatchOwnership
 
 AGAIN_SECONDS: Final = 30.0  # a safety net: what a request waits for is heard of when it happens
 SETTLES_SECONDS: Final = 5.0  # the watcher has told by then what Kubernetes holds instead
@@ -50,7 +51,7 @@ class OnCsrEnriched:
         decisions: Decisions,
         events: NodeEvents,
         policy: Callable[[], Policy],
-        ownership: WatchOwnership,
+        ownership: Callable[[], Ownership],
         paused: Callable[[], str],
         clock: Callable[[], float],
     ) -> None:
@@ -132,7 +133,7 @@ class OnCsrEnriched:
 
     def _why_not_ours(self, request: SigningRequest) -> str:
         node = self._claims.node(request.node_name)
-        return self._ownership.why_not_owned(node) if node is not None else ""
+        return why_not_owned(self._ownership(), node) if node is not None else ""
 
     # ---- decide, write, tell
 
@@ -167,7 +168,7 @@ class OnCsrEnriched:
 
     def _is_nobodys(self, request: SigningRequest) -> bool:
         """Whether its Node may turn out to be another's: there is none yet, and not every Node is ours."""
-        return self._ownership.is_said and self._claims.node(request.node_name) is None
+        return self._ownership().is_said and self._claims.node(request.node_name) is None
 
     async def _write(self, message: Message, event: CsrEnriched, judgement: Judgement) -> None:
         request, decision = event.request, judgement.decision
@@ -175,7 +176,12 @@ class OnCsrEnriched:
         outcome, kind = ("approved", "Approved") if isinstance(decision, Approve) else ("denied", "Denied")
         condition = SigningRequestCondition(type=kind, reason=decision.reason, message=decision.message)
         try:
-            await self._approvals.write(request, condition, without_talos=event.without_talos)
+            await self._approvals.write(
+                request,
+                condition,
+                without_talos=event.without_talos,
+                why_not=lambda: self._why_not_ours(request),
+            )
         except (FenceFailed, NotFound) as error:
             self._budget.spend(request.node_name, self._clock())
             self._raise_refused(message, request, error)

@@ -23,11 +23,12 @@ from libs.common.events import (
 )
 from libs.common.flow_table import FlowTable
 from libs.common.handling import Handling
-from libs.common.node import Node
+from libs.common.ownership import why_not_owned
 from libs.common.process.service import Parts, Run
 from libs.common.signing_request import SigningRequest
 from libs.common.subjects import ENRICHED_NODE, FLOW, NETWORKS, OBSERVED_CSR, OBSERVED_NODE, name_in
 from libs.common.watch_flow import WatchFlow
+from libs.common.watch_ownership import WatchOwnership
 from libs.common.wiring import CSR
 from services.csr.approvals_api import ApprovalsApi
 from services.csr.claims import Claims
@@ -37,7 +38,6 @@ from services.csr.on_csr_enriched import OnCsrEnriched
 from services.csr.requesters import Requesters
 from services.csr.settings import CsrSettings
 from services.csr.waiting import WaitingRequests
-from services.csr.watch_ownership import WatchOwnership
 from services.csr.watch_waiting import WatchWaiting
 from services.csr.watched_requests import why_undecidable
 
@@ -76,8 +76,18 @@ class CsrService:
             now=parts.now,
             called={"approved": "would-approve", "denied": "would-deny"} if dry else {},
         )
-        self._ownership = WatchOwnership(settings, changed=self._look_at_all, now=parts.now)
-        self._events = NodeEvents(kube, self._own_node, now=parts.now, observe_only=dry)
+        self._ownership = WatchOwnership(
+            settings.cloud_config,
+            settings.file,
+            service=CSR.service,
+            controller=CSR_APPROVAL,
+            look_seconds=settings.file_look_seconds,
+            changed=self._look_at_all,
+            now=parts.now,
+        )
+        self._events = NodeEvents(
+            kube, claims.node, is_foreign=self._is_foreign, now=parts.now, observe_only=dry
+        )
         self._on_csr_enriched = OnCsrEnriched(
             table=table,
             flow=self._flow,
@@ -88,7 +98,7 @@ class CsrService:
             decisions=self._decisions,
             events=self._events,
             policy=self._policy,
-            ownership=self._ownership,
+            ownership=self._ownership.ownership,
             paused=self._paused,
             clock=parts.monotonic,
         )
@@ -156,10 +166,10 @@ class CsrService:
         services = event.service_cidrs if isinstance(event, ClusterNetworksObserved) else ()
         return msgspec.structs.replace(self._settings.policy, service_networks=services)
 
-    def _own_node(self, name: str) -> Node | None:
-        """The Node of that name, if it is ours: on no other one is anything told."""
+    def _is_foreign(self, name: str) -> bool:
+        """Whether that Node is another's."""
         node = self._claims.node(name)
-        return None if node is None or self._ownership.why_not_owned(node) else node
+        return node is not None and bool(why_not_owned(self._ownership.ownership(), node))
 
     # ---- what the flow says
 

@@ -132,14 +132,15 @@ class Allocator:
         now = self.pages.versions()
         return any(before.get(page) != now[page] and not self._is_our_doing(page) for page in now)
 
-    async def give(self, node: Node, assigned: Assigned) -> Node:
+    async def give(self, node: Node, assigned: Assigned, held_labels: tuple[str, ...] = ()) -> Node:
         """Write what was claimed for this very Node; the Node after it.
 
-        Raises KubeError: FenceFailed and NotFound mean that it has podCIDRs, is gone or another Node now.
+        Raises KubeError: FenceFailed and NotFound mean that it has podCIDRs, is gone or another Node now, or
+        that one of `held_labels` has changed.
         """
         if node.uid != assigned.uid:
             raise ValueError(f"{assigned.pod_cidrs} are claimed for {assigned.uid}, not for {node.uid}")
-        operations = node_patch(node, NodeChanges(pod_cidrs=assigned.pod_cidrs))
+        operations = node_patch(node, NodeChanges(pod_cidrs=assigned.pod_cidrs, held_labels=held_labels))
         return await self._api.patch_node(node.name, operations) if operations else node
 
     async def sweep(self) -> Swept:

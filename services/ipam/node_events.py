@@ -33,7 +33,7 @@ class NodeEvents:
         """
         self._everybodys = everybodys
         self._is_foreign = is_foreign
-        self._queue = EventQueue(kube)
+        self._queue = EventQueue(kube, is_foreign=is_foreign)
         self._now = now
         self._observe_only = observe_only
         self._last: dict[tuple[str, str], str] = {}  # uid and reason of the Event -> message

@@ -42,6 +42,7 @@ class OnNodeEnriched:
         known: KnownNodes,
         waiting: WaitingNodes,
         pools_of: PoolsOf,
+        held_labels: Callable[[], tuple[str, ...]],
         gathering: Gathering,
         allocator: Allocator,
         decisions: Decisions,
@@ -54,6 +55,7 @@ class OnNodeEnriched:
     ) -> None:
         """`paused` says why nothing may be written for now, "" if it may; `clock` is monotonic, in seconds.
 
+        `held_labels`: by which a Node is ours: where one has changed, no block is written.
         `served` hears that pools had a block for a Node that had waited for room in them; `foreign` that a
         Node has other podCIDRs than were claimed for it.
         """
@@ -62,6 +64,7 @@ class OnNodeEnriched:
         self._known = known
         self._waiting = waiting
         self._pools_of = pools_of
+        self._held_labels = held_labels
         self._gathering = gathering
         self._allocator = allocator
         self._decisions = decisions
@@ -102,8 +105,7 @@ class OnNodeEnriched:
         pools = self._pools_of(node)
         match pools:
             case NotOurs(reason=reason):
-                self._remember(node, NOT_OURS, reason)
-                await self._decisions.publish(node, NOT_OURS, reason)
+                await self._leave_alone(node, reason)
             case Wait(reason=reason):
                 await self._wait(node, "waiting", reason)
             case Unserved(reason=reason):
@@ -156,6 +158,10 @@ class OnNodeEnriched:
 
     async def _serve(self, message: Message, node: Node, pools: tuple[Pool, ...]) -> None:
         answered = await self._gathering.answer(Want(uid=node.uid, node=node.name, pools=pools))
+        by_now = self._pools_of(self._known.node(node.name) or node)
+        if isinstance(by_now, NotOurs):  # the claim took its time
+            await self._leave_alone(node, by_now.reason)
+            return
         match answered.answer:
             case Assigned() if not (answered.is_new or message.redelivered):
                 # While a Node joins, its messages come to one replica and another: the first one writes it.
@@ -173,7 +179,7 @@ class OnNodeEnriched:
 
     async def _give(self, node: Node, assigned: Assigned) -> None:
         try:
-            await self._allocator.give(node, assigned)
+            await self._allocator.give(node, assigned, self._held_labels())
         except (FenceFailed, NotFound) as error:
             # Another replica's patch of the same claim, most often.
             self._waiting.left(node.name)
@@ -194,6 +200,10 @@ class OnNodeEnriched:
         await self._decisions.publish(node, "allocated", f"it has {given}", changes=(f"podCIDRs: {given}",))
         if waited is not None and waited.room_in:
             self._served(waited.room_in)
+
+    async def _leave_alone(self, node: Node, reason: str) -> None:
+        self._remember(node, NOT_OURS, reason)
+        await self._decisions.publish(node, NOT_OURS, reason)
 
     async def _wait(
         self, node: Node, outcome: str, reason: str, *, room_in: tuple[Pool, ...] = ()

@@ -148,6 +148,7 @@ class IpamService:
             known=self._picture.nodes,
             waiting=self._waiting,
             pools_of=self._pools_of,
+            held_labels=self._watch_config.deciding_labels,
             gathering=self._gathering,
             allocator=self._allocator,
             decisions=self._decisions,

@@ -17,7 +17,7 @@ from libs.common.controllers import NODE_IPAM
 from libs.common.kube_api.events import ObjectEvent
 from libs.common.kube_api.newest_event import CLUSTER, NewestEvent
 from libs.common.node import Node
-from libs.common.ownership import why_not_owned
+from libs.common.ownership import deciding_labels, why_not_owned
 from libs.common.settings.cloud_config_file import CloudConfigFile
 from libs.common.wiring import IPAM
 from services.ipam.claims_api import Kubernetes
@@ -64,12 +64,15 @@ class WatchConfig:
         """Those that hold now."""
         return self._held
 
+    def deciding_labels(self) -> tuple[str, ...]:
+        """The labels by which a Node is ours."""
+        return deciding_labels(self._ownership)
+
     def why_not_ours(self, node: Node | None) -> str:
         """Why nothing may be written for that Node, "" if it may; None = one that is not known."""
         if node is not None:
             return why_not_owned(self._ownership, node)
-        is_said = self._ownership.selector or self._ownership.provider_id_schemes
-        return "nothing is known of it yet" if is_said else ""
+        return "nothing is known of it yet" if self._ownership.is_said else ""
 
     def problems(self) -> tuple[str, ...]:
         """The mistakes of a file that is not obeyed."""

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any, Final, Protocol
 
 from libs.common import metrics
-from libs.common.kube_api.errors import Forbidden, Invalid, KubeError
+from libs.common.kube_api.errors import FenceFailed, Forbidden, Invalid, KubeError
 from libs.common.kube_api.events import ObjectEvent
 from libs.common.kube_api.transport import CONNECTIONS
 from libs.common.node import CONDITION_BLOCKED, Node
@@ -22,6 +22,7 @@ from services.labeler.refused import NOTHING_REFUSED, Refused, refused_with
 _AT_ONCE: Final = CONNECTIONS - 4
 
 PlanFor = Callable[[Node, Refused], Plan]  # for that Node, without what has been refused
+IsForeign = Callable[[Node], bool]  # whether the file has that Node be another's by now
 
 
 class Kubernetes(Protocol):
@@ -73,10 +74,13 @@ class NodeApi:
         *,
         now: Callable[[], datetime],
         observe_only: bool,
+        is_foreign: IsForeign = lambda node: False,
     ) -> None:
         self._kube = kube
         self._room = _Room()
-        self.events = NodeEvents(kube, told, now=now, quiet_seconds=self._room.quiet_seconds)
+        self.events = NodeEvents(
+            kube, told, now=now, quiet_seconds=self._room.quiet_seconds, is_foreign=is_foreign
+        )
         self._answers = answers
         self._now = now
         self._observe_only = observe_only
@@ -90,9 +94,10 @@ class NodeApi:
         """What we see of a Node, or what the API server has told us of it since."""
         return self._answers.newest(node)
 
-    async def apply(self, node: Node, plan_for: PlanFor) -> Plan:
+    async def apply(self, node: Node, plan_for: PlanFor, is_foreign: IsForeign = lambda node: False) -> Plan:
         """Make the Node what the plan says: addresses first, so that nothing lands on it before it has them.
 
+        `is_foreign` is asked before each write: waiting for its turn takes long when the API server is slow.
         Raises KubeError; FenceFailed means that the Node is not what it was planned for.
         """
         plan = plan_for(node, NOTHING_REFUSED)
@@ -101,16 +106,17 @@ class NodeApi:
         unblocked = CONDITION_BLOCKED if plan.unblock else ""
         status = status_patch(node, addresses=plan.addresses, remove_condition=unblocked, now=self._now())
         if not status:
-            return await self._patched(node, plan, plan_for)
+            return await self._patched(node, plan, plan_for, is_foreign)
         async with self._room:
+            _check(node, is_foreign)
             node = self._kept(await self._kube.patch_node_status(node.name, status))
         rest = plan_for(node, NOTHING_REFUSED)
-        return continued(plan, await self._patched(node, rest, plan_for))
+        return continued(plan, await self._patched(node, rest, plan_for, is_foreign))
 
-    async def _patched(self, node: Node, plan: Plan, plan_for: PlanFor) -> Plan:
+    async def _patched(self, node: Node, plan: Plan, plan_for: PlanFor, is_foreign: IsForeign) -> Plan:
         """What of the plan is in the Node now: all, or all but what rules want and Kubernetes refuses."""
         refused = NOTHING_REFUSED
-        while (error := await self._refusal(node, plan)) is not None:
+        while (error := await self._refusal(node, plan, is_foreign)) is not None:
             refused = refused_with(refused, (cause.field for cause in error.causes), str(error))
             rest = plan_for(node, refused)
             if rest.changes == plan.changes:
@@ -118,10 +124,10 @@ class NodeApi:
             plan = rest
         return plan
 
-    async def _refusal(self, node: Node, plan: Plan) -> KubeError | None:
+    async def _refusal(self, node: Node, plan: Plan, is_foreign: IsForeign) -> KubeError | None:
         """Write it; why the API server did not, if that may be for what rules want."""
         try:
-            await self._patch(node, plan)
+            await self._patch(node, plan, is_foreign)
         except Invalid as error:
             return error
         except Forbidden as error:
@@ -130,10 +136,11 @@ class NodeApi:
             return error
         return None
 
-    async def _patch(self, node: Node, plan: Plan) -> None:
+    async def _patch(self, node: Node, plan: Plan, is_foreign: IsForeign) -> None:
         operations = node_patch(node, plan.changes)
         if operations:
             async with self._room:
+                _check(node, is_foreign)
                 self._kept(await self._kube.patch_node(node.name, operations))
 
     def tell(self, node: Node, plan: Plan) -> None:
@@ -168,3 +175,8 @@ class NodeApi:
             seconds = (self._now() - created).total_seconds()
             metrics.TAINT_REMOVAL_DELAY.observe(seconds)
             metrics.INITIAL_SYNC_DELAY.observe(seconds)
+
+
+def _check(node: Node, is_foreign: IsForeign) -> None:
+    if is_foreign(node):
+        raise FenceFailed("by the --cloud-config file it is another's by now")

@@ -48,12 +48,17 @@ class NodeEvents:
         *,
         now: Callable[[], datetime],
         quiet_seconds: Callable[[], float],
+        is_foreign: Callable[[Node], bool] = lambda node: False,
     ) -> None:
-        """`quiet_seconds` tells for how long no write of a Node has been in flight or waited for its turn."""
+        """`quiet_seconds` tells for how long no write of a Node has been in flight or waited for its turn.
+
+        `is_foreign`: whether the file has that Node be another's by now: nothing is said on it.
+        """
         self._kube = kube
         self._said = said
         self._now = now
         self._quiet_seconds = quiet_seconds
+        self._is_foreign = is_foreign
         self._waiting: deque[tuple[Node, Plan, datetime]] = deque(maxlen=MOST_WAITING)
         self._news = asyncio.Event()
         # Of one Node one plan at a time: what the first one says is not told by the second.
@@ -66,6 +71,8 @@ class NodeEvents:
 
         In one minute there is one Event of a reason, unless it is about something `particular`.
         """
+        if self._is_foreign(node):
+            return False
         event = ObjectEvent(
             about=about_node(node.name, node.uid),
             reason=notice.reason,

@@ -14,11 +14,11 @@ from libs.common.subjects import ENRICHED_NODE, OBSERVED_NODE
 from services.labeler.blocked import failed_write
 from services.labeler.decisions import Decisions
 from services.labeler.freshest import freshest
-from services.labeler.node_api import NodeApi, PlanFor
+from services.labeler.node_api import IsForeign, NodeApi, PlanFor
 from services.labeler.other_rules import OtherRules
 from services.labeler.plan import Global, Plan, plan_node, plan_unreachable
 from services.labeler.refused import Refused
-from services.labeler.waiting import WaitingNodes
+from services.labeler.waiting import WaitingNodes, is_left_alone
 
 _DURATION: Final = metrics.TRANSFORMER_DURATION.labels("metadata")  # the reference's only type
 _ERRORS: Final = metrics.TRANSFORMER_ERRORS.labels("metadata")
@@ -113,7 +113,7 @@ class OnNodeEnriched:
     async def _carry_out(self, message: Message, event: NodeEnriched | NodeUnreachable, node: Node) -> str:
         config = self._config()
         try:
-            plan = await self._apply(message, node, self._plan_for(event, config))
+            plan = await self._apply(message, node, self._plan_for(event), self._is_foreign_by(event))
         except _LeftToAnotherReplica as reason:
             return _superseded(str(reason))  # the next word of the Node, at the latest a resync, asks again
         except NotFound:
@@ -134,13 +134,14 @@ class OnNodeEnriched:
         self._obeyed[message.subject] = (message.sequence, config)
         return plan.outcome
 
-    def _plan_for(self, event: NodeEnriched | NodeUnreachable, config: Global) -> PlanFor:
+    def _plan_for(self, event: NodeEnriched | NodeUnreachable) -> PlanFor:
+        # By what holds when it is made: between two writes of one Node the file may give it to another.
         if isinstance(event, NodeUnreachable):
-            return lambda node, refused: plan_unreachable(node, event, config)
+            return lambda node, refused: plan_unreachable(node, event, self._config())
 
         def plan(node: Node, refused: Refused) -> Plan:
             began = self._clock()
-            made = plan_node(node, event.facts, event.recognized_by, config, refused)
+            made = plan_node(node, event.facts, event.recognized_by, self._config(), refused)
             _DURATION.observe(self._clock() - began)
             if why := self._other_rules.why_wait(node, made):
                 raise _LeftToAnotherReplica(why)
@@ -149,15 +150,20 @@ class OnNodeEnriched:
 
         return plan
 
-    async def _apply(self, message: Message, node: Node, plan_for: PlanFor) -> Plan | None:
+    def _is_foreign_by(self, event: NodeEnriched | NodeUnreachable) -> IsForeign:
+        return lambda node: is_left_alone(node, event, self._config())
+
+    async def _apply(
+        self, message: Message, node: Node, plan_for: PlanFor, is_foreign: IsForeign
+    ) -> Plan | None:
         """Write; once more on the newest Node if it had changed. None if there is newer word to follow."""
         try:
-            return await self._nodes.apply(node, plan_for)
+            return await self._nodes.apply(node, plan_for, is_foreign)
         except FenceFailed:
             fresh = await self._nodes.get(node.name)
             if fresh.uid != node.uid or not await self._is_last(message):
                 return None
-            return await self._nodes.apply(fresh, plan_for)
+            return await self._nodes.apply(fresh, plan_for, is_foreign)
 
     async def _is_last(self, message: Message) -> bool:
         try:

@@ -10,7 +10,7 @@ from libs.common.events import NodeUnreachable
 from libs.common.machine import MachineFacts, PlatformMetadata
 from libs.common.node import CONDITION_BLOCKED, Node, NodeAddress
 from libs.common.node_ips import IP, BadNodeIP, first_of_each_family, node_ips
-from libs.common.ownership import why_not_owned, why_not_selected
+from libs.common.ownership import deciding_labels, why_not_owned, why_not_selected
 from libs.common.patch import NodeChanges
 from libs.common.public_addresses import misses_node_ips
 from services.labeler.addresses import wanted_addresses
@@ -189,6 +189,7 @@ def _plan_ours(
     addresses = _addresses(node, facts, effects, config, ips)
     unblock = node.condition(CONDITION_BLOCKED) is not None
     status_writes = status_in_words(addresses, unblock=unblock)
+    held = found.changes.held_labels + deciding_labels(config.ownership)
     node_writes = changes_in_words(found.changes)
     outcome = _outcome(node, changed=bool(status_writes or node_writes))
     return Plan(
@@ -196,7 +197,7 @@ def _plan_ours(
         reason=_reason(outcome, facts, first_ip, recognized_by, found),
         addresses=addresses,
         unblock=unblock,
-        changes=found.changes,
+        changes=msgspec.structs.replace(found.changes, held_labels=held),
         notices=tuple(_notices(node, facts, effects, recognized_by, found)),
         status_writes=status_writes,
         node_writes=node_writes,

@@ -1,14 +1,16 @@
 """The labeler: consumes enriched nodes, follows the flow, and writes what Nodes should say."""
 
 import asyncio
+import logging
 
 from libs.common.bus import Message
-from libs.common.events import Leading, NodeGone
+from libs.common.events import Leading, NodeGone, NodeObserved
 from libs.common.flow_table import FlowTable
 from libs.common.handling import Handling
+from libs.common.node import Node
 from libs.common.process.service import Parts, Run
 from libs.common.settings.reference_flags import CLOUD_NODE
-from libs.common.subjects import FLOW, is_about_a_csr
+from libs.common.subjects import ENRICHED_NODE, FLOW, OBSERVED_NODE, is_about_a_csr
 from libs.common.wiring import LABELER
 from services.labeler.already_said import AlreadySaid
 from services.labeler.answers import Answers
@@ -17,9 +19,11 @@ from services.labeler.node_api import NodeApi
 from services.labeler.on_node_enriched import OnNodeEnriched
 from services.labeler.replay import Replay
 from services.labeler.settings import LabelerSettings
-from services.labeler.waiting import WaitingNodes
+from services.labeler.waiting import WaitingNodes, is_left_alone
 from services.labeler.watch_config import WatchConfig
 from services.labeler.watch_waiting import WatchWaiting
+
+log = logging.getLogger(__name__)
 
 
 class LabelerService:
@@ -36,7 +40,14 @@ class LabelerService:
         self._told = told = AlreadySaid()
         self._answers = Answers(parts.monotonic)
         dry = settings.observe_only
-        nodes = NodeApi(parts.kubernetes(), told, self._answers, now=parts.now, observe_only=dry)
+        nodes = NodeApi(
+            parts.kubernetes(),
+            told,
+            self._answers,
+            now=parts.now,
+            observe_only=dry,
+            is_foreign=self._is_foreign,
+        )
         self._events = nodes.events
         decisions = Decisions(parts.bus, told, now=parts.now, observe_only=dry)
         self._watch_config = WatchConfig(
@@ -136,6 +147,23 @@ class LabelerService:
         self._told.rules_changed()
         self._on_node_enriched.rules_changed()
         self._replay.want("the --cloud-config file has changed")
+
+    def _is_foreign(self, node: Node) -> bool:
+        """Whether the file has it be another's by now; `node` may be an older view of it."""
+        config = self._watch_config.config()
+        if not config.ownership.is_said:
+            return False
+        seen = self._table.last(f"{OBSERVED_NODE}.{node.name}")
+        enriched = self._table.last(f"{ENRICHED_NODE}.{node.name}")
+        if seen is not None and isinstance(seen.event, NodeObserved) and seen.event.node.uid == node.uid:
+            node = seen.event.node
+        try:
+            said = enriched.event if enriched is not None else None
+            return is_left_alone(self._answers.newest(node), said, config)
+        except Exception:
+            # People write the rules that this asks: where they cannot be judged, the Node is nobody's.
+            log.exception("whose a Node is could not be judged", extra={"node": node.name})
+            return True
 
     def _paused(self) -> str:
         """Why nothing may be written."""

@@ -4,6 +4,7 @@ from typing import Final
 
 import msgspec
 
+from libs.common.bus import Unreadable
 from libs.common.events import Event, NodeEnriched, NodeGone, NodeObserved, NodeUnreachable
 from libs.common.machine import MachineFacts
 from libs.common.node import Node
@@ -102,6 +103,16 @@ def is_ours(node: Node, enriched: Event | None, config: Global) -> bool:
     return not why_not_ours(node, facts.platform if facts else None, by_file=config.ownership)
 
 
+def is_nobodys(node: Node, config: Global) -> bool:
+    """Whether by the Node alone it may be another's: where it cannot be planned, nothing is written on it."""
+    return bool(why_not_owned(config.ownership, node))
+
+
+def is_left_alone(node: Node, enriched: Event | Unreadable | None, config: Global) -> bool:
+    """Whether the file has it be another's, as far as anybody knows by now: nothing is written on it."""
+    return bool(why_left_alone(node, _facts(node, enriched), config))
+
+
 def not_ours_for_certain(node: Node, enriched: Event | None, config: Global) -> Notice | None:
     """What to tell on a Node that waits for us in vain; None if it is ours, or may yet turn out to be.
 
@@ -110,8 +121,7 @@ def not_ours_for_certain(node: Node, enriched: Event | None, config: Global) -> 
     """
     if node.metadata.deletion_timestamp is not None:
         return None
-    facts = _facts(node, enriched)
-    if why_left_alone(node, facts, config):
+    if is_left_alone(node, enriched, config):
         return None
     if not node.provided_node_ip:
         return Notice(reason="ProvidedNodeIPMissing", message=why_not_ours(node, None))
@@ -171,7 +181,7 @@ def _is_all_as_before(last: Judged, node: Node, enriched: Event, config: Global,
     return same_words and last.config is config
 
 
-def _facts(node: Node, enriched: Event | None) -> MachineFacts | None:
+def _facts(node: Node, enriched: Event | Unreadable | None) -> MachineFacts | None:
     match enriched:
         case NodeEnriched(node=of, facts=facts) if of.uid == node.uid:
             return facts

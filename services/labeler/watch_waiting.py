@@ -30,6 +30,7 @@ from services.labeler.waiting import (
     NO_FACTS_AFTER_SECONDS,
     Waiting,
     WaitingNodes,
+    is_nobodys,
     is_ours,
     not_ours_for_certain,
     why_still_blocked,
@@ -126,7 +127,7 @@ class WatchWaiting:
         try:
             blocked = why_still_blocked(waiting, node, enriched, self._config(), at=at)
         except Exception as error:  # noqa: BLE001 - one Node must not silence all; its handler logs where and why
-            blocked = by_defect(error)
+            blocked = None if is_nobodys(node, self._config()) else by_defect(error)
         return _Wait(node=node, waiting=waiting, blocked=blocked)
 
     def _schedule(self, wait: _Wait, at: float) -> None:

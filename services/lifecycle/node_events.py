@@ -17,8 +17,16 @@ WOULD_DELETE: Final = "WouldDeleteNode"
 class NodeEvents:
     """Behind the work, one at a time."""
 
-    def __init__(self, kube: EventWriter, *, now: Callable[[], datetime], observe_only: bool) -> None:
-        self._queue = EventQueue(kube)
+    def __init__(
+        self,
+        kube: EventWriter,
+        *,
+        is_foreign: Callable[[str], bool] = lambda name: False,
+        now: Callable[[], datetime],
+        observe_only: bool,
+    ) -> None:
+        """`is_foreign`: whether the Node of that name is there and another's: nothing is told on it."""
+        self._queue = EventQueue(kube, is_foreign=is_foreign)
         self._now = now
         self._observe_only = observe_only
 

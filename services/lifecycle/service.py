@@ -6,7 +6,6 @@ from datetime import timedelta
 
 from libs.common import metrics
 from libs.common.bus import Message
-from libs.common.cloud_config.rule import Ownership
 from libs.common.controllers import NODE_LIFECYCLE
 from libs.common.decisions import Decisions
 from libs.common.delivery import PermanentError, TemporaryError
@@ -17,8 +16,9 @@ from libs.common.kube_api.lock import LeaseLock
 from libs.common.node import Node
 from libs.common.process.service import Parts, Run
 from libs.common.subjects import ENRICHED_NODE, FLOW, OBSERVED_NODE, is_about_a_csr, name_in
+from libs.common.watch_ownership import WatchOwnership
 from libs.common.wiring import LIFECYCLE, LIFECYCLE_LEASE_NAME
-from services.lifecycle.decide import Case, Delete, Keep, Standing, decide
+from services.lifecycle.decide import Case, Delete, Keep, Standing, decide, not_ours
 from services.lifecycle.deletions_api import Deletions
 from services.lifecycle.evidence import Known
 from services.lifecycle.known_nodes import KnownNodes
@@ -27,7 +27,6 @@ from services.lifecycle.on_node_enriched import OnNodeEnriched
 from services.lifecycle.record_api import LeaseRecord, OwnRecord, Record
 from services.lifecycle.settings import LifecycleSettings
 from services.lifecycle.taints_api import ShutdownTaints
-from services.lifecycle.watch_config import WatchConfig
 from services.lifecycle.watch_lease import WatchLease
 
 log = logging.getLogger(__name__)
@@ -65,8 +64,18 @@ class LifecycleService:
             clock=parts.monotonic,
             jitter=parts.random.random,
         )
-        self._config = WatchConfig(settings, changed=self._want_all, now=lambda: parts.now().timestamp())
-        self._events = NodeEvents(kube, now=parts.now, observe_only=settings.observe_only)
+        self._ownership = WatchOwnership(
+            settings.cloud_config,
+            settings.file,
+            service=LIFECYCLE.service,
+            controller=NODE_LIFECYCLE,
+            look_seconds=settings.file_look_seconds,
+            changed=self._want_all,
+            now=parts.now,
+        )
+        self._events = NodeEvents(
+            kube, is_foreign=self._is_foreign, now=parts.now, observe_only=settings.observe_only
+        )
         self._on_node_enriched = self._on_node_enriched_of(kube)
 
     async def run(self) -> None:
@@ -78,7 +87,7 @@ class LifecycleService:
                 )
                 tasks.create_task(following)
                 tasks.create_task(self._lease.run())
-                tasks.create_task(self._config.run())
+                tasks.create_task(self._ownership.run())
                 tasks.create_task(self._events.run())
                 tasks.create_task(self._look_for_ever())
                 tasks.create_task(self._look_around_for_ever())
@@ -89,7 +98,7 @@ class LifecycleService:
     def problems(self) -> tuple[str, ...]:
         """Why nothing is decided now; a standby has nothing to decide and is ready."""
         paused = self._paused()
-        return (*((paused,) if paused else ()), *self._lease.problems(), *self._config.problems())
+        return (*((paused,) if paused else ()), *self._lease.problems(), *self._ownership.problems())
 
     @property
     def known(self) -> Known:
@@ -125,6 +134,10 @@ class LifecycleService:
 
     # ---- what the parts need of one another
 
+    def _is_foreign(self, name: str) -> bool:
+        node = self._known.node(name)
+        return node is not None and bool(not_ours(self._ownership.ownership(), node))
+
     def _lock(self) -> LeaseLock:
         settings = self._settings
         return LeaseLock(
@@ -154,11 +167,7 @@ class LifecycleService:
         )
 
     def _on_node_enriched_of(self, kube: KubeApi) -> OnNodeEnriched:
-        settings, parts = self._settings, self._parts
-
-        def ownership() -> Ownership:
-            return self._config.ownership
-
+        settings, parts, ownership = self._settings, self._parts, self._ownership.ownership
         deletions = Deletions(
             kube,
             known=self._known,
@@ -171,7 +180,7 @@ class LifecycleService:
         )
         return OnNodeEnriched(
             known=self._known,
-            taints=ShutdownTaints(kube, dry=settings.dry),
+            taints=ShutdownTaints(kube, ownership=ownership, dry=settings.dry),
             deletions=deletions,
             decisions=Decisions(parts.bus, service=LIFECYCLE.service, kind="node", now=parts.now, called={}),
             ownership=ownership,

@@ -18,7 +18,7 @@ SHELL = (
     # what every process needs of the world
     r"libs\.common\.process\.\w+",
     r"libs\.common\.settings\.(reading|cloud_config_file|help_text)",
-    r"libs\.common\.(telemetry|tracing|logs|metrics|handling|publisher|verdicts|watch_flow|decisions)",
+    r"libs\.common\.(telemetry|tracing|logs|metrics|handling|publisher|verdicts|watch_flow|watch_ownership|decisions)",
     r"libs\.common\.bus",  # the Protocol of the shell: declares, does nothing
     # services: what receives, watches and runs
     r"services\.(\w+\.)?__main__",

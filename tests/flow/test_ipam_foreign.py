@@ -7,6 +7,7 @@ from typing import Any, Final
 import pytest
 
 from libs.common.cloud_config.document import parse_cloud_config
+from libs.common.controllers import NODE_IPAM
 from tests.bus_actors import eventually
 from tests.ipam_actors import IpamFlow, a_node_of, assert_disjoint, facts_of
 from tests.turned_clock import TurnedClock
@@ -103,3 +104,37 @@ async def test_when_the_file_gives_us_a_node_it_is_served(flow: IpamFlow, tmp_pa
         path.write_text(TEAM_A)
         await flow.join(2, labels=OURS)
         await flow.served(2)
+
+
+async def test_a_node_that_the_file_gives_away_while_its_block_is_claimed_gets_none(flow: IpamFlow):
+    """The claim is in a page, which all instances share; on the Node nothing is written."""
+    theirs = parse_cloud_config(TEAM_A.replace("[a]", "[b]"), "f").ownership.of(NODE_IPAM)
+    async with flow.ipam_running(**by(TEAM_A)) as ipam:
+
+        def given_away(verb: str, name: str) -> None:
+            if verb in ("create", "update"):
+                ipam._watch_config._own(theirs)
+
+        flow.kube.fails_before = given_away
+        await flow.join(1, labels=OURS)
+        await flow.until_decided(1, "not-ours")
+    assert flow.kube.page_writes > 0
+    assert flow.kube.patched == []
+    assert flow.kube.events == []
+
+
+async def test_a_node_that_is_relabelled_before_its_block_is_written_gets_none(flow: IpamFlow):
+    """Nobody has told us of the new label yet; as soon as the watcher does, it is told whose the Node is."""
+    async with flow.ipam_running(**by(TEAM_A)):
+
+        def relabelled(verb: str, name: str) -> None:
+            if verb in ("create", "update"):
+                flow.kube.put(a_node_of(1, labels=THEIRS))
+
+        flow.kube.fails_before = relabelled
+        await flow.join(1, labels=OURS)
+        await eventually(lambda: bool(flow.kube.patched), "its block is to be written")
+        await flow.see(flow.kube.node("web-1"))
+        await flow.until_decided(1, "not-ours")
+    assert flow.kube.pod_cidrs() == {}
+    assert flow.kube.events == []

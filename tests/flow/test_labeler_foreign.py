@@ -3,13 +3,14 @@
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import pytest
 
 from libs.common.cloud_config.document import parse_cloud_config
 from libs.common.cloud_config.rule import CloudConfig
 from libs.common.controllers import CLOUD_NODE
 from libs.common.machine import MachineFacts, MachineFault
-from libs.common.node import CONDITION_BLOCKED, Node, NodeCondition
+from libs.common.node import CONDITION_BLOCKED, Node, NodeAddress, NodeCondition
 from libs.testbed.nats_server import NatsServer
 from services.labeler.plan import Global
 from tests.builders import a_node, enriched, observed, some_facts
@@ -23,6 +24,10 @@ TALOS_ONLY: Final = "ownership: {providerIDSchemes: [talos]}"
 STALE = NodeCondition(type=CONDITION_BLOCKED, status="True", reason="TalosUnreachable", message="x")
 WRONG = MachineFault(kind="wrong_machine", step="Nodename", endpoint="10.0.0.5", message="it is db-1")
 THEIRS: Final = {"team": "b"}
+ADDRESSES: Final = (
+    NodeAddress(type="InternalIP", address="10.0.0.5"),
+    NodeAddress(type="Hostname", address="web-1"),
+)
 
 
 def file(text: str) -> CloudConfig:
@@ -134,3 +139,40 @@ async def test_when_the_file_gives_us_a_node_it_is_served_and_when_it_takes_it_b
     assert kube.node("web-1").initialized
     assert len(kube.writes()) - asked <= 1  # at most the Event of its initialisation
     assert "topology.kubernetes.io/zone" not in kube.node("web-1").labels
+
+
+async def test_a_file_that_gives_a_node_away_between_two_writes_has_the_second_left_out(
+    flow: Flow, nats_server: NatsServer, tmp_path: Path
+):
+    """Its addresses are written; its label, providerID and taint are another's by then, as are Events."""
+    path = tmp_path / "config.yaml"
+    path.write_text(TEAM_A)
+    kube = InMemoryNodes(a_node(labels={"team": "a"}))
+    given: dict[str, Any] = {"cloud_config": path, "file_look_seconds": 3600.0, "replay_spread_seconds": 0.0}
+    async with labeler_running(nats_server.url, kube, file=file(TEAM_A), **given) as labeler:
+        theirs = msgspec.structs.replace(
+            labeler._watch_config.config(),
+            ownership=file(TEAM_A.replace("[a]", "[b]")).ownership.of(CLOUD_NODE),
+        )
+        kube.before = lambda resource: labeler._watch_config._obey(theirs, warnings=())
+        await flow.enrich(kube.node("web-1"), some_facts())
+        await flow.until_decided("web-1", "not-ours")
+        await flow.until_handled()
+    assert kube.writes() == ["nodes/status"]
+    assert not kube.node("web-1").initialized
+
+
+async def test_a_node_that_is_relabelled_between_plan_and_write_is_not_written(
+    flow: Flow, nats_server: NatsServer
+):
+    """Nobody has told us of the new label: the patch holds the one by which the Node was ours."""
+    node = a_node(labels={"team": "a"}, addresses=ADDRESSES)
+    kube = InMemoryNodes(node)
+    kube.change("web-1", labels=THEIRS)
+    async with labeler_running(nats_server.url, kube, file=file(TEAM_A)):
+        await flow.enrich(node, some_facts())
+        await flow.until_decided("web-1", "not-ours")
+    assert kube.node("web-1").labels == THEIRS
+    assert not kube.node("web-1").initialized
+    assert kube.node("web-1").spec.provider_id == ""
+    assert kube.events == []

@@ -1,15 +1,20 @@
 """The one write of csr applies to exactly the request that was judged, and to no other."""
 
+import asyncio
 import base64
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 import pytest
 
+from libs.common.kube_api.errors import FenceFailed
 from libs.common.signing_request import SigningRequest, SigningRequestCondition
 from services.csr.approval import approval_patch
+from services.csr.approvals_api import ApprovalsApi
 from tests import json_patch
 from tests.builders import a_request
+from tests.bus_actors import eventually
 
 APPROVED = SigningRequestCondition(type="Approved", reason="r", message="m")
 JUDGED = a_request(pem=b"-----BEGIN", usages=("digital signature", "server auth"))
@@ -96,3 +101,33 @@ def test_an_oversized_request_is_denied_without_its_bytes_but_never_another_ones
 def test_a_request_without_its_bytes_is_never_approved():
     with pytest.raises(ValueError, match="csr-1"):
         approval_patch(a_request(pem=b""), APPROVED)
+
+
+async def test_a_request_whose_node_is_given_away_while_it_waits_for_its_turn_is_not_written():
+    """Sixteen writes hang; the seventeenth asks anew whose Node it is when it is its turn."""
+    going, patched, reasons = asyncio.Event(), list[str](), {"foreign": ""}
+
+    class Slow:
+        async def patch_signing_request_approval(self, name: str, json_patch: object, /) -> None:
+            patched.append(name)
+            await going.wait()
+
+        async def create_event(self, event: object, *, now: object) -> bool:
+            return True
+
+    api = ApprovalsApi(Slow(), observe_only=False)
+
+    async def write(name: str, why_not: Callable[[], str]) -> None:
+        denied = SigningRequestCondition(type="Denied", reason="x", message="x")
+        await api.write(a_request(name), denied, without_talos=False, why_not=why_not)
+
+    async with asyncio.TaskGroup() as tasks:
+        for number in range(16):
+            tasks.create_task(write(f"csr-{number}", lambda: ""))
+        last = asyncio.create_task(write("last", lambda: reasons["foreign"]))
+        await eventually(lambda: len(patched) == 16, "all places are taken")
+        reasons["foreign"] = "it is another's"
+        going.set()
+    with pytest.raises(FenceFailed, match="another's"):
+        await last
+    assert "last" not in patched

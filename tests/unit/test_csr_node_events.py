@@ -41,8 +41,9 @@ NODES = {name: a_node(name, uid=f"uid-of-{name}") for name in ("web-1", "web-2")
 def events_on(
     writer: Writer, nodes: dict[str, Node] = NODES, *, later: float = 0.0, **more: bool
 ) -> NodeEvents:
-    options = {"observe_only": False} | more
-    return NodeEvents(writer, nodes.get, now=lambda: NOW + timedelta(seconds=later), **options)
+    observe_only = more.get("observe_only", False)
+    now = NOW + timedelta(seconds=later)
+    return NodeEvents(writer, nodes.get, now=lambda: now, observe_only=observe_only)
 
 
 async def test_a_denial_is_told_again_only_for_another_reason_or_after_an_approval():
@@ -141,3 +142,16 @@ async def test_what_is_left_at_the_end_is_told_if_that_takes_but_a_moment(monkey
     events.denied(a_request(), "addresses", "because")
     await events.last_words()
     assert len(writer.events) == 1
+
+
+async def test_what_waits_to_be_told_goes_unsaid_on_a_node_that_has_become_anothers():
+    """The API server took no Events for a while, and the file has given the Node away since."""
+    writer, foreign = Writer(), set[str]()
+    events = NodeEvents(
+        writer, NODES.get, is_foreign=foreign.__contains__, now=lambda: NOW, observe_only=False
+    )
+    events.denied(a_request(node="web-1"), "names", "because")
+    events.denied(a_request(node="web-2"), "names", "because")
+    foreign.add("web-1")
+    await events.last_words()
+    assert [event.about.name for event in writer.events] == ["web-2"]

@@ -202,3 +202,21 @@ async def test_too_many_events_push_out_the_oldest_and_the_log_names_its_node(
     assert [name for name, *_ in writer.written] == ["b", "c"]
     assert [line.__dict__["node"] for line in caplog.records] == ["a"]
     assert clock.now() - writer.written[0][2] == timedelta(0)
+
+
+async def test_what_waits_to_be_told_goes_unsaid_on_a_node_that_has_become_anothers(
+    writer: Writer, clock: TurnedClock
+):
+    foreign: set[str] = set()
+    events = NodeEvents(
+        writer,
+        AlreadySaid(),
+        now=clock.now,
+        quiet_seconds=lambda: 0.0,
+        is_foreign=lambda node: node.name in foreign,
+    )
+    for name in ("web-1", "web-2"):
+        events.tell(a_node(name), Plan(outcome="initialized", reason="x"))
+    foreign.add("web-1")
+    await events.last_words()
+    assert [name for name, _, _ in writer.written] == ["web-2"]

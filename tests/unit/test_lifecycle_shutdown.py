@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -18,6 +19,8 @@ from services.lifecycle.shutdown import SHUTDOWN, shutdown_change
 from services.lifecycle.spot import judge_spot
 from services.lifecycle.taints_api import ShutdownTaints
 from tests.builders import NOW, UNINITIALIZED, some_facts
+from tests.json_patch import PatchFailed
+from tests.json_patch import apply as apply_json
 from tests.lifecycle_cases import a_lost_node, answering, ready, unreachable
 
 GOING = replace(some_facts(), stage="shutting down")
@@ -26,8 +29,10 @@ TAINTED = a_lost_node(taints=(SHUTDOWN,))
 PROVEN = Standing(running=timedelta(hours=2), leading=timedelta(hours=2))
 
 
-def silent(node: Node = NODE, facts: MachineFacts | None = GOING, kind: str = "refused") -> NodeUnreachable:
-    fault = MachineFault(kind=kind, step="connect", message="no")  # type: ignore[arg-type]
+def silent(
+    node: Node = NODE, facts: MachineFacts | None = GOING, kind: str = "refused", step: str = "Nodename"
+) -> NodeUnreachable:
+    fault = MachineFault(kind=kind, step=step, message="no")  # type: ignore[arg-type]
     return unreachable(node, fault=fault, last_known=facts)
 
 
@@ -50,6 +55,7 @@ def test_a_machine_that_said_that_it_goes_and_is_silent_since_is_shut_down(kind:
             (NODE, silent(kind=kind))
             for kind in ("wrong_machine", "certificate", "permission", "no_endpoint")
         ),
+        (NODE, silent(step="connect")),  # Talos' endpoint was not reached: the machine may well be back
         (NODE, silent(a_lost_node(uid="uid-0"))),
         (a_lost_node(conditions=(ready("True"),)), silent()),
         (a_lost_node(conditions=()), silent()),
@@ -92,8 +98,41 @@ class Replaced:
 
 async def test_another_node_of_that_name_is_not_tainted():
     api = Replaced()
-    assert await ShutdownTaints(api, dry=False).apply(NODE, silent()) is None
+    assert await ShutdownTaints(api, ownership=Ownership, dry=False).apply(NODE, silent()) is None
     assert api.patched == ["uid-1"]
+
+
+class Relabelled:
+    """An API server where somebody has given the Node to another, of which we have not heard."""
+
+    def __init__(self) -> None:
+        self.node = a_lost_node(labels={"team": "b"})
+        self.patches = 0
+
+    async def get_node(self, name: str) -> Node:
+        return self.node
+
+    async def patch_node(self, name: str, json_patch: Sequence[dict[str, Any]]) -> Node:
+        self.patches += 1
+        try:
+            document = apply_json(msgspec.to_builtins(self.node), list(json_patch))
+        except PatchFailed as error:
+            raise FenceFailed(str(error), status=422) from error
+        return msgspec.convert(document, Node)
+
+
+@pytest.mark.parametrize("taints", [(), (SHUTDOWN,)])
+async def test_a_node_that_was_given_to_another_meanwhile_gets_no_taint_and_loses_none(
+    taints: tuple[Taint, ...],
+):
+    requirement = Requirement(key="team", operator="In", values=("a",))
+    ownership = Ownership(selector=(Term(requirements=(requirement,)),))
+    seen, api = a_lost_node(labels={"team": "a"}, taints=taints), Relabelled()
+    api.node = a_lost_node(labels={"team": "b"}, taints=taints)
+    word = answering(seen) if taints else silent(seen)
+    assert shutdown_change(seen, word) is not None
+    assert await ShutdownTaints(api, ownership=lambda: ownership, dry=False).apply(seen, word) is None
+    assert api.patches == 1
 
 
 # ---- GCP spot machines

@@ -87,6 +87,11 @@ class Ownership(msgspec.Struct, frozen=True, kw_only=True):
     # providerID counts by the one that it would be given.
     provider_id_schemes: tuple[str, ...] = ()
 
+    @property
+    def is_said(self) -> bool:
+        """Whether there may be Nodes that are not the controller's."""
+        return bool(self.selector or self.provider_id_schemes)
+
 
 class OwnershipOfNodes(msgspec.Struct, frozen=True, kw_only=True):
     """What `ownership` of the file says."""

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections import deque
+from collections.abc import Callable
 from datetime import datetime
 from typing import Final, Protocol
 
@@ -34,8 +35,10 @@ class _Told(msgspec.Struct, frozen=True):
 class EventQueue:
     """What the API server does not take now is tried again; beyond MOST_WAITING the oldest goes unsaid."""
 
-    def __init__(self, kube: EventWriter) -> None:
+    def __init__(self, kube: EventWriter, *, is_foreign: Callable[[str], bool] = lambda name: False) -> None:
+        """`is_foreign`: whether the object of that name is another's by now: nothing is said on it."""
         self._kube = kube
+        self._is_foreign = is_foreign
         self._waiting: deque[_Told] = deque(maxlen=MOST_WAITING)
         self._news = asyncio.Event()
 
@@ -71,6 +74,8 @@ class EventQueue:
     async def _tell_next(self) -> bool:
         """Whether there is nothing more to do about it; else it is told after the others."""
         told = self._waiting.popleft()
+        if self._is_foreign(told.event.about.name):  # it may have waited for minutes
+            return True
         try:
             await self._kube.create_event(told.event, now=told.at)
         except (TemporaryError, PermanentError) as error:

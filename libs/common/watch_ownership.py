@@ -3,17 +3,13 @@
 import logging
 from collections.abc import Callable
 from datetime import datetime
+from pathlib import Path
 from typing import Final
 
 from libs.common import metrics
 from libs.common.cloud_config.document import CloudConfigError
-from libs.common.cloud_config.rule import CloudConfig
-from libs.common.controllers import CSR_APPROVAL
-from libs.common.node import Node
-from libs.common.ownership import why_not_owned
+from libs.common.cloud_config.rule import CloudConfig, Ownership
 from libs.common.settings.cloud_config_file import CloudConfigFile
-from libs.common.wiring import CSR
-from services.csr.settings import CsrSettings
 
 log = logging.getLogger(__name__)
 
@@ -21,27 +17,34 @@ _MOST_MISTAKES: Final = 20  # in one line of the log
 
 
 class WatchOwnership:
-    """csr reads nothing else of the file; what is wrong with it, the labeler tells on the cluster."""
+    """For services that read nothing else of it; what is wrong with it, the labeler tells on the cluster."""
 
     def __init__(
-        self, settings: CsrSettings, *, changed: Callable[[], None], now: Callable[[], datetime]
+        self,
+        path: Path | None,
+        known: CloudConfig,
+        *,
+        service: str,
+        controller: str,
+        look_seconds: float,
+        changed: Callable[[], None],
+        now: Callable[[], datetime],
     ) -> None:
-        """`changed` hears when other Nodes are ours."""
-        self._settings = settings
+        """`known`: what the file said at the start; `changed` hears when other Nodes are the controller's."""
+        self._path = path
+        self._known = known
+        self._service = service
+        self._controller = controller
+        self._look_seconds = look_seconds
         self._changed = changed
         self._now = now
-        self._held = settings.file.ownership.of(CSR_APPROVAL)
+        self._held = known.ownership.of(controller)
         self._held_since = now()
         self._mistakes: tuple[str, ...] = ()
 
-    def why_not_owned(self, node: Node) -> str:
-        """Why nothing may be written about that Node, "" if it may."""
-        return why_not_owned(self._held, node)
-
-    @property
-    def is_said(self) -> bool:
-        """Whether there may be Nodes that are not ours."""
-        return bool(self._held.selector or self._held.provider_id_schemes)
+    def ownership(self) -> Ownership:
+        """What holds now."""
+        return self._held
 
     def problems(self) -> tuple[str, ...]:
         """The mistakes of a file that is not obeyed."""
@@ -50,17 +53,17 @@ class WatchOwnership:
 
     async def run(self) -> None:
         """Look at the file until cancelled; without one there is nothing to do."""
-        if self._settings.cloud_config is None:
+        if self._path is None:
             return
         self._measure()
-        file = CloudConfigFile(self._settings.cloud_config, self._settings.file)
-        await file.watch(self._look_at, look_seconds=self._settings.file_look_seconds)
+        file = CloudConfigFile(self._path, self._known)
+        await file.watch(self._look_at, look_seconds=self._look_seconds)
 
     def _look_at(self, found: CloudConfig | CloudConfigError) -> None:
         if isinstance(found, CloudConfigError):
             self._refuse(tuple(found.mistakes))
             return
-        held = found.ownership.of(CSR_APPROVAL)
+        held = found.ownership.of(self._controller)
         differs, self._held = held != self._held, held
         self._held_since, self._mistakes = self._now(), ()
         self._measure()
@@ -71,7 +74,7 @@ class WatchOwnership:
     def _refuse(self, mistakes: tuple[str, ...]) -> None:
         self._mistakes = mistakes
         self._measure()
-        metrics.RULES_RELOAD_ERRORS.labels(CSR.service).inc()
+        metrics.RULES_RELOAD_ERRORS.labels(self._service).inc()
         shown = "; ".join(mistakes[:_MOST_MISTAKES])
         log.error(
             "the --cloud-config file has mistakes, whose Nodes are ours stays as it was",
@@ -79,5 +82,5 @@ class WatchOwnership:
         )
 
     def _measure(self) -> None:
-        metrics.RULES_RELOAD_SUCCESS.labels(CSR.service).set(not self._mistakes)
-        metrics.RULES_LAST_RELOAD.labels(CSR.service).set(self._held_since.timestamp())
+        metrics.RULES_RELOAD_SUCCESS.labels(self._service).set(not self._mistakes)
+        metrics.RULES_LAST_RELOAD.labels(self._service).set(self._held_since.timestamp())
