@@ -170,6 +170,7 @@ LIFECYCLE = Wiring(
     ),
 )
 
+READER = "reader"  # to NATS, whoever only looks: `talos-ccm`, a console
 SERVICES: tuple[Wiring, ...] = (WATCHER, METADATA, LABELER, CSR, IPAM, LIFECYCLE)
 BY_DEFAULT: tuple[Wiring, ...] = tuple(wiring for wiring in SERVICES if wiring.by_default)
 # Of all services: the watcher, who makes them, need not know which of them run.

@@ -4,9 +4,8 @@ from typing import Final
 
 import msgspec
 
-from libs.common.wiring import SERVICES
+from libs.common.wiring import READER, SERVICES
 
-READER: Final = "reader"  # who only looks: `talos-ccm`, a console
 KEY_USERS: Final = (*(wiring.service for wiring in SERVICES), READER)
 SEED: Final = "seed.nk"
 CERTIFICATE, KEY, CA = "tls.crt", "tls.key", "ca.crt"

@@ -6,8 +6,7 @@ from typing import Final
 import msgspec
 
 from libs.common.subjects import FLOW, ROOT, STREAM
-from libs.common.wiring import DURABLES, Wiring
-from services.bootstrap.names import READER
+from libs.common.wiring import DURABLES, READER, Wiring
 
 SYSTEM: Final = "system"  # who has a server reload its configuration
 _API: Final = "$JS.API"

@@ -7,8 +7,7 @@ from typing import Final
 import msgspec
 
 from libs.common.subjects import STREAM
-from libs.common.wiring import SERVICES
-from services.bootstrap.names import READER
+from libs.common.wiring import READER, SERVICES
 from services.bootstrap.nats_rights import SYSTEM, NatsRights, reader_rights, service_rights, system_rights
 
 _MEMORY_BYTES: Final = 64 * 2**20  # followers' consumers; the stream itself is on the file store

@@ -2,14 +2,17 @@
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
+from cli.explain.node.from_nats import Nats, read_last_words
 from libs.common import metrics
 from libs.common.bus import BusError, Hooks
+from libs.common.events import Decided
 from libs.common.nats_bus.connection import Connection
 from libs.common.node import TAINT_UNINITIALIZED
 from libs.common.process.observers import bus_hooks
@@ -113,8 +116,29 @@ async def test_who_only_looks_follows_the_flow_and_reads_what_was_decided(
     recorder = Recorder()
     async with doing(reader.follow("flow", f"{FLOW}.>", recorder)):
         await eventually(lambda: subject_of(word) in recorder.subjects)
-    assert await reader.last("talosccm.v1.decided.labeler.node.web-1") is None
     assert violations == []
+
+
+async def test_explain_reads_what_was_decided_with_the_readers_key(
+    nats_as_installed: Bootstrapped, connect_bus: ConnectBus
+):
+    watcher = await connect_bus("watcher", **nats_as_installed.options("watcher"))
+    await watcher.provision(DURABLES, max_bytes=MAX_BYTES)
+    labeler = await connect_bus("labeler", **nats_as_installed.options("labeler"))
+    said = Decided(
+        service="labeler",
+        kind="node",
+        name="web-1",
+        outcome="waits",
+        reason="r",
+        decided_at=datetime.now(UTC),
+    )
+    await labeler.publish(said)
+    access = nats_as_installed.access("reader")
+    nats = Nats(servers=access.servers, nkey_file=access.nkey_seed_file, ca_file=access.tls_ca_file)
+    words = await read_last_words(nats, "web-1")
+    assert words.problem == ""
+    assert words.decided == (said,)
 
 
 # ---- nothing else is

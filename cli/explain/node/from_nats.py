@@ -11,6 +11,7 @@ from cli.explain.node.last_words import LastWords, last_words, subjects_about
 from libs.common.bus import BusError
 from libs.common.nats_bus.bus import NatsBus
 from libs.common.nats_bus.link import Timing
+from libs.common.wiring import READER
 
 _TIMING: Final = Timing(publish_deadline=3.0)  # which is that of a question, too
 
@@ -29,7 +30,7 @@ async def read_last_words(nats: Nats, name: str) -> LastWords:
     logging.getLogger("libs.common.nats_bus").addHandler(logging.NullHandler())
     bus = await NatsBus.connect(
         nats.servers,
-        service="explain",
+        service=READER,  # its key may hear that name's inbox, and no other
         nkey_seed_file=nats.nkey_file,
         tls_ca_file=nats.ca_file,
         timing=_TIMING,
