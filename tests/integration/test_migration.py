@@ -203,7 +203,7 @@ async def test_ours_writes_nothing_beside_the_reference_takes_over_within_a_leas
             began = datetime.now(UTC)
             await asyncio.wait_for(reference.holds.wait(), LEASE_SECONDS)
             assert (datetime.now(UTC) - began).total_seconds() < 3  # it was released, not outlived
-            await eventually(lambda: is_silent(nats_server), "whoever hears the last word of ours may write")
+            await eventually(lambda: is_silent(nats_server), "who hears the last word of ours may write", 12)
             since = own.audit_mark()
             for name in list(services.children):
                 services.restart(name)

@@ -1,0 +1,157 @@
+"""`helm upgrade` from what the reference's chart installs to ours, as docs/migrate.md has it."""
+
+import asyncio
+import os
+import re
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import yaml
+
+from libs.testbed.control_plane.build import built
+from libs.testbed.control_plane.cluster import ControlPlane
+from libs.testbed.helm.chart import CHART, HELM, RELEASE, Values, manifests, of_kind
+from libs.testbed.kubelets import Kubelets
+from tests.architecture.sources import ROOT
+
+NAME: Final = RELEASE
+HERE: Final = {"name": NAME, "namespace": "kube-system"}
+LABELS: Final = {"app.kubernetes.io/name": NAME, "app.kubernetes.io/instance": NAME}
+RBAC: Final = "rbac.authorization.k8s.io"
+PATHS: Final = {
+    "Deployment": f"/apis/apps/v1/namespaces/kube-system/deployments/{NAME}",
+    "DaemonSet": f"/apis/apps/v1/namespaces/kube-system/daemonsets/{NAME}",
+    "Service": f"/api/v1/namespaces/kube-system/services/{NAME}",
+    "credential": f"/apis/talos.dev/v1alpha1/namespaces/kube-system/serviceaccounts/{NAME}-talos-secrets",
+    "ClusterRole": f"/apis/{RBAC}/v1/clusterroles/system:{NAME}",
+    "ClusterRoleBinding": f"/apis/{RBAC}/v1/clusterrolebindings/system:{NAME}",
+}
+Helm = Callable[..., Awaitable[str]]
+
+
+def of_the_reference(kind: str, port: int) -> list[dict[str, Any]]:
+    """Objects with the names, selectors and ports that the reference's chart gives them."""
+    container = {
+        "name": NAME,
+        "image": "registry.example.com/reference:v1",
+        "command": ["/reference"],
+        "ports": [{"name": "metrics", "containerPort": port, "protocol": "TCP"}],
+        "livenessProbe": {"httpGet": {"path": "/healthz", "port": "metrics", "scheme": "HTTPS"}},
+    }
+    pod = {
+        "serviceAccountName": NAME,
+        "hostNetwork": kind == "DaemonSet",
+        "containers": [container],
+        "tolerations": [
+            {"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoSchedule"}
+        ],
+    }
+    template = {"metadata": {"labels": LABELS}, "spec": pod}
+    metrics = {"name": "metrics", "port": port, "targetPort": port, "protocol": "TCP"}
+    role = {"apiGroup": RBAC, "kind": "ClusterRole", "name": f"system:{NAME}"}
+    return [
+        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": HERE},
+        {
+            "apiVersion": "talos.dev/v1alpha1",
+            "kind": "ServiceAccount",
+            "metadata": HERE | {"name": f"{NAME}-talos-secrets"},
+            "spec": {"roles": ["os:reader"]},
+        },
+        {
+            "apiVersion": f"{RBAC}/v1",
+            "kind": "ClusterRole",
+            "metadata": {"name": role["name"]},
+            "rules": [{"apiGroups": [""], "resources": ["serviceaccounts/token"], "verbs": ["create"]}],
+        },
+        {
+            "apiVersion": f"{RBAC}/v1",
+            "kind": "ClusterRoleBinding",
+            "metadata": {"name": role["name"]},
+            "roleRef": role,
+            "subjects": [{"kind": "ServiceAccount", **HERE}],
+        },
+        {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": HERE,
+            "spec": {"clusterIP": "None", "ports": [metrics], "selector": LABELS},
+        },
+        {
+            "apiVersion": "apps/v1",
+            "kind": kind,
+            "metadata": HERE,
+            "spec": {"selector": {"matchLabels": LABELS}, "template": template},
+        },
+    ]
+
+
+@pytest.fixture
+async def helm(control_plane: ControlPlane, tmp_path: Path) -> Helm:
+    """What an operator has, with the API server's kubeconfig."""
+    program = await built(HELM)
+    environment = {"HOME": str(tmp_path), "KUBECONFIG": str(control_plane.kubeconfig())}
+
+    async def run(*arguments: str) -> str:
+        pipe = asyncio.subprocess.PIPE
+        process = await asyncio.create_subprocess_exec(
+            program, *arguments, "--namespace=kube-system",
+            env=environment | {"PATH": os.environ["PATH"]}, stdout=pipe, stderr=asyncio.subprocess.STDOUT,
+        )  # fmt: skip
+        said = (await process.communicate())[0].decode()
+        assert process.returncode == 0, said
+        return said
+
+    return run
+
+
+async def there(kubelets: Kubelets) -> dict[str, dict[str, Any]]:
+    """Those of the reference's objects that exist."""
+    answers = {what: await kubelets.request("GET", path) for what, path in PATHS.items()}
+    return {what: answer.body for what, answer in answers.items() if answer.status == 200}
+
+
+@pytest.mark.usefixtures("api_server")
+@pytest.mark.parametrize("port", [10458, 50258])
+@pytest.mark.parametrize("kind", ["Deployment", "DaemonSet"])
+async def test_helm_upgrades_the_references_release_in_its_place(
+    kind: str, port: int, helm: Helm, kubelets: Kubelets, tmp_path: Path
+):
+    old = tmp_path / "old"
+    (old / "templates").mkdir(parents=True)
+    (old / "Chart.yaml").write_text(f"apiVersion: v2\nname: {NAME}\nversion: 0.5.4\n")
+    (old / "templates" / "all.yaml").write_text(yaml.safe_dump_all(of_the_reference(kind, port)))
+    values = CHART / "ci" / "reference-values.yaml"
+    profile = f"--set=daemonSet.enabled={str(kind == 'DaemonSet').lower()}"
+    try:
+        await helm("install", RELEASE, str(old))
+        before = await there(kubelets)
+        assert set(before) == set(PATHS) - {"Deployment", "DaemonSet"} | {kind}
+        await helm("upgrade", RELEASE, str(CHART), f"--values={values}", profile)
+        after = await there(kubelets)
+    finally:
+        await helm("uninstall", RELEASE, "--wait", "--timeout=60s")
+    kept = {"Service", "credential"} | ({"DaemonSet"} if kind == "DaemonSet" else set())
+    assert set(after) == kept  # its rights, token creation among them, are gone
+    for what in kept:
+        assert after[what]["metadata"]["uid"] == before[what]["metadata"]["uid"]
+    assert [each["port"] for each in after["Service"]["spec"]["ports"]] == [10458]
+    if kind == "DaemonSet":
+        (container,) = after["DaemonSet"]["spec"]["template"]["spec"]["containers"]
+        assert container["command"] == ["python", "-m", "services"]
+        assert [each["containerPort"] for each in container["ports"]] == [10458]
+
+
+def test_the_deployments_that_the_pages_name_are_those_of_the_chart():
+    named = set()
+    for page in ("install", "migrate"):
+        text = (ROOT / "docs" / f"{page}.md").read_text()
+        named |= set(re.findall(r"deployment/([\w-]+)", text))
+    rendered = [
+        name
+        for release in (RELEASE, "talos-ccm")
+        for name in of_kind(manifests(Values(release=release)), "Deployment")
+    ]
+    assert named
+    assert named <= set(rendered)
