@@ -14,7 +14,7 @@ LONG_AGO = NOW - timedelta(hours=2)
 OTHERS = MachineFault(
     kind="wrong_machine", step="Nodename", message="the machine at 10.0.0.5 bears node new-1"
 )
-REFUSED = MachineFault(kind="refused", step="connect", message="connection refused")
+REFUSED = MachineFault(kind="refused", step="Nodename", message="connection refused")
 
 
 def stamp(at: datetime) -> str:

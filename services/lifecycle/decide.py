@@ -90,9 +90,16 @@ def judge_case(case: Case, terms: Terms, *, now: datetime, at: float) -> Judged:
         return judged  # there is nothing yet that could have held for some time
     history = case.history if case.history and case.history.uid == case.node.uid else None
     judged += judge_history(history, looks=terms.looks, span=terms.span)
-    if history and at - history.last.heard > terms.last_look_within.total_seconds():
+    if history and _since(history, now=now, at=at) > terms.last_look_within:
         judged += Judged(lacks=("a look that was not long ago",))
     return judged
+
+
+def _since(history: History, *, now: datetime, at: float) -> timedelta:
+    """How long ago the last look was, by whichever clock says more: what is heard now may have been on its
+    way for long.
+    """
+    return max(timedelta(seconds=at - history.last.heard), now - history.last.ended)
 
 
 def judge_standing(standing: Standing, terms: Terms) -> Judged:

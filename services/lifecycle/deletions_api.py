@@ -11,7 +11,7 @@ from libs.common.cloud_config.rule import Ownership
 from libs.common.kube_api.errors import Conflict, KubeError, NotFound
 from libs.common.node import Node
 from services.lifecycle.decide import Case, Delete, Keep, not_ours
-from services.lifecycle.evidence import is_ready
+from services.lifecycle.evidence import shows_life
 from services.lifecycle.known_nodes import KnownNodes
 from services.lifecycle.node_events import NodeEvents
 from services.lifecycle.record_api import Record
@@ -104,7 +104,7 @@ class Deletions:
         return why if self._clock() < until else ""
 
     def _why_not(self, seen: Node, node: Node) -> Done | None:
-        if node.uid != seen.uid or is_ready(node):
+        if node.uid != seen.uid or shows_life(seen, node):
             self._known.forget_history(node.name)
         if node.uid != seen.uid:
             return Done(outcome="kept", reason="another Node bears the name now")

@@ -68,8 +68,10 @@ def judge_look(node: Node, word: Word | None, known: Known) -> Judged:
     if not word.answered_by or fault.kind != PROOF:
         why = f"{fault.message} ({fault.kind})"
         return Judged(lacks=(f"another machine in its place: silence and errors prove nothing; {why}",))
+    if _whereabouts(word.node) != _whereabouts(node):
+        return Judged(lacks=("a look at it as it is now: its addresses or its systemUUID changed since",))
     judged = [_judge_machine(node, machine, known) for machine in word.answered_by]
-    return sum((*judged, _judge_name(node, known)), Judged())
+    return sum((*judged, _judge_own_uuid(node, known), _judge_name(node, known)), Judged())
 
 
 def judge_node(node: Node, now: datetime, *, not_ready_for: timedelta) -> Judged:
@@ -86,6 +88,19 @@ def is_ready(node: Node) -> bool:
     """Whether Kubernetes says that the Node is Ready."""
     ready = node.condition("Ready")
     return ready is not None and ready.status == "True"
+
+
+def shows_life(before: Node, now: Node) -> bool:
+    """Whether its kubelet may have written it meanwhile: what was seen of its machine counts no more.
+
+    Nobody else writes `Unknown` over and back, nor the addresses and the systemUUID of a dead Node; where a
+    cloud's controller does write the addresses, other ones have to be looked at anyway.
+    """
+    return (
+        is_ready(now)
+        or _said_of_ready(before) != _said_of_ready(now)
+        or _whereabouts(before) != _whereabouts(now)
+    )
 
 
 def is_not_ready(node: Node) -> bool:
@@ -110,6 +125,9 @@ def _judge_ready(node: Node, now: datetime, not_ready_for: timedelta) -> Judged:
     ready = node.condition("Ready")
     if ready is None or not is_not_ready(node):
         return Judged(lacks=("it has no condition Ready that would say since when it is not",))
+    if ready.status != "Unknown":
+        # Of a kubelet that is silent for 40 s Kubernetes says "Unknown": here one lives, or nobody watches.
+        return Judged(lacks=("its kubelet itself says that it is not Ready, so it may well be alive",))
     since = read_time(ready.last_transition_time)
     if since is None:
         shown = _shown(ready.last_transition_time or "")
@@ -140,11 +158,29 @@ def _judge_machine(node: Node, machine: AnotherMachine, known: Known) -> Judged:
     return Judged(has=(f"{who} with another UUID",))
 
 
+def _judge_own_uuid(node: Node, known: Known) -> Judged:
+    others = known.nodes_by_uuid.get(canonical_uuid(node.status.node_info.system_uuid), ())
+    found = sorted(set(others) - {node.name})
+    if found:
+        return Judged(lacks=(f"Node {found[0]} claims its systemUUID as well: its machine may live on",))
+    return Judged()
+
+
 def _judge_name(node: Node, known: Known) -> Judged:
     found = sorted(known.borne.get(node.name, ()))
     if found:
         return Judged(lacks=(f"a machine that bears its name answers at an address of Node {found[0]}",))
     return Judged(has=("no machine known to us bears its name",))
+
+
+def _whereabouts(node: Node) -> tuple[object, ...]:
+    """Where the machine is looked for, and what it is told apart by."""
+    return node.provided_node_ip, node.status.addresses, node.status.node_info
+
+
+def _said_of_ready(node: Node) -> tuple[str, str | None] | None:
+    ready = node.condition("Ready")
+    return (ready.status, ready.last_transition_time) if ready is not None else None
 
 
 def _shown(text: str) -> str:

@@ -47,7 +47,8 @@ def look_of(word: Word, heard: float) -> Look | None:
 def with_look(history: History | None, uid: str, look: Look) -> History:
     """The history with this look at its end; one that was told before is no news.
 
-    A count of attempts that did not grow tells of a success in between that we did not hear.
+    A count of attempts that did not grow tells of a success in between that we did not hear, a look that did
+    not begin after the last one of a clock that was set, or of two that look.
     """
     anew = History(uid=uid, first=look, last=look)
     if history is None or history.uid != uid:
@@ -56,9 +57,9 @@ def with_look(history: History | None, uid: str, look: Look) -> History:
     apart = max(timedelta(seconds=look.heard - last.heard), look.began - last.ended)
     if apart > MOST_BETWEEN:
         return anew
-    if look.began <= last.ended:
+    if (look.began, look.ended, look.attempt) == (last.began, last.ended, last.attempt):
         return history
-    if look.attempt <= last.attempt:
+    if look.began <= last.ended or look.attempt <= last.attempt:
         return anew
     return History(uid=uid, first=history.first, last=look, looks=history.looks + 1)
 

@@ -3,7 +3,7 @@
 from libs.common.node import Node
 from libs.common.system_uuid import canonical_uuid
 from services.lifecycle.decide import Case
-from services.lifecycle.evidence import Known, Word, is_ready, names_borne
+from services.lifecycle.evidence import Known, Word, is_ready, names_borne, shows_life
 from services.lifecycle.history import History, look_of, with_look
 
 
@@ -48,7 +48,7 @@ class KnownNodes:
     def observed(self, node: Node) -> None:
         """How the Node is now."""
         before = self._nodes.get(node.name)
-        if is_ready(node) or (before is not None and before.uid != node.uid):
+        if before is not None and (before.uid != node.uid or shows_life(before, node)):
             self.forget_history(node.name)
         if before is not None:
             _leave(self._by_uuid, _uuid_of(before), node.name)

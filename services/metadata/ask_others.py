@@ -16,6 +16,7 @@ from services.metadata.talos_api.api import MachineUnavailable
 log = logging.getLogger(__name__)
 
 KEPT_SECONDS: Final = 10.0  # a member that is gone stays known for half an hour
+MET_SECONDS: Final = 1800.0  # as long as discovery remembers a machine, we do
 
 
 class Members:
@@ -53,6 +54,33 @@ class Members:
             return MachineFault(kind="internal", step="Member", message=type(error).__name__)
 
 
+class Met:
+    """Machines that answered where another Node's was looked for, by the name that they bear.
+
+    Discovery may have lost one that was moved and still lives: who has met it elsewhere knows better.
+    """
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self._monotonic = monotonic
+        self._met: dict[str, tuple[str, float]] = {}  # name -> at which address, when; the oldest first
+
+    def note(self, facts: MachineFacts) -> None:
+        """It answered."""
+        now = self._monotonic()
+        while self._met and now - next(iter(self._met.values()))[1] >= MET_SECONDS:
+            del self._met[next(iter(self._met))]
+        if facts.node_name:
+            self._met.pop(facts.node_name, None)
+            self._met[facts.node_name] = (facts.node_ip, now)
+
+    def why_alive(self, name: str) -> str:
+        """Where the machine of that name was met, in words; "" if it was not, or long ago."""
+        address, at = self._met.get(name, ("", -math.inf))
+        if self._monotonic() - at >= MET_SECONDS:
+            return ""
+        return f"a machine that bears its name answered at {address} within the last half hour"
+
+
 class Others:
     """Who answers in the place of which Node's machine, for all Nodes."""
 
@@ -71,6 +99,12 @@ class Others:
         self._wanted = wanted
         self._deadline_seconds = deadline_seconds
         self._members = Members(talos, deadline_seconds=deadline_seconds, monotonic=monotonic)
+        self._met = Met(monotonic)
+
+    def met(self, facts: MachineFacts) -> None:
+        """A machine answered where another Node's was looked for."""
+        if self._wanted:
+            self._met.note(facts)
 
     async def answer(self, node: Node, answered: tuple[MachineFacts, ...]) -> tuple[AnotherMachine, ...]:
         """Those who do, () if that is not proven. `answered`: what was said where it was expected."""
@@ -83,6 +117,7 @@ class Others:
             members=self._members,
             reached=self._reached,
             deadline_seconds=self._deadline_seconds,
+            met=self._met,
         )
         if isinstance(found, NotProven):
             log.debug("nothing says that another machine took its place", extra={"reason": found.reason})
@@ -102,9 +137,11 @@ async def ask_others(
     members: Members,
     reached: Callable[[], AbstractSet[str]],
     deadline_seconds: float,
+    met: Met | None = None,
 ) -> tuple[AnotherMachine, ...] | NotProven:
     """Who has taken the place of the Node's machine. `answered`: what other machines said where it was
-    looked for; `reached` names the Nodes whose machines say what they are.
+    looked for; `reached` names the Nodes whose machines say what they are; `met`, by whoever looks at all
+    Nodes, who answered in others' places, and is told of more.
     """
     further = still_to_ask(node, answered)
     if isinstance(further, NotProven):
@@ -112,6 +149,12 @@ async def ask_others(
     names, answers = await asyncio.gather(members.names(), _ask_each(talos, further, deadline_seconds))
     if isinstance(names, MachineFault):
         return NotProven(f"discovery cannot be asked: {names.message}")
+    if met is not None:
+        for facts in answers.values():
+            if isinstance(facts, MachineFacts):
+                met.note(facts)
+        if why := met.why_alive(node.name):
+            return NotProven(why)
     said = {facts.node_ip: facts for facts in answered}
     return who_answers(node, {**answers, **said}, members=names, reached=reached())
 

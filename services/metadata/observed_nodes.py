@@ -203,6 +203,7 @@ class ObservedNodes:
             others=self._all_nodes,
             heard=self._heard,
             others_answer=self._others.answer,
+            met=self._others.met,
             looked=self._looked,
             said=self._said,
             changed=self._changed,

@@ -48,6 +48,7 @@ class Surroundings:
     said: Callable[[str, EnrichedNode], None]  # the stream holds this word of ours on that Node
     # who answers in its machine's place, given what other machines said where it was looked for
     others_answer: Callable[[Node, tuple[MachineFacts, ...]], Awaitable[tuple[AnotherMachine, ...]]]
+    met: Callable[[MachineFacts], None]  # a machine that answered and was not believed to be the one
     looked: Callable[[str, MachineFault | None, float], None]  # name, fault, when the look began
     changed: Callable[[str], None]  # something else is known of that Node
     watch: Callable[[str, str], None]  # name, address of the machine to be watched from now on ("" = none)
@@ -208,7 +209,10 @@ class NodeReconciler:
     def _why_not(self, facts: MachineFacts) -> MachineFault | None:
         node = self.known.node
         judged = recognize(node, facts, self._with.others()) if node else None
-        return judged if isinstance(judged, MachineFault) else None
+        if not isinstance(judged, MachineFault):
+            return None
+        self._with.met(facts)
+        return judged
 
     async def _say(self, event: EnrichedNode) -> None:
         with self._span("say what the machine says", kind="producer"):

@@ -86,6 +86,35 @@ async def test_every_internal_ip_has_to_be_answered_by_another_machine(nats_serv
         ]
 
 
+@pytest.mark.parametrize("where", ["its node IP", "a further address", "the first of its two node IPs"])
+async def test_a_machine_that_answers_in_the_place_of_a_third_one_is_not_gone_though_discovery_lost_it(
+    nats_server, stream, talos, where
+):
+    """web-1 was moved to an address of web-2, and web-9 took its own."""
+    talos.members = frozenset({"web-2", "web-8", "web-9"})
+    third = {
+        "its node IP": a_node("web-2", uid="uid-2", ip="10.0.0.6"),
+        "a further address": a_node(
+            "web-2",
+            uid="uid-2",
+            ip="10.0.0.7",
+            addresses=(NodeAddress(type="InternalIP", address="10.0.0.6"),),
+        ),
+        "the first of its two node IPs": a_node("web-2", uid="uid-2", ip="10.0.0.6,fd00::6"),
+    }[where]
+    talos.put(some_facts(node_name="web-1", node_ip="10.0.0.6"))
+    talos.put(some_facts(node_name="web-8", node_ip="10.0.0.7"))
+    talos.put(some_facts(node_name="web-2", node_ip="fd00::6"))
+    async with metadata_running(nats_server.url, talos, LOOKED_AFTER) as service:
+        await stream.observe(third)
+        await stream.once("web-2", NodeEnriched if "first" in where else NodeUnreachable)
+        await stream.observe(a_node())
+        event = await stream.once("web-1", NodeUnreachable)
+        assert (event.fault.kind, event.answered_by) == ("wrong_machine", ())
+        await eventually(lambda: talos.looks.count("10.0.0.5") >= 4)
+        assert service._nodes.reconcilers["web-1"].known.answered_by == ()
+
+
 async def test_addresses_that_change_take_back_who_answered(nats_server, stream, talos):
     async with metadata_running(nats_server.url, talos, LOOKED_AFTER):
         await stream.observe(a_node())

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from libs.common.events import NodeEnriched, NodeUnreachable
 from libs.common.machine import AnotherMachine, MachineFault
-from libs.common.node import Node
+from libs.common.node import Node, NodeAddress
 from services.lifecycle.evidence import Judged, judge_look, judge_node, known_of, read_time
 from tests.builders import NOW, UNINITIALIZED, a_node
 from tests.lifecycle_cases import (
@@ -107,6 +107,28 @@ def test_a_uuid_that_a_third_node_claims_tells_no_machine_from_another():
     assert not look(another(), nodes=(NODE,)).lacks
 
 
+def test_a_node_whose_own_uuid_another_one_claims_may_live_on_under_that_name():
+    renamed = a_node("web-1b", uid="uid-4", ip="10.0.0.9", system_uuid=UUID_BYTES_SWAPPED)
+    (lack,) = look(another(), nodes=(NODE, NEW, renamed)).lacks
+    assert lack == "Node web-1b claims its systemUUID as well: its machine may live on"
+
+
+@pytest.mark.parametrize(
+    "now",
+    [
+        a_lost_node(addresses=(NodeAddress(type="InternalIP", address="10.0.0.9"),)),
+        a_lost_node(ip="10.0.0.9"),
+        a_lost_node(system_uuid="5d3c2b1a-7b9d-4e60-8f12-0a1b2c3d4e5f"),
+    ],
+    ids=["moved", "another node IP", "another UUID"],
+)
+def test_a_look_at_the_node_as_it_was_proves_nothing_of_it_as_it_is(now: Node):
+    word = unreachable(NODE, answered_by=(another(),))
+    assert judge_look(NODE, word, known_of([NODE, NEW], [word])).lacks == ()
+    (lack,) = judge_look(now, word, known_of([now, NEW], [word])).lacks
+    assert lack.startswith("a look at it as it is now")
+
+
 @pytest.mark.parametrize("name", ["", "web-1"])
 def test_a_machine_that_bears_no_other_name_proves_nothing(name: str):
     assert look(another(name)).lacks
@@ -129,7 +151,7 @@ def test_a_machine_of_that_name_anywhere_takes_the_proof():
 
 def test_a_node_that_is_not_ready_for_longer_than_five_minutes_may_be_deleted():
     assert judge_node(NODE, NOW, not_ready_for=NOT_READY_FOR).lacks == ()
-    just = a_lost_node(conditions=(ready("False", NOW - NOT_READY_FOR - timedelta(seconds=1)),))
+    just = a_lost_node(conditions=(ready("Unknown", NOW - NOT_READY_FOR - timedelta(seconds=1)),))
     assert judge_node(just, NOW, not_ready_for=NOT_READY_FOR).lacks == ()
 
 
@@ -138,6 +160,7 @@ def test_a_node_that_is_not_ready_for_longer_than_five_minutes_may_be_deleted():
     [
         a_lost_node(conditions=()),
         a_lost_node(conditions=(ready("True"),)),
+        a_lost_node(conditions=(ready("False"),)),  # its kubelet says so: it lives
         a_lost_node(conditions=(ready("Sometimes"),)),
         a_lost_node(conditions=(ready(since=NOW - NOT_READY_FOR),)),
         a_lost_node(conditions=(ready(since=NOW + timedelta(hours=1)),)),

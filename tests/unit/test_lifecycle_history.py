@@ -1,14 +1,16 @@
 """How looks add up to a history, and what begins it anew."""
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
+from libs.common.node import NodeAddress
 from services.lifecycle.decide import Case, Terms, judge_case
 from services.lifecycle.history import MOST_BETWEEN, History, Look, judge_history, look_of, with_look
 from services.lifecycle.known_nodes import KnownNodes
 from tests.builders import NOW
-from tests.lifecycle_cases import a_lost_node, another, answering, ready, unreachable
+from tests.lifecycle_cases import LONG_AGO, NEW_UUID, a_lost_node, another, answering, ready, unreachable
 
 SPAN = timedelta(minutes=10)
 NODE = a_lost_node()
@@ -61,10 +63,25 @@ def test_no_look_is_no_history():
     assert judge_history(None, looks=3, span=SPAN).lacks == ("3 looks that show it",)
 
 
-def test_a_look_that_is_told_again_or_late_is_no_news():
+def test_a_look_that_is_told_again_is_no_news():
     history = history_of(a_look(0), a_look(5))
-    for look in (a_look(5), a_look(5, heard=330.0), a_look(3)):
+    for look in (a_look(5), a_look(5, heard=330.0)):
         assert with_look(history, "uid-1", look) == history
+
+
+@pytest.mark.parametrize(
+    "look",
+    [
+        a_look(3, attempt=52),  # the clock was set back
+        a_look(5, attempt=52),
+        a_look(3),  # somebody else looks, too
+        a_look(3, attempt=1),  # counted anew, after a success that we did not hear, by such a clock
+        a_look(6, attempt=51),
+    ],
+)
+def test_a_look_that_does_not_follow_the_last_one_begins_anew(look: Look):
+    history = with_look(history_of(a_look(0), a_look(5)), "uid-1", look)
+    assert (history.first, history.last, history.looks) == (look, look, 1)
 
 
 def test_looks_too_far_apart_say_nothing_of_the_time_between_them():
@@ -111,9 +128,25 @@ def test_any_contrary_word_ends_the_history(known: KnownNodes):
 
 
 def test_a_node_that_is_ready_again_or_another_one_has_no_history(known: KnownNodes):
-    known.observed(a_lost_node(conditions=(ready("False"),)))
+    known.observed(a_lost_node(labels={"team": "a"}))
     assert known.history("web-1") is not None
     known.observed(a_lost_node(conditions=(ready("True"),)))
+    assert known.history("web-1") is None
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        {"conditions": (ready("False"),)},
+        {"conditions": (ready(since=LONG_AGO + timedelta(hours=1)),)},
+        {"addresses": (NodeAddress(type="InternalIP", address="10.0.0.9"),)},
+        {"ip": "10.0.0.9"},
+        {"system_uuid": NEW_UUID},
+    ],
+    ids=["not Ready by itself", "Ready for a moment, out of our sight", "moved", "another node IP", "UUID"],
+)
+def test_what_only_a_living_kubelet_writes_ends_the_history(known: KnownNodes, written: dict[str, Any]):
+    known.observed(a_lost_node(**written))
     assert known.history("web-1") is None
 
 

@@ -5,7 +5,7 @@ from typing import Literal
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from libs.common.machine import FaultKind, MachineFault
@@ -114,6 +114,15 @@ class Replayed:
 
 
 @given(happenings)
+@example(
+    # Counted anew, by a clock that was set back: there was a success in between that we did not hear.
+    [
+        Happening("proof", 1.0),
+        Happening("proof", 60.0),
+        Happening("proof", 590.0),
+        Happening("attempt begins anew", 1.0, -700.0),
+    ]
+)
 def test_nothing_is_deleted_without_all_proofs_whatever_happens_in_whatever_order(story: list[Happening]):
     replayed = Replayed()
     for one in story:
@@ -166,6 +175,18 @@ def test_in_an_outage_of_an_hour_no_node_of_a_hundred_is_deleted(kind: FaultKind
             known.said(unreachable(node, fault=fault, attempt=minute + 1), at)
         for node in nodes:
             assert not isinstance(decide(known.case(node), TERMS, PROVEN, now=now, at=at), Delete)
+
+
+def test_a_proof_that_was_on_its_way_for_long_is_none():
+    replayed = Replayed()
+    for _ in range(15):
+        replayed.happens(Happening("proof", 60.0))
+    assert replayed.decided()
+    late = Replayed()
+    late.drift = -TERMS.last_look_within.total_seconds() - 1
+    for _ in range(15):
+        late.happens(Happening("proof", 60.0))
+    assert not late.decided()
 
 
 def test_a_proof_of_long_ago_is_none():

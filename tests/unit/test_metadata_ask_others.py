@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from libs.common.machine import MachineFault
-from services.metadata.ask_others import KEPT_SECONDS, Members, Others
+from services.metadata.ask_others import KEPT_SECONDS, MET_SECONDS, Members, Met, Others
 from services.metadata.settings import MetadataSettings
 from tests.builders import a_node, some_facts
 from tests.metadata_actors import ScriptedTalos
@@ -62,6 +62,33 @@ async def test_a_defect_in_reading_members_is_a_fault_and_no_list():
     assert isinstance(found, MachineFault)
     assert found.kind == "internal"
     await members.close()
+
+
+def test_who_was_met_elsewhere_is_alive_for_half_an_hour_and_forgotten_then():
+    clock = Clock()
+    met = Met(clock)
+    met.note(some_facts(node_name="web-1", node_ip="10.0.0.6"))
+    met.note(some_facts(node_name="", node_ip="10.0.0.7"))
+    assert met.why_alive("web-1") == (
+        "a machine that bears its name answered at 10.0.0.6 within the last half hour"
+    )
+    assert (met.why_alive("web-2"), met.why_alive("")) == ("", "")
+    clock.now += MET_SECONDS - 1
+    assert met.why_alive("web-1")
+    met.note(some_facts(node_name="web-1", node_ip="10.0.0.8"))
+    clock.now += 2
+    assert "10.0.0.8" in met.why_alive("web-1")
+    clock.now += MET_SECONDS
+    assert not met.why_alive("web-1")
+
+
+def test_of_whom_was_met_no_more_is_kept_than_of_half_an_hour():
+    clock = Clock()
+    met = Met(clock)
+    for number in range(10_000):  # one machine that calls itself something else each time
+        met.note(some_facts(node_name=f"web-{number}"))
+        clock.now += 60.0
+    assert len(met._met) <= MET_SECONDS / 60.0
 
 
 @pytest.mark.parametrize(("wanted", "answered"), [(True, ["web-9"]), (False, [])])
