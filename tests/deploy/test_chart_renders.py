@@ -137,6 +137,7 @@ def test_the_schema_speaks_of_every_value_and_every_value_of_the_schema_has_a_de
         ({"enabledControllers": ["route"]}, "leaves nothing to run"),
         ({"talos.enabled": False}, "labeler cannot work without asking machines"),
         ({"nats.enabled": False}, "nats.external.url"),
+        ({"useDaemonSet": True}, "daemonSet.enabled"),
     ],
     ids=str,
 )

@@ -30,6 +30,9 @@
 
 {{/* Names of the services that run, in the order of the flow. JSON: {"names": [...]}. */}}
 {{- define "talos-ccm.services" -}}
+{{- if hasKey .Values "useDaemonSet" -}}
+{{- fail "useDaemonSet, of old charts of the reference, is daemonSet.enabled: say it there, or pods would wait for a CNI" -}}
+{{- end -}}
 {{- $wanted := include "talos-ccm.wanted" . | fromJson -}}
 {{- $names := list "watcher" "metadata" -}}
 {{- $nodes := list -}}

@@ -1,0 +1,51 @@
+"""The commands of rendered containers as the services read them."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from libs.common.process.service import Run
+from libs.common.settings.of_process import ProcessSettings
+from libs.common.settings.reading import Reading, read_settings
+from libs.testbed.helm.chart import Manifest, of_kind
+from services.csr.service import CSR_RUN
+from services.ipam.service import IPAM_RUN
+from services.labeler.service import LABELER_RUN
+from services.lifecycle.service import LIFECYCLE_RUN
+from services.metadata.service import METADATA_RUN
+from services.watcher.service import WATCHER_RUN
+
+RUNS: dict[str, Run[Any]] = {
+    run.wiring.service: run
+    for run in (WATCHER_RUN, METADATA_RUN, LABELER_RUN, CSR_RUN, IPAM_RUN, LIFECYCLE_RUN)
+}
+
+
+def arguments(container: dict[str, Any], found: list[Manifest], folder: Path) -> list[str]:
+    """What the container is told, its config file being where a test can put it."""
+    config = next(m for m in found if m["kind"] == "ConfigMap")
+    path = folder / "ccm-config.yaml"
+    path.write_text(config["data"]["ccm-config.yaml"])
+    said: list[str] = container["args"]
+    assert "--cloud-config=/etc/talos/ccm-config.yaml" in said
+    return [f"--cloud-config={path}" if word.startswith("--cloud-config=") else word for word in said]
+
+
+def reading_of(
+    container: dict[str, Any], found: list[Manifest], folder: Path
+) -> tuple[list[Run[Any]], Reading]:
+    """Which services the container's command runs, and what they make of its arguments."""
+    python, m, module = container["command"]
+    assert (python, m) == ("python", "-m")
+    runs = list(RUNS.values()) if module == "services" else [RUNS[module.removeprefix("services.")]]
+    kinds: list[type[msgspec.Struct]] = [*(run.settings for run in runs), ProcessSettings]
+    return runs, read_settings(kinds, arguments(container, found, folder), {})
+
+
+def of_deployments(found: list[Manifest]) -> dict[str, dict[str, Any]]:
+    """By service: its container."""
+    deployments = of_kind(found, "Deployment").values()
+    one = [deployment["spec"]["template"]["spec"]["containers"] for deployment in deployments]
+    assert all(len(each) == 1 for each in one)
+    return {container["name"]: container for (container,) in one}

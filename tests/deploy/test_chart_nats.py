@@ -1,0 +1,94 @@
+"""NATS as the chart installs it, or as somebody else does: services, server and bootstrap agree on names."""
+
+from pathlib import Path
+
+import pytest
+
+from libs.common.settings.of_process import ProcessSettings
+from libs.common.settings.reading import read_settings
+from libs.testbed.helm.chart import Values, manifests, of_kind
+from services.bootstrap.names import SEED, Names
+from services.bootstrap.settings import BootstrapSettings
+from tests.deploy.commands import of_deployments, reading_of
+from tests.deploy.profiles import PROFILES, WITH_NATS, containers, prefix, rendered
+
+
+@pytest.mark.parametrize("profile", WITH_NATS)
+def test_each_service_finds_its_own_key_the_authority_and_the_server(profile: str, tmp_path: Path):
+    found, namespace = rendered(profile), PROFILES[profile].namespace
+    names = Names(namespace=namespace, prefix=prefix(profile))
+    server = of_kind(found, "Service")[names.nats]
+    for name, deployment in of_kind(found, "Deployment").items():
+        service = name.removeprefix(f"{prefix(profile)}-")
+        pod = deployment["spec"]["template"]["spec"]
+        told = reading_of(pod["containers"][0], found, tmp_path)[1].of(ProcessSettings)
+        secrets = {v["secret"]["secretName"]: v["name"] for v in pod["volumes"] if "secret" in v}
+        maps = {v["configMap"]["name"]: v["name"] for v in pod["volumes"] if "configMap" in v}
+        mounts = {m["name"]: Path(m["mountPath"]) for m in pod["containers"][0]["volumeMounts"]}
+        of_nats = [secret for secret in secrets if secret.startswith(names.nats)]
+        assert of_nats == [names.seed_of(service)], "its own key, and nobody else's"
+        assert told.nats_nkey_file == mounts[secrets[names.seed_of(service)]] / SEED
+        assert told.nats_ca_file == mounts[maps[names.authority]] / "ca.crt"
+        (url,) = told.nats_servers
+        assert url == f"tls://{names.nats}.{namespace}.svc:{server['spec']['ports'][0]['port']}"
+        assert url.removeprefix("tls://").rpartition(":")[0] in names.hosts(), "the certificate is for it"
+
+
+@pytest.mark.parametrize("profile", WITH_NATS)
+def test_bootstrap_and_keeper_understand_what_they_are_told_and_write_where_the_server_reads(profile: str):
+    found, namespace = rendered(profile), PROFILES[profile].namespace
+    names = Names(namespace=namespace, prefix=prefix(profile))
+    stateful_set = of_kind(found, "StatefulSet")[names.nats]
+    bootstrap, server, keeper = containers(stateful_set)
+    once, kept = (
+        read_settings([BootstrapSettings], c["args"], {}).of(BootstrapSettings) for c in (bootstrap, keeper)
+    )
+    assert (once.keep, kept.keep) == (False, True)
+    for settings in (once, kept):
+        assert (settings.namespace, settings.prefix) == (namespace, prefix(profile))
+        assert settings.replicas == stateful_set["spec"]["replicas"]
+        assert server["command"] == ["nats-server", "--config", str(settings.out / "nats.conf")]
+        ports = {port["name"]: port["containerPort"] for port in server["ports"]}
+        assert ports == {
+            "client": settings.client_port,
+            "cluster": settings.route_port,
+            "monitor": settings.monitor_port,
+        }
+        mounts = [m["mountPath"] for m in server["volumeMounts"]]
+        assert str(settings.store_dir) in mounts
+        assert str(settings.out) in mounts
+        (data,) = [v for v in stateful_set["spec"]["template"]["spec"]["volumes"] if v["name"] == "data"]
+        assert data["emptyDir"]["sizeLimit"] == f"{2 * settings.store_bytes // 2**20}Mi"
+    assert keeper["ports"][0]["containerPort"] == kept.secure_port
+    assert stateful_set["spec"]["serviceName"] == f"{names.nats}-headless"
+    assert f"{names.nats}-headless" in of_kind(found, "Service")
+
+
+def test_nats_of_ones_own_is_used_with_its_own_keys_and_nothing_of_ours_is_installed(tmp_path: Path):
+    found = rendered("external-nats")
+    assert not of_kind(found, "StatefulSet")
+    for service, container in of_deployments(found).items():
+        told = reading_of(container, found, tmp_path)[1].of(ProcessSettings)
+        assert told.nats_servers == ("tls://nats-1.example.net:4222", "tls://nats-2.example.net:4222")
+        pod = of_kind(found, "Deployment")[f"{prefix('default')}-{service}"]["spec"]["template"]["spec"]
+        by_name = {volume["name"]: volume for volume in pod["volumes"]}
+        assert by_name["nats-seed"]["secret"]["secretName"] == f"talos-ccm-seed-{service}"
+        assert by_name["nats-ca"]["configMap"]["name"] == "talos-ccm-nats-authority"
+
+
+@pytest.mark.parametrize(("profile", "servers"), [("default", 1), ("ha", 3), ("external-nats", 0)])
+def test_the_watcher_has_the_stream_lie_on_every_server_that_the_chart_installs(
+    profile: str, servers: int, tmp_path: Path
+):
+    found = rendered(profile)
+    told = reading_of(of_deployments(found)["watcher"], found, tmp_path)[1].of(ProcessSettings)
+    assert told.nats_stream_replicas == servers
+
+
+def test_nats_without_keys_and_authority_is_spoken_to_without(tmp_path: Path):
+    said = {"nats.enabled": False, "nats.external.url": "nats://nats.example.net:4222"}
+    found = manifests(Values(said=said))
+    for container in of_deployments(found).values():
+        told = reading_of(container, found, tmp_path)[1].of(ProcessSettings)
+        assert (told.nats_nkey_file, told.nats_ca_file) == (None, None)
+        assert not [mount for mount in container["volumeMounts"] if "nats" in mount["name"]]

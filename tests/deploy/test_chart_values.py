@@ -1,0 +1,91 @@
+"""What the values say reaches those that it is said for."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from libs.common.settings.of_process import ProcessSettings
+from libs.testbed.helm.chart import Values, manifests, of_kind
+from tests.deploy.commands import reading_of
+from tests.deploy.profiles import prefix
+
+
+def test_replicas_are_those_asked_for_and_metadata_is_one():
+    found = manifests(Values(said={"replicaCount": 2, "services.csr.replicas": 3}))
+    head = f"{prefix('default')}-"
+    replicas = {
+        name.removeprefix(head): d["spec"]["replicas"] for name, d in of_kind(found, "Deployment").items()
+    }
+    assert replicas == {"watcher": 2, "metadata": 1, "labeler": 2, "csr": 3}
+
+
+@pytest.mark.parametrize("in_one", [False, True], ids=["deployments", "daemonset"])
+def test_what_is_said_for_all_reaches_every_service(in_one: bool, tmp_path: Path):
+    said = {
+        "daemonSet.enabled": in_one,
+        "otlpEndpoint": "http://traces.example.net:4318",
+        "logFormat": "json",
+        "logVerbosityLevel": 4,
+        "extraArgs": ["--node-status-update-frequency=1m", "--cluster-name=prod"],
+        "extraEnv": [{"name": "OTEL_TRACES_SAMPLER", "value": "traceidratio"}],
+        "podAnnotations": {"example.net/owner": "platform"},
+        "imagePullSecrets": [{"name": "registry"}],
+    }
+    found = manifests(Values(said=said))
+    pods = [m["spec"]["template"] for m in found if m["kind"] in {"Deployment", "DaemonSet"}]
+    assert len(pods) == (1 if in_one else 4)
+    for pod in pods:
+        (container,) = pod["spec"]["containers"]
+        told = reading_of(container, found, tmp_path)[1].of(ProcessSettings)
+        assert told.otlp_endpoint == "http://traces.example.net:4318"
+        assert (told.logging_format, told.verbosity) == ("json", 4)
+        assert "--cluster-name=prod" in container["args"]
+        assert {"name": "OTEL_TRACES_SAMPLER", "value": "traceidratio"} in container["env"]
+        assert pod["metadata"]["annotations"] == {"example.net/owner": "platform"}
+        assert pod["spec"]["imagePullSecrets"] == [{"name": "registry"}]
+
+
+def test_what_is_said_for_one_service_reaches_it_alone(tmp_path: Path):
+    own = {
+        "extraArgs": ["--csr-in-flight=7"],
+        "resources": {"limits": {"memory": "256Mi"}},
+        "podAnnotations": {"example.net/csr": "yes"},
+        "nodeSelector": {"example.net/pool": "infra"},
+        "tolerations": [{"operator": "Exists"}],
+    }
+    found = manifests(Values(said={"services.csr": own, "podAnnotations": {"example.net/all": "yes"}}))
+    for name, deployment in of_kind(found, "Deployment").items():
+        its_own = name.endswith("-csr")
+        pod = deployment["spec"]["template"]
+        (container,) = pod["spec"]["containers"]
+        reading_of(container, found, tmp_path)
+        assert ("--csr-in-flight=7" in container["args"]) == its_own
+        assert (container["resources"] == own["resources"]) == its_own
+        assert (pod["spec"]["nodeSelector"] == own["nodeSelector"]) == its_own
+        assert ({"operator": "Exists"} in pod["spec"]["tolerations"]) == its_own
+        annotations = {"example.net/all": "yes"} | (own["podAnnotations"] if its_own else {})  # type: ignore[operator]
+        assert pod["metadata"]["annotations"] == annotations
+
+
+def test_objects_of_ones_own_are_installed_beside_ours_and_may_name_the_release():
+    extra = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "{{ .Release.Name }}-dashboards", "namespace": "monitoring"},
+    }
+    found = manifests(Values(release="edge", said={"extraObjects": [extra]}))
+    assert of_kind(found, "ConfigMap")["edge-dashboards"]["metadata"]["namespace"] == "monitoring"
+
+
+def test_old_values_and_new_ones_become_one_config_file():
+    said = {
+        "config.global": {"clusterName": "prod"},
+        "transformations": [{"name": "web", "labels": {"a": "b"}}],
+    }
+    found = manifests(Values(said=said))
+    config = of_kind(found, "ConfigMap")[prefix("default")]["data"]["ccm-config.yaml"]
+    assert yaml.safe_load(config) == {
+        "global": {"clusterName": "prod"},
+        "transformations": [{"name": "web", "labels": {"a": "b"}}],
+    }
