@@ -1,0 +1,76 @@
+"""`python -m libs.testbed.compose.kind_machines`: one Talos endpoint, a machine behind it for each Node."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Final
+
+from libs.common.kube_api.api import KubeApi
+from libs.common.kube_api.config import load_kube_config
+from libs.common.kube_api.errors import KubeError
+from libs.common.node import Node
+from libs.common.node_ips import BadNodeIP, node_ips
+from libs.testbed.compose.cluster import TALOS_PORT
+from libs.testbed.kubelet_node import PROVIDED_NODE_IP
+from libs.testbed.machines import Machine, a_machine
+from libs.testbed.sim_machines.connection import Apid
+from libs.testbed.sim_machines.doors import Doors
+from libs.testbed.sim_machines.fleet import Fleet
+from libs.testbed.sim_machines.service import TalosService
+
+SERVED_WITH: Final = Path("/talos-machines")  # the Secret of kind_secrets
+_LOOK_SECONDS: Final = 2.0
+
+_log = logging.getLogger(__name__)
+
+
+def machine_of(node: Node) -> Machine | None:
+    """The machine that this Node's kubelet runs on, in its own words; None if that says no address."""
+    ips = node_ips(node.metadata.annotations.get(PROVIDED_NODE_IP, ""))
+    if isinstance(ips, BadNodeIP):
+        return None
+    first, *second = map(str, ips)
+    uuid = node.status.node_info.system_uuid
+    return a_machine(
+        node.metadata.name, first, ip6=second[0] if second else None, platform="nocloud", uuid=uuid
+    )
+
+
+async def follow(api: KubeApi, machines: Fleet) -> None:
+    """Machines come with the Nodes, for ever. What cannot be asked now is asked again."""
+    known: dict[str, Machine] = {}
+    while True:
+        try:
+            async for page in api.list_nodes():
+                for machine in filter(None, map(machine_of, page.items)):
+                    if known.get(machine.id) != machine:
+                        known[machine.id] = machine
+                        machines.put(machine, time.time_ns())
+                        print(
+                            f"kind_machines: {machine.name} at {', '.join(machine.reachable_at)}", flush=True
+                        )
+        except KubeError as error:
+            _log.warning("Nodes cannot be listed: %s", error)
+        await asyncio.sleep(_LOOK_SECONDS)
+
+
+async def main() -> None:
+    """Serve until the process is ended."""
+    machines = Fleet()
+    doors = Doors(Apid(TalosService(machines)), SERVED_WITH, [TALOS_PORT], host="0.0.0.0")  # noqa: S104 - of a pod
+    doors.open()
+    api = KubeApi(load_kube_config(None, os.environ), user_agent="kind-machines")
+    try:
+        await follow(api, machines)
+    finally:
+        await api.close()
+
+
+if __name__ == "__main__":
+    logging.basicConfig(level=logging.WARNING, stream=sys.stderr)
+    asyncio.run(main())
