@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import os
 import signal
 import sys
 import tempfile
@@ -38,7 +39,7 @@ def main() -> None:
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _end)
     try:
-        packages.check_machine()
+        packages.check_machine(os.geteuid(), os.environ.get("PATH", ""))
         _run(asked.nodes, asked.patience, stay=asked.stay)
     except (packages.Missing, CommandFailed, BuildError) as error:
         sys.exit(f"compose-local: {error}")

@@ -12,6 +12,7 @@ from typing import Final
 from libs.testbed.containers.run import CommandFailed, kept, remove, run
 
 SUITE: Final = "bookworm"  # its Python 3.11 is the series of the Dockerfile's own base
+_TOOLS: Final = ("apt-get", "dpkg-deb", "tar", "umount")
 _ENGINE: Final = ("docker.io", "debootstrap", "iptables")
 _IN_BASE: Final = "python3.11,python3-minimal,ca-certificates"
 # Nobody reads them in a container.
@@ -28,12 +29,12 @@ class Missing(RuntimeError):
     """What this machine lacks, and what to do about it."""
 
 
-def check_machine() -> None:
-    """Raises Missing unless an engine can be run here."""
-    lacks = [tool for tool in ("apt-get", "dpkg-deb", "tar", "umount") if shutil.which(tool) is None]
+def check_machine(user_id: int, path: str) -> None:
+    """Raises Missing unless that user, with that PATH, can run an engine here."""
+    lacks = [tool for tool in _TOOLS if shutil.which(tool, path=path) is None]
     if lacks:
         raise Missing(f"compose-local needs a Debian machine: there is no {', '.join(lacks)} here")
-    if os.geteuid() != 0:
+    if user_id != 0:
         raise Missing(
             "compose-local starts an engine of its own, which needs root: sudo make compose-local\n"
             "With an engine that you may use already: make compose-up"

@@ -32,11 +32,11 @@ def run(argv: Sequence[str | Path], *, env: Mapping[str, str] | None = None, cwd
     return done.stdout
 
 
-def kept(name: str, what: str, make: Callable[[Path], None]) -> Path:
+def kept(name: str, what: str, make: Callable[[Path], None], *, folder: Path = KEPT) -> Path:
     """A file or folder of the cache; `make` is given the path to fill where there is none yet."""
-    target = KEPT / name
+    target = folder / name
     if not target.exists():
-        KEPT.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
         fresh = target.with_name(f"{name}.fresh")
         remove(fresh)
         with told(f"{what} (once)"):

@@ -1,0 +1,59 @@
+"""make compose-local: what it says where it cannot run, what it keeps, how a failed command is told."""
+
+from pathlib import Path
+
+import pytest
+
+from libs.testbed.containers.packages import Missing, check_machine
+from libs.testbed.containers.run import CommandFailed, kept, run
+
+
+def machine_with(folder: Path, *tools: str) -> str:
+    for tool in tools:
+        (folder / tool).touch(mode=0o755)
+    return str(folder)
+
+
+def test_a_user_who_is_not_root_is_told_of_both_ways_out(tmp_path: Path):
+    path = machine_with(tmp_path, "apt-get", "dpkg-deb", "tar", "umount")
+    check_machine(0, path)
+    with pytest.raises(Missing, match=r"needs root: sudo make compose-local\n.*make compose-up"):
+        check_machine(1000, path)
+
+
+def test_a_machine_that_is_no_debian_is_told_what_it_lacks(tmp_path: Path):
+    with pytest.raises(Missing, match="needs a Debian machine: there is no apt-get, dpkg-deb here"):
+        check_machine(0, machine_with(tmp_path, "tar", "umount"))
+
+
+def test_a_command_that_fails_is_told_with_its_words():
+    with pytest.raises(CommandFailed, match=r"ended with status 3:\nout of luck"):
+        run(["sh", "-c", "echo out of luck >&2; exit 3"])
+
+
+def test_what_is_kept_is_made_once(tmp_path: Path):
+    made: list[Path] = []
+
+    def make(path: Path) -> None:
+        made.append(path)
+        path.write_text("whole")
+
+    assert kept("wheel", "a wheel", make, folder=tmp_path).read_text() == "whole"
+    assert kept("wheel", "a wheel", make, folder=tmp_path).read_text() == "whole"
+    assert len(made) == 1
+
+
+def test_what_was_made_by_half_is_made_again(tmp_path: Path):
+
+    def break_off(path: Path) -> None:
+        path.mkdir()
+        (path / "half").touch()
+        raise CommandFailed("the network is gone")
+
+    def make(path: Path) -> None:
+        path.mkdir()
+        (path / "whole").touch()
+
+    with pytest.raises(CommandFailed):
+        kept("wheels", "wheels", break_off, folder=tmp_path)
+    assert [each.name for each in kept("wheels", "wheels", make, folder=tmp_path).iterdir()] == ["whole"]
