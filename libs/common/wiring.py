@@ -36,6 +36,7 @@ class Wiring(msgspec.Struct, frozen=True, kw_only=True):
     """One service's place in the flow."""
 
     service: ServiceName
+    does: str  # in words, for --help
     hears: str  # for the documentation: in words
     durables: tuple[Durable, ...] = ()
     follows: tuple[str, ...] = ()  # filters of its ephemeral followers
@@ -54,6 +55,7 @@ _CERTIFICATES = "certificates.k8s.io"
 
 WATCHER = Wiring(
     service="watcher",
+    does="tells the others of Nodes and requests for certificates as Kubernetes has them",
     hears="Nodes, and kubelets' CertificateSigningRequests, from the Kubernetes API",
     follows=(f"{FLOW}.>",),
     publishes=(f"{OBSERVED_NODE}.>", f"{OBSERVED_CSR}.>", SNAPSHOT, LEADING),
@@ -76,6 +78,7 @@ WATCHER = Wiring(
 
 METADATA = Wiring(
     service="metadata",
+    does="asks their machines over the Talos API",
     hears="observed nodes and requests for certificates; the Talos API of their machines",
     follows=(f"{FLOW}.>",),
     publishes=(
@@ -90,6 +93,7 @@ METADATA = Wiring(
 
 LABELER = Wiring(
     service="labeler",
+    does="makes Nodes usable: addresses, providerID, labels, taints",
     hears="enriched nodes; follows observed ones",
     durables=(Durable(service="labeler", name="labeler-nodes", filter=f"{ENRICHED_NODE}.>"),),
     follows=(f"{FLOW}.>",),
@@ -112,6 +116,7 @@ LABELER = Wiring(
 
 CSR = Wiring(
     service="csr",
+    does="approves or denies what kubelets ask to serve with",
     hears="enriched requests for certificates; follows all that is known of Nodes",
     durables=(Durable(service="csr", name="csr-requests", filter=f"{ENRICHED_CSR}.>"),),
     follows=(f"{FLOW}.>",),
@@ -126,6 +131,7 @@ CSR = Wiring(
 
 IPAM = Wiring(
     service="ipam",
+    does="gives Nodes their pod CIDRs",
     hears="enriched nodes and the cluster's networks; follows all that is known of Nodes",
     durables=(Durable(service="ipam", name="ipam-nodes", filter=f"{ENRICHED_NODE}.>"),),
     follows=(f"{FLOW}.>",),
@@ -147,7 +153,8 @@ IPAM = Wiring(
 
 LIFECYCLE = Wiring(
     service="lifecycle",
-    hears="follows all that is known of Nodes",
+    does="deletes Nodes whose machine is proven to be gone",
+    hears="all that is known of Nodes, which it follows",
     follows=(f"{FLOW}.>",),
     publishes=(f"{DECIDED}.lifecycle.>",),
     owns=(

@@ -13,7 +13,7 @@ from typing import Final, Literal, NoReturn, Protocol, Self
 import aiohttp
 import msgspec
 
-from libs.common.wiring import BY_DEFAULT, Wiring
+from libs.common.wiring import BY_DEFAULT, LIFECYCLE, LIFECYCLE_LEASE_NAME, Wiring
 from libs.testbed.children import Child, ChildDied, free_port, until
 from libs.testbed.kubelets import Kubelets, Refused
 from libs.testbed.service_rights import ALL_IN_ONE, lease_of, path_of, role_objects, user_of
@@ -86,7 +86,7 @@ class RunningServices:
         try:
             for service, user in users.items():
                 its_own = _credentials(service, user, api_server, talosconfig)
-                its_own += (own_flags or {}).get(service, ())
+                its_own += [*_lease_of_lifecycle(service, instance), *(own_flags or {}).get(service, ())]
                 for name in _names(service, (replicas or {}).get(service, 1)):
                     port = services.ports[name] = free_port()
                     argv = [*_module(service), f"--secure-port={port}", *its_own, *common]
@@ -151,6 +151,12 @@ def _credentials(name: str, user: str, api_server: ApiServer, talosconfig: Path)
 
 def _lease(instance: str) -> list[str]:
     return [] if instance == ALL_IN_ONE else [f"--leader-elect-resource-name={lease_of(instance)}"]
+
+
+def _lease_of_lifecycle(service: str, instance: str) -> list[str]:
+    if instance == ALL_IN_ONE or service not in ("all-in-one", LIFECYCLE.service):
+        return []
+    return [f"--lifecycle-lease-name={lease_of(instance, LIFECYCLE_LEASE_NAME)}"]
 
 
 def _names(service: str, replicas: int) -> list[str]:

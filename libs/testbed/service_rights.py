@@ -14,9 +14,9 @@ def user_of(wiring: Wiring, instance: str = ALL_IN_ONE) -> str:
     return f"{instance}-{wiring.service}"
 
 
-def lease_of(instance: str) -> str:
-    """What --leader-elect-resource-name says for that instance: each of several has a Lease of its own."""
-    return LEASE_NAME if instance == ALL_IN_ONE else f"{LEASE_NAME}-{instance}"
+def lease_of(instance: str, lease: str = LEASE_NAME) -> str:
+    """What --leader-elect-resource-name (--lifecycle-lease-name) says for that instance: each has its own."""
+    return lease if instance == ALL_IN_ONE else f"{lease}-{instance}"
 
 
 def role_objects(wiring: Wiring, instance: str = ALL_IN_ONE) -> Iterable[dict[str, Any]]:
@@ -41,7 +41,7 @@ def _rule(right: Right, instance: str) -> dict[str, Any]:
         "resources": [right.resource],
         "verbs": list(right.verbs),
     }
-    names = [lease_of(instance) if name == LEASE_NAME else name for name in right.names]
+    names = [lease_of(instance, name) if right.resource == "leases" else name for name in right.names]
     return rule | ({"resourceNames": names} if names else {})
 
 

@@ -17,7 +17,7 @@ from libs.common.node import Node
 from libs.common.process.service import Parts, Run
 from libs.common.subjects import ENRICHED_NODE, FLOW, OBSERVED_NODE, is_about_a_csr, name_in
 from libs.common.watch_ownership import WatchOwnership
-from libs.common.wiring import LIFECYCLE, LIFECYCLE_LEASE_NAME
+from libs.common.wiring import LIFECYCLE
 from services.lifecycle.decide import Case, Delete, Keep, Standing, decide, not_ours
 from services.lifecycle.deletions_api import Deletions
 from services.lifecycle.evidence import Known
@@ -143,7 +143,7 @@ class LifecycleService:
         return LeaseLock(
             self._apart,
             namespace=settings.lease_namespace,
-            name=LIFECYCLE_LEASE_NAME,
+            name=settings.lease_name,
             identity=self._parts.identity,
             now=self._parts.now,
             clock=self._parts.monotonic,
@@ -158,7 +158,7 @@ class LifecycleService:
         return LeaseRecord(
             self._apart,
             namespace=settings.lease_namespace,
-            name=LIFECYCLE_LEASE_NAME,
+            name=settings.lease_name,
             holder=self._parts.identity if settings.takes_lease else "",
             writing=self._lease.writing,
             most=settings.most_per_hour,

@@ -12,6 +12,7 @@ from libs.common.settings.flags import (
     CLOUD_CONFIG,
     DELETE_PREEMPTED_GCP_SPOT,
     LEADER_ELECT,
+    LEADING,
     LEASE_DURATION,
     LEASE_NAMESPACE,
     LIFECYCLE,
@@ -20,6 +21,7 @@ from libs.common.settings.flags import (
     RETRY_PERIOD,
     Flag,
 )
+from libs.common.wiring import LEASE_NAME, LIFECYCLE_LEASE_NAME
 from libs.common.wiring import LEASE_NAMESPACE as OUR_NAMESPACE
 from services.lifecycle.decide import Terms
 
@@ -83,6 +85,15 @@ class LifecycleSettings(msgspec.Struct, frozen=True, kw_only=True):
         5.0  # so often Nodes that are not Ready are looked at without news (reference)
     )
     leader_elect: Annotated[bool, LEADER_ELECT] = True
+    lease_name: Annotated[
+        str,
+        Flag(
+            "lifecycle-lease-name",
+            "Name of the Lease of lifecycle. Each of several instances on one cluster needs its own, and a "
+            "Role that lets it update the Lease of that name.",
+            LEADING,
+        ),
+    ] = LIFECYCLE_LEASE_NAME
     lease_namespace: Annotated[str, LEASE_NAMESPACE] = OUR_NAMESPACE
     lease_duration_seconds: Annotated[float, LEASE_DURATION] = 15.0
     # Also: nothing is written while no watcher has been heard to lead for that long.
@@ -113,6 +124,9 @@ class LifecycleSettings(msgspec.Struct, frozen=True, kw_only=True):
         """What contradicts itself, as client-go would refuse it."""
         duration, deadline = self.lease_duration_seconds, self.renew_deadline_seconds
         found = []
+        if self.lease_name in ("", LEASE_NAME):
+            why = "which is the watcher's Lease" if self.lease_name else "which is no name"
+            found.append(f"--lifecycle-lease-name is {self.lease_name!r}, {why}")
         if duration != int(duration):
             found.append(f"--leader-elect-lease-duration is {duration:g} s; a Lease counts in whole seconds")
         if duration <= deadline:

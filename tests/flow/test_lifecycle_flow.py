@@ -1,6 +1,6 @@
 """lifecycle between a bus and an API server: which Nodes it deletes and taints, and which never."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,11 @@ import pytest
 
 from libs.common.cloud_config.document import parse_cloud_config
 from libs.common.kube_api.api import KubeApi
+from libs.common.kube_api.config import load_kube_config
 from libs.common.kube_api.lease import Lease, annotation
+from libs.common.wiring import LIFECYCLE, LIFECYCLE_LEASE_NAME
+from libs.testbed.running_services import grant_rights
+from libs.testbed.service_rights import lease_of, user_of
 from libs.testbed.sim_apiserver.faults import EmptyClose
 from services.lifecycle.budget import ANNOTATION
 from tests.builders import some_facts
@@ -420,6 +424,21 @@ async def test_a_node_of_somebody_else_is_neither_read_nor_written_and_told_as_s
     assert await flow.node("web-1") == theirs
     assert await flow.node("web-3") == going
     assert await flow.told("web-1") == []
+
+
+def instance_b(flow: LifecycleFlow) -> Callable[[KubeApi], KubeApi]:
+    """As another install's own user, who may write no other Lease than its own."""
+    config = load_kube_config(flow.server.kubeconfig(user_of(LIFECYCLE, "b")), {})
+    return lambda _: KubeApi(config, user_agent="test", instance="b")
+
+
+async def test_two_instances_lead_side_by_side_each_by_a_lease_of_its_own(flow: LifecycleFlow):
+    await grant_rights(flow.admin, [LIFECYCLE], "b")
+    b: dict[str, Any] = {"identity": "b", "lease_name": lease_of("b", LIFECYCLE_LEASE_NAME)}
+    async with flow.running() as of_a, flow.running(kube=instance_b(flow), grown_up=False, **b) as of_b:
+        await eventually(lambda: of_b.standing().leading is not None, "the second one leads, too")
+        assert of_a.standing().leading is not None
+        assert (await flow.lease())["spec"]["holderIdentity"] == "first"
 
 
 # ---- shut down

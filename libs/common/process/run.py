@@ -87,7 +87,10 @@ def _of_use(runs: Sequence[Run[Any]], options: Sequence[Option]) -> list[Option]
 
 
 def _what(runs: Sequence[Run[Any]]) -> str:
-    return "Runs " + ", ".join(f"{run.wiring.service} (hears {run.wiring.hears})" for run in runs) + "."
+    asked = ", where --controllers and the like ask for it" if len(runs) > 1 else ""
+    wirings = [run.wiring for run in runs]
+    told = (f"{each.service} ({each.does}{'' if each.by_default else asked})" for each in wirings)
+    return f"Runs {', '.join(told)}."
 
 
 def _say(stream: TextIO, text: str) -> int:

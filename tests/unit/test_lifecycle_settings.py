@@ -1,0 +1,24 @@
+"""What lifecycle can be told of its Lease."""
+
+import pytest
+
+from libs.common.settings.reading import SettingsError, read_settings
+from libs.common.wiring import LEASE_NAME, LIFECYCLE_LEASE_NAME
+from services.lifecycle.settings import LifecycleSettings
+
+
+def read(*arguments: str) -> LifecycleSettings:
+    return read_settings([LifecycleSettings], arguments, {}).of(LifecycleSettings)
+
+
+def test_a_second_instance_gives_its_lease_another_name():
+    assert read().lease_name == LIFECYCLE_LEASE_NAME
+    assert read("--lifecycle-lease-name=lifecycle-b").lease_name == "lifecycle-b"
+
+
+@pytest.mark.parametrize(
+    ("name", "told"), [("", "which is no name"), (LEASE_NAME, "which is the watcher's Lease")]
+)
+def test_a_lease_that_is_none_or_anothers_stops_the_start(name: str, told: str):
+    with pytest.raises(SettingsError, match=told):
+        read(f"--lifecycle-lease-name={name}")
