@@ -1,0 +1,132 @@
+"""What an account may do, by its token: what the API server lists, and what it answers when it is tried."""
+
+import ssl
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from typing import Any, NamedTuple
+
+import aiohttp
+import msgspec
+
+from libs.common.wiring import Right
+from libs.testbed.control_plane.cluster import ControlPlane
+from libs.testbed.kubelets import JSON, MERGE, Answer, Kubelets
+from tests.deploy.pods import token_of
+
+_METHODS = {
+    "create": "POST",
+    "update": "PUT",
+    "patch": "PATCH",
+    "delete": "DELETE",
+    "deletecollection": "DELETE",
+}
+_ON_ALL = {"create", "list", "watch", "deletecollection"}
+
+
+class Rule(NamedTuple):
+    """One thing that may be done; name "" is any."""
+
+    group: str
+    resource: str
+    verb: str
+    name: str = ""
+
+
+class Try(NamedTuple):
+    """One thing that somebody tries."""
+
+    group: str
+    resource: str
+    verb: str
+    name: str = ""
+    namespace: str = ""
+
+    @property
+    def path(self) -> str:
+        """With the subresource behind the name."""
+        resource, _, subresource = self.resource.partition("/")
+        root = f"/apis/{self.group}/v1" if self.group else "/api/v1"
+        parts = [root, *(["namespaces", self.namespace] if self.namespace else []), resource]
+        if self.verb not in _ON_ALL or subresource:
+            parts.append(self.name or "probe")
+        if subresource:
+            parts.append(subresource)
+        return "/".join(parts) + ("?watch=1&timeoutSeconds=1" if self.verb == "watch" else "")
+
+
+def rules_of(rights: Iterable[Right], namespace: str) -> set[Rule]:
+    """What rights give in that namespace, the cluster-wide ones among them."""
+    return {
+        Rule(right.group, right.resource, verb, name)
+        for right in rights
+        if right.namespace in ("", namespace)
+        for verb in right.verbs
+        for name in right.names or ("",)
+    }
+
+
+def tries_of(rights: Iterable[Right]) -> set[Try]:
+    """Each thing that rights allow, to be tried by somebody else."""
+    return {
+        Try(right.group, right.resource, verb, name, right.namespace)
+        for right in rights
+        if right.resource != "signers"  # nothing that could be asked for: looked up at an approval
+        for verb in right.verbs
+        for name in right.names or ("",)
+    }
+
+
+class Account:
+    """A client with that account's token and nothing else."""
+
+    def __init__(self, session: aiohttp.ClientSession, server: str) -> None:
+        self._session = session
+        self._server = server
+
+    @classmethod
+    @asynccontextmanager
+    async def of(
+        cls, control_plane: ControlPlane, kubelets: Kubelets, namespace: str, name: str
+    ) -> AsyncIterator["Account"]:
+        """Who asks with a new token of that ServiceAccount."""
+        headers = {"Authorization": f"Bearer {await token_of(kubelets, namespace, name)}"}
+        trust = ssl.create_default_context(cafile=control_plane.ca_file)
+        async with aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(ssl=trust), headers=headers
+        ) as session:
+            yield cls(session, control_plane.server)
+
+    async def request(
+        self, method: str, path: str, body: Any = None, *, content_type: str = JSON, **headers: str
+    ) -> Answer:
+        """Whatever the status, it is returned."""
+        data = None if body is None else msgspec.json.encode(body)
+        sent = {"Content-Type": content_type, **headers}
+        async with self._session.request(method, self._server + path, data=data, headers=sent) as answer:
+            text = await answer.read()
+            return Answer(answer.status, msgspec.json.decode(text) if text.startswith(b"{") else text)
+
+    async def tries(self, what: Try) -> Answer:
+        """Do it; who may not is told so before anybody looks at the body, or for such an object."""
+        method = _METHODS.get(what.verb, "GET")
+        body: Any = {} if method in ("POST", "PUT", "PATCH") else None
+        return await self.request(method, what.path, body, content_type=MERGE if method == "PATCH" else JSON)
+
+    async def rules(self, namespace: str) -> set[Rule]:
+        """All that the API server lets it do in that namespace (SelfSubjectRulesReview)."""
+        path = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews"
+        body: dict[str, Any] = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SelfSubjectRulesReview",
+            "spec": {"namespace": namespace},
+        }
+        answer = await self.request("POST", path, body)
+        assert answer.status == 201, answer
+        return {
+            Rule(group, resource, verb, name)
+            for rule in answer.body["status"]["resourceRules"]
+            for group in rule["apiGroups"]
+            for resource in rule["resources"]
+            for verb in rule["verbs"]
+            for name in rule.get("resourceNames", [""])
+        }

@@ -1,0 +1,131 @@
+"""The chart, installed: its objects on a real API server, its pods as processes, and machines."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from libs.testbed.control_plane.cluster import ControlPlane
+from libs.testbed.helm.chart import Manifest, of_kind
+from libs.testbed.kubelets import Kubelets
+from libs.testbed.machines import Machines
+from tests.bus_actors import eventually
+from tests.deploy.api_server import ApiServer
+from tests.deploy.pods import IP, Pod
+
+WORKLOADS = ("Deployment", "StatefulSet", "DaemonSet")
+LOCAL = f"--bind-address={IP}"
+
+
+class Installation:
+    """What Helm made of the values, on that API server; `pods` by component: nats, watcher, ..."""
+
+    def __init__(
+        self, control_plane: ControlPlane, kubelets: Kubelets, machines: Machines, found: list[Manifest]
+    ) -> None:
+        self.control_plane = control_plane
+        self.kubelets = kubelets
+        self.machines = machines
+        self.manifests = found
+        self.pods: dict[str, Pod] = {}
+
+    @classmethod
+    @asynccontextmanager
+    async def applied(
+        cls, control_plane: ControlPlane, machines: Machines, found: list[Manifest]
+    ) -> AsyncIterator["Installation"]:
+        """Everything but what would run pods of its own; with the credential that Talos makes."""
+        objects = [manifest for manifest in found if manifest["kind"] not in WORKLOADS]
+        async with (
+            Kubelets.start(control_plane) as kubelets,
+            ApiServer.connect(control_plane) as server,
+            server.with_talos_accounts(),
+            server.with_objects(objects) as applied,
+        ):
+            for manifest, answer in zip(objects, applied, strict=True):
+                assert answer.status == 201, f"{manifest['kind']}: {answer.object}"
+            made = cls(control_plane, kubelets, machines, found)
+            await made._until_trusted()
+            await made._issue_talos_credential()
+            try:
+                yield made
+            finally:
+                for pod in reversed(made.pods.values()):
+                    await pod.stop()
+
+    async def run_nats(self, run_dir: Path) -> None:
+        """As the kubelet does: the init container to its end, then the server and beside it the keeper."""
+        (workload,) = (manifest for manifest in self.manifests if manifest["kind"] == "StatefulSet")
+        pod = self.pods["nats"] = await self._pod(workload, run_dir / "nats")
+        flags = [
+            f"--listen-address={IP}",
+            f"--client-port={pod.port('nats', 'client')}",
+            f"--monitor-port={pod.port('nats', 'monitor')}",
+            f"--store-dir={pod.volume('data')}",
+            f"--secure-port={pod.port('keeper', 'metrics')}",
+            "--look-every=1s",
+            LOCAL,
+        ]
+        bootstrap = pod.start("bootstrap", *flags)
+        assert await bootstrap.wait() == 0, bootstrap.tail(50)
+        pod.start("nats")
+        await pod.until("nats", "startupProbe")
+        await pod.until("nats")
+        keeper = pod.start("keeper", *flags)
+        await pod.until("keeper", "livenessProbe")
+        await eventually(lambda: "the server has read" in keeper.log.read_text(), keeper.tail(50))
+
+    async def run_services(self, run_dir: Path) -> None:
+        """Each Deployment's pod, until it is ready."""
+        nats = f"--nats-url=tls://{IP}:{self.pods['nats'].port('nats', 'client')}"
+        for workload in of_kind(self.manifests, "Deployment").values():
+            service = workload["metadata"]["labels"]["app.kubernetes.io/component"]
+            pod = self.pods[service] = await self._pod(workload, run_dir / service)
+            port = f"--secure-port={pod.port(service, 'metrics')}"
+            endpoints = {"TALOS_ENDPOINTS": ",".join(self.machines.endpoints)}
+            pod.start(service, nats, port, LOCAL, env=endpoints if service == "metadata" else None)
+        for service, pod in self.pods.items():
+            await pod.until(service)
+
+    def refused(self) -> dict[str, list[str]]:
+        """What processes of the pods asked for and were told that they may not, by account."""
+        found: dict[str, list[str]] = {}
+        with self.control_plane.audit_log.open("rb") as log:
+            entries = [msgspec.json.decode(line) for line in log if line.endswith(b"\n")]
+        asked = [entry for entry in entries if entry.get("userAgent", "").startswith("talos-ccm/")]
+        assert asked, "nobody has asked for anything"
+        for entry in asked:
+            if entry.get("responseStatus", {}).get("code") in (401, 403):
+                what = f"{entry['verb']} {entry['requestURI']}"
+                found.setdefault(entry["user"].get("username", ""), []).append(what)
+        return found
+
+    async def _pod(self, workload: Manifest, folder: Path) -> Pod:
+        return await Pod.mounted(workload, folder, self.control_plane.server, self.kubelets)
+
+    async def _until_trusted(self) -> None:
+        """The controller manager has published the authority that pods trust."""
+        path = "/api/v1/namespaces/kube-system/configmaps/kube-root-ca.crt"
+
+        async def published() -> bool:
+            return (await self.kubelets.request("GET", path)).status == 200
+
+        await eventually(published, "kube-root-ca.crt is published", 60)
+
+    async def _issue_talos_credential(self) -> None:
+        """What Talos does for each of its ServiceAccounts: a talosconfig in the Secret of that name."""
+        for account in self.manifests:
+            if account["apiVersion"] == "talos.dev/v1alpha1":
+                text = self.machines.talosconfig(roles=account["spec"]["roles"]).read_text()
+                meta: dict[str, Any] = {key: account["metadata"][key] for key in ("name", "namespace")}
+                secret = {
+                    "apiVersion": "v1",
+                    "kind": "Secret",
+                    "metadata": meta,
+                    "stringData": {"config": text},
+                }
+                path = f"/api/v1/namespaces/{meta['namespace']}/secrets"
+                made = await self.kubelets.request("POST", path, body=secret)
+                assert made.status == 201, made

@@ -1,0 +1,166 @@
+"""The first control plane of a cluster: an API server, a Node that nobody has initialised."""
+
+import asyncio
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import AsyncExitStack
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from libs.common.node import TAINT_UNINITIALIZED
+from libs.testbed.control_plane.cluster import ControlPlane
+from libs.testbed.helm.chart import Manifest, Values, manifests, of_kind
+from libs.testbed.kubelet_node import UNINITIALIZED, first_node
+from libs.testbed.kubelets import Kubelet
+from libs.testbed.machines import Machines, a_machine
+from tests.bus_actors import eventually
+from tests.deploy.installation import LOCAL, Installation
+from tests.deploy.pods import IP, Pod
+from tests.deploy.profiles import DEPLOYED, PROFILES, workloads
+
+NODE, NODE_IP = "first", "10.242.0.1"
+WITHIN_SECONDS = 60
+CONTROL_PLANE = "node-role.kubernetes.io/control-plane"
+NOT_READY = "node.kubernetes.io/not-ready"
+# What stands on such a Node besides: from Talos, and from the controller of Nodes that are not ready.
+TAINTS = (
+    {"key": CONTROL_PLANE, "effect": "NoSchedule"},
+    {"key": NOT_READY, "effect": "NoSchedule"},
+    {"key": NOT_READY, "effect": "NoExecute"},
+)
+
+
+@pytest.mark.parametrize("profile", ["daemonset", "all-in-one"])
+async def test_a_node_without_network_dns_or_nats_is_initialised_by_the_daemonset_s_pod(
+    profile: str, tmp_path: Path
+):
+    async with AsyncExitStack() as stack:
+        control_plane = await stack.enter_async_context(ControlPlane.start(tmp_path / "control-plane"))
+        machines = await stack.enter_async_context(Machines.start(tmp_path / "machines"))
+        found = await asyncio.to_thread(manifests, at_port_of(control_plane, PROFILES[profile]))
+        installed = await stack.enter_async_context(Installation.applied(control_plane, machines, found))
+        machine = a_machine(NODE, NODE_IP, control_plane=True)
+        await machines.put(machine)
+        kubelet = Kubelet.on(machine, taints=TAINTS, labels={CONTROL_PLANE: ""})
+        node = await join_not_ready(installed, kubelet)
+        (workload,) = of_kind(found, "DaemonSet").values()
+        assert TAINT_UNINITIALIZED in taints(node)
+        assert why_not_scheduled(workload, node) == []
+        began = time.monotonic()
+        pod = await run(installed, workload, tmp_path / "pod")
+
+        async def initialised() -> bool:
+            assert pod.children[workload["metadata"]["name"]].running, tail(pod)
+            return TAINT_UNINITIALIZED not in taints(await read(installed))
+
+        await eventually(initialised, "the Node is initialised", WITHIN_SECONDS)
+        assert time.monotonic() - began < WITHIN_SECONDS
+        await pod.until(workload["metadata"]["name"])
+        after = await read(installed)
+        assert after["spec"]["providerID"].startswith("talos://")
+        assert taints(after) == {CONTROL_PLANE, NOT_READY}, "what others have put there, others take away"
+        request = await installed.kubelets.ask_for_certificate(kubelet)
+        assert (await installed.kubelets.outcome_of(request, seconds=60)).certificate
+        if profile == "all-in-one":  # whose network plugin waits for it
+            await eventually(lambda: has_pod_cidr(installed), "the Node has its pod CIDR", 60)
+        peers = set(connected_to(pod.children[workload["metadata"]["name"]].pid))
+        wanted = {control_plane.server.removeprefix("https://"), *machines.endpoints}
+        assert peers == wanted, "it needs the API server and the machines, and nobody else"
+        assert installed.refused() == {}
+
+
+@pytest.mark.parametrize("profile", DEPLOYED)
+async def test_pods_of_the_other_profiles_wait_until_the_node_is_ready(profile: str):
+    node = {"metadata": {"labels": {CONTROL_PLANE: ""}}, "spec": {"taints": [*TAINTS, UNINITIALIZED]}}
+    for workload in await asyncio.to_thread(workloads, profile):
+        assert f"{NOT_READY}:NoSchedule" in why_not_scheduled(workload, node)
+        node_is_ready = {**node, "spec": {"taints": [TAINTS[0], UNINITIALIZED]}}
+        assert why_not_scheduled(workload, node_is_ready) == []
+
+
+def at_port_of(control_plane: ControlPlane, values: Values) -> Values:
+    """As chart and manifest have it, with an API server on a port that is free here."""
+    port = int(control_plane.server.rpartition(":")[2])
+    return msgspec.structs.replace(values, said={**values.said, "daemonSet.k8s.servicePort": port})
+
+
+async def has_pod_cidr(installed: Installation) -> bool:
+    return bool((await read(installed))["spec"].get("podCIDRs"))
+
+
+async def join_not_ready(installed: Installation, kubelet: Kubelet) -> dict[str, Any]:
+    """A kubelet that has no network plugin yet."""
+    body = first_node(kubelet, datetime.now(UTC))
+    # By an administrator: a kubelet may not give itself the label by which the DaemonSet selects Nodes.
+    created = await installed.kubelets.request("POST", "/api/v1/nodes", body=body)
+    assert created.status == 201, created
+    await installed.kubelets.turn_not_ready(kubelet.name)
+    return await read(installed)
+
+
+async def read(installed: Installation) -> dict[str, Any]:
+    """The Node."""
+    return dict((await installed.kubelets.request("GET", f"/api/v1/nodes/{NODE}")).body)
+
+
+def taints(node: dict[str, Any]) -> set[str]:
+    """Their keys."""
+    return {taint["key"] for taint in node["spec"].get("taints", ())}
+
+
+def why_not_scheduled(workload: Manifest, node: dict[str, Any]) -> list[str]:
+    """What keeps the pod from that Node: labels that it lacks, and taints that are not tolerated."""
+    spec, labels = workload["spec"]["template"]["spec"], node["metadata"]["labels"]
+    lacks = [key for key, value in spec["nodeSelector"].items() if labels.get(key) != value]
+    return lacks + [
+        f"{taint['key']}:{taint['effect']}"
+        for taint in node["spec"]["taints"]
+        if not any(tolerates(toleration, taint) for toleration in spec["tolerations"])
+    ]
+
+
+def tolerates(toleration: dict[str, Any], taint: dict[str, Any]) -> bool:
+    """As the scheduler judges it."""
+    same = toleration.get("key") in (None, taint["key"]) and toleration.get("effect") in (
+        None,
+        taint["effect"],
+    )
+    any_value = toleration.get("operator") == "Exists"
+    return same and (any_value or toleration.get("value", "") == taint.get("value", ""))
+
+
+async def run(installed: Installation, workload: Manifest, folder: Path) -> Pod:
+    """Its pod; where Talos listens is another port here than on a machine."""
+    pod = await Pod.mounted(workload, folder, "https://192.0.2.1:443", installed.kubelets)
+    installed.pods["all-in-one"] = pod
+    name = workload["metadata"]["name"]
+    environment = pod.environment(name)
+    assert environment["TALOS_ENDPOINTS"] == environment["KUBERNETES_SERVICE_HOST"] == IP
+    port = f"--secure-port={pod.port(name, 'metrics')}"
+    pod.start(name, port, LOCAL, env={"TALOS_ENDPOINTS": ",".join(installed.machines.endpoints)})
+    return pod
+
+
+def tail(pod: Pod) -> str:
+    """What all of its processes said last."""
+    return "\n".join(child.tail(50) for child in pod.children.values())
+
+
+def connected_to(pid: int) -> Iterator[str]:
+    """Whom the process has connections to that it opened itself, over IPv4 (Linux)."""
+    inodes = set()
+    for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+        target = str(descriptor.readlink())
+        if target.startswith("socket:["):
+            inodes.add(target.removeprefix("socket:[").removesuffix("]"))
+    rows = [row.split() for row in Path(f"/proc/{pid}/net/tcp").read_text().splitlines()[1:]]
+    listening = {row[1] for row in rows if row[3] == "0A"}
+    for row in rows:
+        if row[9] in inodes and row[3] == "01" and row[1] not in listening:
+            address, port = row[2].split(":")
+            yield f"{socket.inet_ntoa(bytes.fromhex(address)[::-1])}:{int(port, 16)}"

@@ -1,0 +1,297 @@
+"""The installed chart on a real API server: what each account may do suffices, and is all that it may."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+
+import pytest
+from cryptography import x509
+
+from libs.common.wiring import SERVICES, Right
+from libs.testbed.control_plane.cluster import ControlPlane
+from libs.testbed.helm.chart import Values, manifests
+from libs.testbed.kubelets import JSON_PATCH, Kubelet
+from libs.testbed.machines import Machine, Machines, a_machine
+from libs.testbed.signing_requests import APPROVED, CSRS, request_pem
+from services.bootstrap.names import Names
+from services.bootstrap.rights import rights as bootstrap_rights
+from tests.bus_actors import eventually
+from tests.deploy.accounts import Account, Try, rules_of, tries_of
+from tests.deploy.installation import Installation
+from tests.deploy.pods import Pod
+from tests.integration.lifecycle_cluster import CONTROL_PLANE, PATIENT, QUICK, Cluster
+
+EXTERNAL = "203.0.113.7"
+PREFIX, NAMESPACE = "talos-cloud-controller-manager", "kube-system"
+EVERYTHING = Values(
+    said={
+        "enabledControllers": ["*", "node-ipam-controller", "cloud-node-lifecycle"],
+        "services.watcher.extraArgs": list(PATIENT),
+        "services.ipam.extraArgs": [
+            "--cluster-cidr=10.244.0.0/16",
+            "--service-cluster-ip-range=10.96.0.0/16",
+        ],
+        "services.lifecycle.extraArgs": [*PATIENT, *QUICK],
+    }
+)
+RIGHTS: dict[str, tuple[Right, ...]] = {wiring.service: wiring.rights for wiring in SERVICES} | {
+    "nats": bootstrap_rights(Names(namespace=NAMESPACE, prefix=PREFIX))
+}
+RBAC, APPS = "rbac.authorization.k8s.io", "apps"
+# What nobody of ours may do, whatever the wiring says.
+NEVER = (
+    *(
+        Try("", "serviceaccounts/token", "create", name, NAMESPACE)
+        for name in ("default", f"{PREFIX}-lifecycle")
+    ),
+    *(
+        Try("", "serviceaccounts", verb, namespace=NAMESPACE)
+        for verb in ("list", "create", "deletecollection")
+    ),
+    *(Try("", "secrets", verb) for verb in ("list", "watch")),
+    *(Try("", "secrets", verb, namespace=NAMESPACE) for verb in ("list", "watch", "deletecollection")),
+    *(
+        Try("", "secrets", verb, f"{PREFIX}-nats-labeler", NAMESPACE)
+        for verb in ("update", "patch", "delete")
+    ),
+    *(Try("", "secrets", "get", name, NAMESPACE) for name in ("another", f"{PREFIX}-talos-secrets")),
+    Try("", "secrets", "create", namespace="default"),
+    Try("", "configmaps", "list"),
+    Try("", "configmaps", "create", namespace="default"),
+    *(Try("", "configmaps", verb, "kube-root-ca.crt", NAMESPACE) for verb in ("patch", "delete")),
+    *(Try("", "pods", verb, namespace=NAMESPACE) for verb in ("get", "list", "create", "delete")),
+    *(
+        Try("", f"pods/{what}", "create", "etcd", NAMESPACE)
+        for what in ("exec", "attach", "eviction", "binding")
+    ),
+    *(Try("", "nodes", verb) for verb in ("create", "update", "deletecollection")),
+    *(Try("", f"nodes/{what}", "get", "cp") for what in ("proxy", "log", "metrics")),
+    *(Try("", "namespaces", verb) for verb in ("list", "create", "delete")),
+    *(Try("", "events", verb, namespace=NAMESPACE) for verb in ("create", "list")),
+    *(Try("", "events", verb, namespace="default") for verb in ("list", "patch", "delete")),
+    *(Try("", "services", verb, "kubernetes", "default") for verb in ("get", "update", "delete")),
+    *(
+        Try(RBAC, kind, verb)
+        for kind in ("clusterroles", "clusterrolebindings")
+        for verb in ("list", "create", "patch")
+    ),
+    *(
+        Try(RBAC, kind, verb, namespace=NAMESPACE)
+        for kind in ("roles", "rolebindings")
+        for verb in ("list", "create")
+    ),
+    *(
+        Try(APPS, "daemonsets", verb, "kube-proxy", NAMESPACE)
+        for verb in ("get", "create", "patch", "delete")
+    ),
+    *(
+        Try("coordination.k8s.io", "leases", verb, "kube-controller-manager", NAMESPACE)
+        for verb in ("get", "update", "patch", "delete")
+    ),
+    *(
+        Try("coordination.k8s.io", "leases", verb, "cp", "kube-node-lease")
+        for verb in ("get", "update", "delete")
+    ),
+    *(
+        Try("certificates.k8s.io", "certificatesigningrequests", verb)
+        for verb in ("create", "get", "update", "delete")
+    ),
+    *(Try("certificates.k8s.io", "certificatesigningrequests/status", verb) for verb in ("update", "patch")),
+    Try("certificates.k8s.io", "certificatesigningrequests/approval", "update"),
+    Try("admissionregistration.k8s.io", "mutatingwebhookconfigurations", "create"),
+    Try("apiextensions.k8s.io", "customresourcedefinitions", "create"),
+    Try("authentication.k8s.io", "tokenreviews", "create"),
+    Try("authorization.k8s.io", "subjectaccessreviews", "create"),
+)
+
+
+@pytest.fixture(scope="module")
+async def own(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ControlPlane]:
+    """A control plane whose log tells who was refused; a Node without a heartbeat for 10 s is marked."""
+    run_dir = tmp_path_factory.mktemp("permissions-control-plane")
+    async with ControlPlane.start(run_dir, grace_seconds=10) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+async def installed(
+    own: ControlPlane, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Installation]:
+    """All services there are."""
+    run_dir = tmp_path_factory.mktemp("installed")
+    async with AsyncExitStack() as stack:
+        machines = await stack.enter_async_context(Machines.start(run_dir / "machines"))
+        found = await asyncio.to_thread(manifests, EVERYTHING)
+        installation = Installation.applied(own, machines, found)
+        yield await stack.enter_async_context(installation)
+
+
+@pytest.fixture(scope="module")
+async def accounts(own: ControlPlane, installed: Installation) -> AsyncIterator[dict[str, Account]]:
+    """Each component's, and `nobody`'s: of a pod that nothing was granted to."""
+    names = {component: f"{PREFIX}-{component}" for component in RIGHTS} | {"nobody": "default"}
+    async with AsyncExitStack() as stack:
+        yield {
+            component: await stack.enter_async_context(Account.of(own, installed.kubelets, NAMESPACE, name))
+            for component, name in names.items()
+        }
+
+
+@pytest.mark.parametrize("component", RIGHTS)
+async def test_the_api_server_gives_an_account_what_the_wiring_says_and_nothing_more(
+    component: str, accounts: dict[str, Account]
+):
+    for namespace in (NAMESPACE, "default", "kube-public"):
+        everybodys = await accounts["nobody"].rules(namespace)
+        given = (await accounts[component].rules(namespace)) - everybodys
+        assert given == rules_of(RIGHTS[component], namespace), namespace
+
+
+@pytest.mark.parametrize("component", RIGHTS)
+async def test_whatever_else_it_tries_with_its_token_is_forbidden(
+    component: str, accounts: dict[str, Account]
+):
+    own = tries_of(RIGHTS[component])
+    others = {one for other, rights in RIGHTS.items() if other != component for one in tries_of(rights)}
+    others = {one for one in others if one not in own and one._replace(name="") not in own}
+    allowed = {}
+    for what in (*NEVER, *others):
+        answer = await accounts[component].tries(what)
+        if answer.status != 403:
+            allowed[what] = answer.status
+    assert allowed == {}
+
+
+@pytest.mark.parametrize("component", RIGHTS)
+async def test_nobody_becomes_somebody_else(component: str, accounts: dict[str, Account]):
+    path = "/api/v1/nodes"
+    for user in ("system:admin", f"system:serviceaccount:{NAMESPACE}:{PREFIX}-lifecycle", "system:node:cp"):
+        answer = await accounts[component].request("GET", path, **{"Impersonate-User": user})
+        assert answer.status == 403, (user, answer)
+        assert "impersonate" in answer.body["message"]
+
+
+async def test_csr_approves_what_kubelets_serve_with_and_no_client_certificate(
+    accounts: dict[str, Account], installed: Installation
+):
+    pem = request_pem(common_name="system:admin", dns=[], ips=[], organizations=("system:masters-not",))
+    client = "kubernetes.io/kube-apiserver-client"
+    name = await installed.kubelets.file_request(
+        pem, user="somebody", groups=("system:masters",), usages=("client auth",), signer=client
+    )
+    approval = [{"op": "add", "path": "/status/conditions", "value": [APPROVED]}]
+    path = f"{CSRS}/{name}/approval"
+    answer = await accounts["csr"].request("PATCH", path, approval, content_type=JSON_PATCH)
+    assert answer.status == 403, answer
+    assert client in answer.body["message"]
+    assert (await installed.kubelets.request("DELETE", f"{CSRS}/{name}")).status == 200
+
+
+@pytest.fixture(scope="module")
+async def running(
+    installed: Installation, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Cluster]:
+    """NATS, every service, and a control plane that has joined."""
+    run_dir = tmp_path_factory.mktemp("pods")
+    await installed.run_nats(run_dir)
+    cluster = Cluster(installed.kubelets, installed.machines)
+    await cluster.join(a_machine(CONTROL_PLANE, "10.243.0.1", control_plane=True))
+    await installed.run_services(run_dir)
+    yield cluster
+    await cluster.leave()
+
+
+async def test_with_these_rights_nodes_join_get_certificates_and_pod_cidrs_and_nobody_is_refused(
+    running: Cluster, installed: Installation
+):
+    some = [a_machine("permitted-1", "10.243.0.2"), in_a_cloud("permitted-2", "10.243.0.3")]
+    await running.join(*some)
+    requests = [await running.kubelets.ask_for_certificate(Kubelet.on(machine)) for machine in some]
+    for name in requests:
+        assert (await running.kubelets.outcome_of(name, seconds=60)).certificate
+    foreign = await running.kubelets.ask_for_certificate(Kubelet.on(some[0]), dns=["thief.example.com"])
+    assert "Denied" in (await running.kubelets.outcome_of(foreign, seconds=60)).conditions
+    names = (CONTROL_PLANE, *(machine.name for machine in some))
+    await running.until_usable(*names)
+
+    async def all_have_pod_cidrs() -> bool:
+        return all([(await running.node(name))["spec"].get("podCIDRs") for name in names])
+
+    await eventually(all_have_pod_cidrs, "every Node has its pod CIDR", 60)
+    addresses = (await running.node("permitted-2"))["status"]["addresses"]
+    assert {"type": "ExternalIP", "address": EXTERNAL} in addresses
+    assert_nobody_was_refused(installed)
+
+
+async def test_with_these_rights_the_node_of_a_machine_that_was_replaced_goes_and_nobody_is_refused(
+    running: Cluster, installed: Installation
+):
+    await running.join(a_machine("replaced", "10.243.0.4"))
+    await running.until_usable("replaced")
+    await running.replace("replaced", by="replacing")
+    await running.until_deleted("replaced")
+    await running.until_told("DeletingNode", "replaced")
+    await running.until_usable("replacing")
+    assert_nobody_was_refused(installed)
+
+
+async def test_a_key_that_is_deleted_is_made_anew_and_its_service_goes_on_with_it(
+    running: Cluster, installed: Installation
+):
+    secret = f"/api/v1/namespaces/{NAMESPACE}/secrets/{PREFIX}-nats-labeler"
+    before = (await running.kubelets.request("GET", secret)).body["data"]["seed.nk"]
+    assert (await running.kubelets.request("DELETE", secret)).status == 200
+
+    async def there_is_another() -> bool:
+        found = await running.kubelets.request("GET", secret)
+        return found.status == 200 and found.body["data"]["seed.nk"] != before
+
+    await eventually(there_is_another, "the keeper makes a new key", 60)
+    labeler = installed.pods["labeler"]
+    await eventually(
+        lambda: "authorization violation" in log_of(labeler, "labeler"), "the old one is refused"
+    )
+    await labeler.mount(running.kubelets)
+    await running.join(a_machine("with-a-new-key", "10.243.0.6"))
+    await running.until_usable("with-a-new-key")
+    await labeler.until("labeler")
+    assert installed.refused() == {}
+
+
+async def test_services_go_to_a_name_that_the_server_s_certificate_is_for(
+    running: Cluster, installed: Installation
+):
+    text = (installed.pods["nats"].volume("generated") / "tls.crt").read_bytes()
+    extensions = x509.load_pem_x509_certificate(text).extensions
+    names = extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    for service in (wiring.service for wiring in SERVICES):
+        arguments = installed.pods[service].container(service)["args"]
+        (url,) = (word for word in arguments if word.startswith("--nats-url="))
+        host = url.removeprefix("--nats-url=tls://").removesuffix(":4222")
+        assert host in names.get_values_for_type(x509.DNSName)
+
+
+async def test_metadata_holds_no_token_and_the_nats_server_sees_none(
+    running: Cluster, installed: Installation
+):
+    assert "KUBECONFIG" not in installed.pods["metadata"].environment("metadata")
+    assert "KUBECONFIG" not in installed.pods["nats"].environment("nats")
+    assert "KUBECONFIG" in installed.pods["nats"].environment("keeper")
+
+
+def assert_nobody_was_refused(installed: Installation) -> None:
+    """Neither by the API server nor by NATS."""
+    assert installed.refused() == {}
+    for service in (wiring.service for wiring in SERVICES):
+        assert "forbidden" not in log_of(installed.pods[service], service), service
+    assert "violation" not in log_of(installed.pods["nats"], "nats")
+
+
+def log_of(pod: Pod, container: str) -> str:
+    """All that it has said."""
+    return pod.children[container].log.read_text().lower()
+
+
+def in_a_cloud(name: str, ip: str) -> Machine:
+    """One that has an address for its Node's status."""
+    return a_machine(name, ip, platform="hcloud", region="eu-central", external_ips=[EXTERNAL])
