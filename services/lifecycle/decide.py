@@ -91,7 +91,7 @@ def judge_case(case: Case, terms: Terms, *, now: datetime, at: float) -> Judged:
     history = case.history if case.history and case.history.uid == case.node.uid else None
     judged += judge_history(history, looks=terms.looks, span=terms.span)
     if history and _since(history, now=now, at=at) > terms.last_look_within:
-        judged += Judged(lacks=("a look that was not long ago",))
+        judged += Judged(lacks=("a look of just now, by the clocks of both metadata and lifecycle",))
     return judged
 
 
