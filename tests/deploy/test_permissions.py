@@ -9,20 +9,21 @@ from cryptography import x509
 
 from libs.common.wiring import SERVICES, Right
 from libs.testbed.control_plane.cluster import ControlPlane
-from libs.testbed.helm.chart import Values, manifests
+from libs.testbed.helm.chart import NAMESPACE, Values, manifests
+from libs.testbed.helm.chart import RELEASE as PREFIX
 from libs.testbed.kubelets import JSON_PATCH, Kubelet
 from libs.testbed.machines import Machine, Machines, a_machine
 from libs.testbed.signing_requests import APPROVED, CSRS, request_pem
 from services.bootstrap.names import Names
 from services.bootstrap.rights import rights as bootstrap_rights
 from tests.bus_actors import eventually
-from tests.deploy.accounts import Account, Try, rules_of, tries_of
+from tests.deploy.accounts import Account, rules_of, tries_of
+from tests.deploy.forbidden import NEVER
 from tests.deploy.installation import Installation
 from tests.deploy.pods import Pod
 from tests.integration.lifecycle_cluster import CONTROL_PLANE, PATIENT, QUICK, Cluster
 
 EXTERNAL = "203.0.113.7"
-PREFIX, NAMESPACE = "talos-cloud-controller-manager", "kube-system"
 EVERYTHING = Values(
     said={
         "enabledControllers": ["*", "node-ipam-controller", "cloud-node-lifecycle"],
@@ -37,72 +38,6 @@ EVERYTHING = Values(
 RIGHTS: dict[str, tuple[Right, ...]] = {wiring.service: wiring.rights for wiring in SERVICES} | {
     "nats": bootstrap_rights(Names(namespace=NAMESPACE, prefix=PREFIX))
 }
-RBAC, APPS = "rbac.authorization.k8s.io", "apps"
-# What nobody of ours may do, whatever the wiring says.
-NEVER = (
-    *(
-        Try("", "serviceaccounts/token", "create", name, NAMESPACE)
-        for name in ("default", f"{PREFIX}-lifecycle")
-    ),
-    *(
-        Try("", "serviceaccounts", verb, namespace=NAMESPACE)
-        for verb in ("list", "create", "deletecollection")
-    ),
-    *(Try("", "secrets", verb) for verb in ("list", "watch")),
-    *(Try("", "secrets", verb, namespace=NAMESPACE) for verb in ("list", "watch", "deletecollection")),
-    *(
-        Try("", "secrets", verb, f"{PREFIX}-nats-labeler", NAMESPACE)
-        for verb in ("update", "patch", "delete")
-    ),
-    *(Try("", "secrets", "get", name, NAMESPACE) for name in ("another", f"{PREFIX}-talos-secrets")),
-    Try("", "secrets", "create", namespace="default"),
-    Try("", "configmaps", "list"),
-    Try("", "configmaps", "create", namespace="default"),
-    *(Try("", "configmaps", verb, "kube-root-ca.crt", NAMESPACE) for verb in ("patch", "delete")),
-    *(Try("", "pods", verb, namespace=NAMESPACE) for verb in ("get", "list", "create", "delete")),
-    *(
-        Try("", f"pods/{what}", "create", "etcd", NAMESPACE)
-        for what in ("exec", "attach", "eviction", "binding")
-    ),
-    *(Try("", "nodes", verb) for verb in ("create", "update", "deletecollection")),
-    *(Try("", f"nodes/{what}", "get", "cp") for what in ("proxy", "log", "metrics")),
-    *(Try("", "namespaces", verb) for verb in ("list", "create", "delete")),
-    *(Try("", "events", verb, namespace=NAMESPACE) for verb in ("create", "list")),
-    *(Try("", "events", verb, namespace="default") for verb in ("list", "patch", "delete")),
-    *(Try("", "services", verb, "kubernetes", "default") for verb in ("get", "update", "delete")),
-    *(
-        Try(RBAC, kind, verb)
-        for kind in ("clusterroles", "clusterrolebindings")
-        for verb in ("list", "create", "patch")
-    ),
-    *(
-        Try(RBAC, kind, verb, namespace=NAMESPACE)
-        for kind in ("roles", "rolebindings")
-        for verb in ("list", "create")
-    ),
-    *(
-        Try(APPS, "daemonsets", verb, "kube-proxy", NAMESPACE)
-        for verb in ("get", "create", "patch", "delete")
-    ),
-    *(
-        Try("coordination.k8s.io", "leases", verb, "kube-controller-manager", NAMESPACE)
-        for verb in ("get", "update", "patch", "delete")
-    ),
-    *(
-        Try("coordination.k8s.io", "leases", verb, "cp", "kube-node-lease")
-        for verb in ("get", "update", "delete")
-    ),
-    *(
-        Try("certificates.k8s.io", "certificatesigningrequests", verb)
-        for verb in ("create", "get", "update", "delete")
-    ),
-    *(Try("certificates.k8s.io", "certificatesigningrequests/status", verb) for verb in ("update", "patch")),
-    Try("certificates.k8s.io", "certificatesigningrequests/approval", "update"),
-    Try("admissionregistration.k8s.io", "mutatingwebhookconfigurations", "create"),
-    Try("apiextensions.k8s.io", "customresourcedefinitions", "create"),
-    Try("authentication.k8s.io", "tokenreviews", "create"),
-    Try("authorization.k8s.io", "subjectaccessreviews", "create"),
-)
 
 
 @pytest.fixture(scope="module")
