@@ -42,9 +42,9 @@ RIGHTS: dict[str, tuple[Right, ...]] = {wiring.service: wiring.rights for wiring
 
 @pytest.fixture(scope="module")
 async def own(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ControlPlane]:
-    """A control plane whose log tells who was refused; a Node without a heartbeat for 10 s is marked."""
+    """A control plane whose log tells who was refused; a Node without a heartbeat for 4 s is marked."""
     run_dir = tmp_path_factory.mktemp("permissions-control-plane")
-    async with ControlPlane.start(run_dir, grace_seconds=10) as running:
+    async with ControlPlane.start(run_dir, grace_seconds=4) as running:
         yield running
 
 
