@@ -1,0 +1,82 @@
+"""The parts of deploy/compose that the testbed brings: credentials for each, and when a node is usable."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from libs.testbed.compose.cluster import wanted_nodes
+from libs.testbed.compose.credentials import make
+from libs.testbed.compose.fleet import MOST, fleet
+from libs.testbed.compose.usable import what_is_missing
+from libs.testbed.kubelet_node import UNINITIALIZED
+
+SERVICES = ("watcher", "metadata", "labeler", "csr", "ipam")
+ISSUED = {"metadata": {"name": "csr-1"}, "status": {"certificate": "AAAA"}}
+
+
+def a_node(**spec: Any) -> dict[str, Any]:
+    usable = {"providerID": "aws:///a/i-1", "podCIDRs": ["10.244.0.0/24"]}
+    return {"metadata": {"name": "web-1"}, "spec": usable | spec}
+
+
+def test_a_node_without_taint_with_cidrs_and_certificate_is_usable():
+    other = {"key": "example.com/other", "effect": "NoSchedule"}
+    for node in (a_node(), a_node(taints=[other])):
+        assert what_is_missing([node], [ISSUED], {"csr-1": "web-1"}) == []
+
+
+def test_what_a_node_lacks_is_told():
+    pending = {"metadata": {"name": "csr-1"}, "status": {}}
+    bare = {"metadata": {"name": "web-1"}, "spec": {"taints": [UNINITIALIZED]}}
+    assert what_is_missing([bare], [pending], {"csr-1": "web-1"}) == [
+        "web-1 lacks initialization, providerID, podCIDRs, certificate"
+    ]
+    assert what_is_missing([], [ISSUED], {"csr-1": "web-1"}) == ["web-1 lacks Node"]
+
+
+def test_anothers_certificate_does_not_count():
+    of_another = {"metadata": {"name": "csr-2"}, "status": {"certificate": "AAAA"}}
+    assert what_is_missing([a_node()], [of_another], {"csr-1": "web-1"}) == ["web-1 lacks certificate"]
+
+
+def test_no_two_machines_of_the_largest_fleet_share_a_name_or_an_address():
+    machines = fleet(MOST)
+    assert len({machine.name for machine in machines}) == MOST
+    assert len({ip for machine in machines for ip in machine.reachable_at}) == 2 * MOST
+
+
+@pytest.mark.parametrize("text", ["0", "many", "-1", "5001", ""])
+def test_a_number_of_nodes_that_is_none_is_told(text: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("NODES", text)
+    with pytest.raises(SystemExit, match="NODES"):
+        wanted_nodes()
+
+
+def made(folder: Path) -> Path:
+    for name in ("control-plane", "nodes", "talos", *SERVICES):
+        (folder / name).mkdir()
+    for name in SERVICES:
+        (folder / "keys" / f"compose-nats-{name}").mkdir(parents=True)
+        (folder / "keys" / f"compose-nats-{name}" / "seed.nk").write_text(f"seed of {name}")
+    (folder / "keys" / "ca.crt").write_text("who vouches for NATS")
+    make(folder, SERVICES)
+    return folder
+
+
+def test_each_service_gets_its_own_identity_and_no_other(tmp_path: Path):
+    folder = made(tmp_path)
+    for name in SERVICES:
+        has = {path.name for path in (folder / name).iterdir()}
+        assert has == {"seed.nk", "ca.crt", "talosconfig" if name == "metadata" else "kubeconfig"}
+        assert (folder / name / "seed.nk").read_text() == f"seed of {name}"
+        if name != "metadata":
+            config = yaml.safe_load((folder / name / "kubeconfig").read_text())
+            assert config["users"][0]["name"] == f"talos-ccm-{name}"
+
+
+def test_nobody_but_their_owner_may_read_credentials(tmp_path: Path):
+    folder = made(tmp_path)
+    written = [path for name in ("nodes", *SERVICES) for path in (folder / name).iterdir()]
+    assert {path.stat().st_mode & 0o077 for path in written} == {0}
