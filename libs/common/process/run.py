@@ -3,7 +3,7 @@
 import asyncio
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Any, Final, TextIO
@@ -47,7 +47,9 @@ def run_process(
         if reading.wants_version:
             return _say(sys.stdout, f"talos-ccm {version('talos-ccm')}\n")
         settings = reading.of(ProcessSettings)
-        runs = _chosen(runs, reading)
+        runs, of_all = _chosen(runs, reading), runs
+        warnings = (*reading.warnings, *_idle(of_all, runs, reading))
+        reading = msgspec.structs.replace(reading, warnings=warnings)
         judge_bus(runs, settings)
         telemetry.setup_logging(
             log_format=settings.logging_format, level=level_of_verbosity(settings.verbosity)
@@ -72,6 +74,18 @@ def _chosen(runs: Sequence[Run[Any]], reading: Reading) -> tuple[Run[Any], ...]:
             and run.wanted(reading.of(run.settings))
         )
     )
+
+
+def _idle(runs: Sequence[Run[Any]], chosen: Sequence[Run[Any]], reading: Reading) -> Iterator[str]:
+    """What was said to a service that does not run: whoever asks for a dry run of it waits in vain."""
+    taken = {option.flag.name for option in options_of(*(run.settings for run in chosen), ProcessSettings)}
+    for run in runs:
+        if run in chosen:
+            continue
+        of_run = reading.of(run.settings)
+        for option in options_of(run.settings):
+            if option.flag.name not in taken and getattr(of_run, option.field) != option.default:
+                yield f"--{option.flag.name} has no effect: {run.wiring.service} does not run (--controllers)"
 
 
 def _certificate(settings: ProcessSettings) -> ServingCertificate | None:
