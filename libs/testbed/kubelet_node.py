@@ -79,6 +79,12 @@ def not_ready_status(now: datetime) -> dict[str, Any]:
     return {"conditions": _conditions(now, ready=False)}
 
 
+def unheard_status(now: datetime) -> dict[str, Any]:
+    """What kube-controller-manager writes of a kubelet that it has not heard for its grace period."""
+    unknown = {"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown"}
+    return {"conditions": [{**unknown, "lastTransitionTime": _text(now)}]}
+
+
 def heartbeat_status(now: datetime) -> dict[str, Any]:
     """What the kubelet reports when nothing has changed."""
     return {

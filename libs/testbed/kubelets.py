@@ -22,6 +22,7 @@ from libs.testbed.kubelet_node import (
     lease,
     not_ready_status,
     ready_status,
+    unheard_status,
 )
 from libs.testbed.signing_requests import (
     APPROVED,
@@ -146,6 +147,10 @@ class Kubelets:
     async def turn_not_ready(self, name: str) -> None:
         """The kubelet reports by itself that it is not Ready."""
         await self._report(name, not_ready_status(datetime.now(UTC)))
+
+    async def turn_unheard(self, name: str) -> None:
+        """Its Node becomes as the real control plane makes it; a simulated one has nobody who does."""
+        await self._report(name, unheard_status(datetime.now(UTC)))
 
     async def ask_for_certificate(
         self,

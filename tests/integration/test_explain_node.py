@@ -81,7 +81,7 @@ async def test_a_joining_node_is_told_what_would_be_written_and_nothing_is(clust
 async def test_a_machine_that_is_silent_is_told_and_proves_nothing(cluster: Cluster):
     await cluster.join(ONE, TWO)
     await initialized(cluster, ONE)
-    await cluster.kubelets.turn_not_ready("shows-1")
+    await cluster.kubelets.turn_unheard("shows-1")
     await cluster.machines.fault(ONE.id, unavailable=True)
     said = await cluster.explain("shows-1", NOW_SUFFICES)
     assert said.status == 1
@@ -94,7 +94,7 @@ async def test_another_machine_in_its_place_is_proof_as_far_as_one_look_can_be(c
     await cluster.join(ONE, TWO, THREE)
     for machine in (ONE, TWO, THREE):
         await initialized(cluster, machine)
-    await cluster.kubelets.turn_not_ready("shows-1")
+    await cluster.kubelets.turn_unheard("shows-1")
     newcomer = a_machine("newcomer", "10.232.0.1")
     await replace(cluster, ONE, newcomer)
     await cluster.kubelets.join(Kubelet.on(newcomer))
@@ -111,7 +111,7 @@ async def test_another_machine_in_its_place_is_proof_as_far_as_one_look_can_be(c
 async def test_while_discovery_still_knows_it_another_machine_in_its_place_proves_nothing(cluster: Cluster):
     await cluster.join(ONE, TWO, THREE)
     await initialized(cluster, ONE)
-    await cluster.kubelets.turn_not_ready("shows-1")
+    await cluster.kubelets.turn_unheard("shows-1")
     newcomer = a_machine("newcomer", "10.232.0.1")
     await replace(cluster, ONE, newcomer)
     await cluster.machines.change(TWO.id, members=tuple(map(member_of, (ONE, TWO, THREE, newcomer))))
@@ -207,7 +207,7 @@ async def test_what_is_explained_is_what_the_services_then_do_and_say(
     await cluster.join(ONE, TWO, THREE)
     for machine in (ONE, TWO, THREE):
         await initialized(cluster, machine)
-    await cluster.kubelets.turn_not_ready("shows-1")
+    await cluster.kubelets.turn_unheard("shows-1")
     newcomer = a_machine("newcomer", "10.232.0.1")
     await replace(cluster, ONE, newcomer)
     await cluster.kubelets.join(Kubelet.on(newcomer))
