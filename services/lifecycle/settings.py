@@ -21,11 +21,11 @@ from libs.common.settings.flags import (
     RETRY_PERIOD,
     Flag,
 )
+from libs.common.settings.lease_times import contradictions
 from libs.common.wiring import LEASE_NAME, LIFECYCLE_LEASE_NAME
 from libs.common.wiring import LEASE_NAMESPACE as OUR_NAMESPACE
 from services.lifecycle.decide import Terms
 
-_RETRY_JITTER: Final = 1.2  # client-go's: a pause may be a fifth longer than asked for
 _USUAL: Final = Terms()
 
 
@@ -122,23 +122,14 @@ class LifecycleSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     def problems(self) -> tuple[str, ...]:
         """What contradicts itself, as client-go would refuse it."""
-        duration, deadline = self.lease_duration_seconds, self.renew_deadline_seconds
-        found = []
+        found = contradictions(
+            duration=self.lease_duration_seconds,
+            renew_deadline=self.renew_deadline_seconds,
+            retry_period=self.retry_period_seconds,
+        )
         if self.lease_name in ("", LEASE_NAME):
             why = "which is the watcher's Lease" if self.lease_name else "which is no name"
             found.append(f"--lifecycle-lease-name is {self.lease_name!r}, {why}")
-        if duration != int(duration):
-            found.append(f"--leader-elect-lease-duration is {duration:g} s; a Lease counts in whole seconds")
-        if duration <= deadline:
-            found.append(
-                f"--leader-elect-lease-duration ({duration:g} s) must be longer than "
-                f"--leader-elect-renew-deadline ({deadline:g} s), or two could lead at once"
-            )
-        if deadline <= _RETRY_JITTER * self.retry_period_seconds:
-            found.append(
-                f"--leader-elect-renew-deadline ({deadline:g} s) must be longer than {_RETRY_JITTER:g} x "
-                f"--leader-elect-retry-period ({self.retry_period_seconds:g} s), or there is no second try"
-            )
         return tuple(found)
 
     def warnings(self) -> tuple[str, ...]:

@@ -10,8 +10,8 @@ from libs.common.delivery import TemporaryError
 from libs.common.kube_api.errors import KubeError
 from libs.common.kube_api.lock import Held, NotHeld
 from libs.common.process.service import ServiceEnded
+from libs.common.settings.lease_times import RETRY_JITTER
 from services.watcher.held import HeldFlow
-from services.watcher.settings import RETRY_JITTER
 
 log = logging.getLogger(__name__)
 _NEVER: Final = float("inf")

@@ -16,12 +16,12 @@ from libs.common.settings.flags import (
     RETRY_PERIOD,
     Flag,
 )
+from libs.common.settings.lease_times import contradictions
 from libs.common.settings.reference_flags import CSR_APPROVAL, runs_controller
 from libs.common.wiring import LEASE_NAME as OUR_LEASE
 from libs.common.wiring import LEASE_NAMESPACE as OUR_NAMESPACE
 
 # client-go's factor: a pause may be a fifth longer than asked for, and one try must fit into the deadline.
-RETRY_JITTER = 1.2
 
 
 class WatcherSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,18 +59,9 @@ class WatcherSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     def problems(self) -> tuple[str, ...]:
         """What contradicts itself, as client-go would refuse it."""
-        duration, deadline = self.lease_duration_seconds, self.renew_deadline_seconds
-        found = []
-        if duration != int(duration):
-            found.append(f"--leader-elect-lease-duration is {duration:g} s; a Lease counts in whole seconds")
-        if duration <= deadline:
-            found.append(
-                f"--leader-elect-lease-duration ({duration:g} s) must be longer than "
-                f"--leader-elect-renew-deadline ({deadline:g} s), or two could lead at once"
-            )
-        if deadline <= RETRY_JITTER * self.retry_period_seconds:
-            found.append(
-                f"--leader-elect-renew-deadline ({deadline:g} s) must be longer than {RETRY_JITTER:g} x "
-                f"--leader-elect-retry-period ({self.retry_period_seconds:g} s), or there is no second try"
-            )
+        found = contradictions(
+            duration=self.lease_duration_seconds,
+            renew_deadline=self.renew_deadline_seconds,
+            retry_period=self.retry_period_seconds,
+        )
         return tuple(found)
