@@ -70,15 +70,15 @@ class Cluster:
     async def replace(
         self, name: str, by: str, *, uuid: str | None = None, forgotten: bool = True, **flags: Any
     ) -> None:
-        """Another machine is installed at the address of that one, and joins; the Node of that one is not
-        Ready from now on. `forgotten`: discovery knows it no more.
+        """Another machine is installed at the address of that one, and joins; the kubelet of that one
+        is not heard from now on. `forgotten`: discovery knows it no more.
         """
         there = self._members[name]
         if forgotten:
             del self._members[name]
         await self.machines.delete(there.id)
         await self.join(a_machine(by, there.reachable_at[0], uuid=uuid), **flags)
-        await self.kubelets.turn_not_ready(name)
+        await self.kubelets.turn_unheard(name)
 
     async def change(self, name: str, **fields: Any) -> None:
         """The machine says something else of itself."""
