@@ -69,8 +69,10 @@ def who_answers(
     """One machine for each of the Node's addresses. `answers`: what was said there. `members`: the node names
     that discovery knows. `reached`: of the Nodes whose machines say what they are.
 
-    A control plane that has just started knows few members, or none: its list counts only if it names the
-    machines that answered, and most of those that are within reach.
+    Where machines lost their addresses to one another, as after a power cut without DHCP leases, they answer
+    in each other's place: one that is not found where its own Node says proves nothing. And a control plane
+    that has just started knows few members, or none: its list counts only if it names the machines that
+    answered, and most of those that are within reach.
     """
     addresses = addresses_of(node)
     if isinstance(addresses, NotProven):
@@ -82,6 +84,7 @@ def who_answers(
             return NotProven(f"at {address}: {facts.message if facts is not None else 'nobody was asked'}")
         found.append(facts)
     why = _why_no_other(node, found) or _why_discovery_says_nothing(node, found, members, reached)
+    why = why or _why_out_of_place(found, reached)
     return NotProven(why) if why else tuple(map(_another, addresses, found))
 
 
@@ -105,6 +108,13 @@ def _why_discovery_says_nothing(
     known = len(reached & members)
     if reached and 2 * known <= len(reached):
         return f"discovery knows only {known} of {len(reached)} machines that are within reach"
+    return ""
+
+
+def _why_out_of_place(answered: Sequence[MachineFacts], reached: AbstractSet[str]) -> str:
+    for facts in answered:
+        if facts.node_name not in reached:
+            return f"the machine at {facts.node_ip} does not answer as Node {facts.node_name} itself"
     return ""
 
 

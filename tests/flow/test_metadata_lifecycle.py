@@ -10,6 +10,7 @@ from tests.builders import a_node, some_facts
 from tests.bus_actors import eventually
 from tests.metadata_actors import CALM, ScriptedTalos, metadata_running
 
+WEB_9 = a_node("web-9", uid="uid-9")
 UUID = "4c4c4544-0037-4b10-8057-b2c04f4d4e31"
 LOOKED_AFTER = msgspec.structs.replace(CALM, controllers=("*", "cloud-node-lifecycle"))
 
@@ -23,8 +24,16 @@ def talos() -> ScriptedTalos:
     return machines
 
 
+async def join(stream, *others) -> None:
+    """Nodes whose machines answer as they should."""
+    for node in others:
+        await stream.observe(node)
+        await stream.once(node.name, NodeEnriched)
+
+
 async def test_who_answers_in_a_machine_s_place_is_said_with_each_look(nats_server, stream, talos):
     async with metadata_running(nats_server.url, talos, LOOKED_AFTER):
+        await join(stream, WEB_9)
         await stream.observe(a_node())
         first = await stream.once("web-1", NodeUnreachable)
         (one,) = first.answered_by
@@ -44,6 +53,7 @@ async def test_a_mass_replacement_asks_discovery_once_for_all(nats_server, strea
     for i in range(10):
         talos.put(some_facts(node_name="web-9", node_ip=f"10.0.1.{i}", uuid=UUID))
     async with metadata_running(nats_server.url, talos, LOOKED_AFTER):
+        await join(stream, WEB_9)
         for node in nodes:
             await stream.observe(node)
         for node in nodes:
@@ -65,6 +75,7 @@ async def test_without_discovery_s_word_nobody_is_said_to_answer_in_its_place(
 ):
     talos.members = members
     async with metadata_running(nats_server.url, talos, LOOKED_AFTER):
+        await join(stream, WEB_9)
         await stream.observe(a_node())
         event = await stream.once("web-1", NodeUnreachable)
         assert event.answered_by == ()
@@ -74,11 +85,13 @@ async def test_without_discovery_s_word_nobody_is_said_to_answer_in_its_place(
 async def test_every_internal_ip_has_to_be_answered_by_another_machine(nats_server, stream, talos):
     internal = tuple(NodeAddress(type="InternalIP", address=ip) for ip in ("10.0.0.5", "10.1.0.5"))
     async with metadata_running(nats_server.url, talos, LOOKED_AFTER):
+        await join(stream, WEB_9)
         await stream.observe(a_node(addresses=internal))
         event = await stream.once("web-1", NodeUnreachable)
         assert event.answered_by == ()
         talos.put(some_facts(node_name="web-8", node_ip="10.1.0.5"))
         talos.members = frozenset({"web-8", "web-9"})
+        await join(stream, a_node("web-8", uid="uid-8", ip="10.1.0.5"))
         event = await stream.once("web-1", NodeUnreachable, lambda event: bool(event.answered_by))
         assert [(one.address, one.node_name) for one in event.answered_by] == [
             ("10.0.0.5", "web-9"),
@@ -106,6 +119,7 @@ async def test_a_machine_that_answers_in_the_place_of_a_third_one_is_not_gone_th
     talos.put(some_facts(node_name="web-8", node_ip="10.0.0.7"))
     talos.put(some_facts(node_name="web-2", node_ip="fd00::6"))
     async with metadata_running(nats_server.url, talos, LOOKED_AFTER) as service:
+        await join(stream, WEB_9)
         await stream.observe(third)
         await stream.once("web-2", NodeEnriched if "first" in where else NodeUnreachable)
         await stream.observe(a_node())
@@ -117,6 +131,7 @@ async def test_a_machine_that_answers_in_the_place_of_a_third_one_is_not_gone_th
 
 async def test_addresses_that_change_take_back_who_answered(nats_server, stream, talos):
     async with metadata_running(nats_server.url, talos, LOOKED_AFTER):
+        await join(stream, WEB_9)
         await stream.observe(a_node())
         await stream.once("web-1", NodeUnreachable, lambda event: bool(event.answered_by))
         moved = a_node(addresses=(NodeAddress(type="InternalIP", address="10.1.0.5"),))

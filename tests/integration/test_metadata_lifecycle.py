@@ -45,6 +45,7 @@ async def test_a_machine_that_another_took_the_address_of_is_said_to_be_replaced
         assert event.answered_by == (), "discovery knows it still"
         assert event.last_known.node_name == "web-1"
         await talos.change("cp-1", members=(member_of(CONTROL_PLANE), member_of(OTHER)))
+        await stream.observe(a_node("web-9", uid="uid-9"))
         event = await stream.once("web-1", NodeUnreachable, lambda event: bool(event.answered_by))
         (one,) = event.answered_by
         assert (one.address, one.node_name) == ("10.0.0.5", "web-9")

@@ -95,7 +95,8 @@ def test_of_whom_was_met_no_more_is_kept_than_of_half_an_hour():
 async def test_nobody_is_asked_where_nobody_wants_to_know(wanted: bool, answered: list[str]):
     talos = ScriptedTalos()
     talos.members = frozenset({"web-9"})
-    others = Others(talos, reached=frozenset, wanted=wanted, deadline_seconds=1.0, monotonic=Clock())
+    reached = frozenset({"web-9"})
+    others = Others(talos, reached=lambda: reached, wanted=wanted, deadline_seconds=1.0, monotonic=Clock())
     found = await others.answer(a_node(), (WEB_9,))
     assert [one.node_name for one in found] == answered
     assert talos.questions_for_members == len(answered)

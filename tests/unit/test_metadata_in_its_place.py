@@ -23,7 +23,7 @@ def another(ip: str = "10.0.0.5", name: str = "web-9", uuid: str = UUID) -> Mach
     return some_facts(node_name=name, node_ip=ip, uuid=uuid)
 
 
-def judged(node=None, answers=None, *, members=frozenset({"web-9"}), reached=frozenset()):
+def judged(node=None, answers=None, *, members=frozenset({"web-9"}), reached=frozenset({"web-9"})):
     said = {"10.0.0.5": another()} if answers is None else answers
     return who_answers(node or a_node(), said, members=members, reached=reached)
 
@@ -76,6 +76,12 @@ def test_a_discovery_that_knows_half_of_those_within_reach_or_fewer_has_just_sta
     reached = frozenset({"web-2", "web-3", "web-4", "web-9"})
     assert "only 2 of 4" in reason(judged(members=frozenset({"web-9", "web-2"}), reached=reached))
     assert judged(members=frozenset({"web-9", "web-2", "web-3"}), reached=reached)
+
+
+@pytest.mark.parametrize("reached", [frozenset(), frozenset({"web-2"})])
+def test_a_machine_that_is_not_found_where_its_own_node_says_may_have_been_moved_as_the_other(reached):
+    found = judged(members=frozenset({"web-2", "web-9"}), reached=reached)
+    assert reason(found) == "the machine at 10.0.0.5 does not answer as Node web-9 itself"
 
 
 def test_every_internal_ip_is_asked_and_no_external_one():
@@ -135,5 +141,5 @@ def test_whoever_is_named_answered_everywhere_and_is_known_where_the_node_is_not
         facts = said[one.address]
         assert isinstance(facts, MachineFacts)
         assert one.node_name == facts.node_name not in {"", "web-1"}
-        assert one.node_name in members
+        assert one.node_name in members & reached
     assert "web-1" not in members
