@@ -4,12 +4,13 @@ import asyncio
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Protocol
 
 from libs.common.bus import Bus, Durable, Message, Opened
 from libs.common.delivery import Ack, Verdict
-from libs.common.events import EnrichedNodeGone
-from libs.common.subjects import ENRICHED_NODE
+from libs.common.events import EnrichedNodeGone, Leading
+from libs.common.flow_table import FlowTable
+from libs.common.subjects import ENRICHED_NODE, LEADING
 
 NODES = Durable(service="labeler", name="labeler-nodes", filter=f"{ENRICHED_NODE}.>")
 MAX_BYTES = 64 * 1024 * 1024
@@ -20,6 +21,34 @@ def a_word(
 ) -> EnrichedNodeGone:
     """The smallest event that has a name and a place in an order."""
     return EnrichedNodeGone(incarnation=incarnation, observed_sequence=order, name=name, uid=uid)
+
+
+class Following(Protocol):
+    """A service that follows the flow."""
+
+    _table: FlowTable
+
+    def problems(self) -> tuple[str, ...]: ...
+
+
+async def until_ready(service: Following, bus: Bus) -> None:
+    """Until it is; a leader that there was before it came is heard live meanwhile."""
+    await until_led(service, bus)
+    await eventually(lambda: not service.problems(), f"{type(service).__name__} is ready")
+
+
+async def until_led(service: Following, bus: Bus) -> None:
+    """Until it has heard the leader, if there is one: what was said before it followed does not count."""
+
+    async def hears() -> bool:
+        last = await bus.last(LEADING)
+        if last is None or not isinstance(last.event, Leading):
+            return True
+        await bus.publish(last.event)
+        table = service._table
+        return table.incarnation == last.event.incarnation and table.seconds_since_leading() is not None
+
+    await eventually(hears, f"{type(service).__name__} hears the leader")
 
 
 async def eventually(

@@ -37,7 +37,7 @@ from libs.testbed.signing_requests import request_pem
 from services.csr.service import CsrService
 from services.csr.settings import CsrSettings
 from tests.builders import NOW, a_request, csr_gone, csr_observed, gone, observed
-from tests.bus_actors import MAX_BYTES, doing, eventually
+from tests.bus_actors import MAX_BYTES, doing, eventually, until_led, until_ready
 from tests.csr_cases import NODES, words_of_metadata
 from tests.flow_actors import QUICK
 from tests.json_patch import PatchFailed
@@ -194,8 +194,7 @@ class CsrFlow:
             )
             service = CsrService(parts, CsrSettings(**settings))
             async with doing(service.run()):
-                if ready:
-                    await eventually(lambda: not service.problems(), "csr is ready")
+                await (until_ready if ready else until_led)(service, bus)
                 yield service
         finally:
             await bus.close()

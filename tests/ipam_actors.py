@@ -39,7 +39,7 @@ from libs.testbed.nats_server import NatsServer
 from services.ipam.service import IpamService
 from services.ipam.settings import IpamSettings
 from tests.builders import INCARNATION, NOW, a_node, cluster_networks, gone, observed, some_facts
-from tests.bus_actors import MAX_BYTES, doing, eventually
+from tests.bus_actors import MAX_BYTES, doing, eventually, until_led, until_ready
 from tests.flow_actors import QUICK
 from tests.json_patch import PatchFailed
 from tests.json_patch import apply as apply_json
@@ -257,8 +257,7 @@ class IpamFlow:
             )
             service = IpamService(parts, IpamSettings(**settings))
             async with doing(service.run()):
-                if ready:
-                    await eventually(lambda: not service.problems(), "ipam is ready")
+                await (until_ready if ready else until_led)(service, bus)
                 yield service
         finally:
             await bus.close()

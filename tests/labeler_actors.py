@@ -15,7 +15,7 @@ from libs.common.node import Node
 from libs.common.process.service import Parts
 from services.labeler.service import LabelerService
 from services.labeler.settings import LabelerSettings
-from tests.bus_actors import doing, eventually
+from tests.bus_actors import doing, until_led, until_ready
 from tests.flow_actors import QUICK
 from tests.json_patch import PatchFailed
 from tests.json_patch import apply as apply_json
@@ -142,8 +142,7 @@ async def labeler_running(
         )
         service = LabelerService(parts, LabelerSettings(**settings))
         async with doing(service.run()):
-            if ready:
-                await eventually(lambda: not service.problems(), "the labeler is ready")
+            await (until_ready if ready else until_led)(service, bus)
             yield service
     finally:
         await bus.close()

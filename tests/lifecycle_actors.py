@@ -30,7 +30,7 @@ from libs.testbed.sim_apiserver.server import SimApiServer
 from services.lifecycle.service import LifecycleService
 from services.lifecycle.settings import LifecycleSettings
 from tests.builders import NOW, observed
-from tests.bus_actors import MAX_BYTES, doing, eventually
+from tests.bus_actors import MAX_BYTES, doing, eventually, until_led, until_ready
 from tests.flow_actors import QUICK
 from tests.lifecycle_cases import OWN_UUID, another, ready, unreachable
 from tests.turned_clock import TurnedClock
@@ -127,8 +127,7 @@ class LifecycleFlow:
             )
             service = LifecycleService(parts, LifecycleSettings(**(PATIENT | QUICK_LOOKS | settings)))
             async with doing(service.run()):
-                if ready:
-                    await eventually(lambda: not service.problems(), "lifecycle is ready")
+                await (until_ready if ready else until_led)(service, bus)
                 if grown_up:
                     await eventually(lambda: service.standing().leading is not None, "lifecycle leads")
                     self.clock.turn(GRACE)

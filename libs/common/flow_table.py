@@ -143,7 +143,8 @@ class FlowTable:
             if message.event.epoch < self._epoch:
                 return  # a former leader: ignored, not obeyed
             self._epoch = message.event.epoch
-            self._led_at = self._clock()
+            if not self._replaying:  # else it may be as old as its TTL, and its Lease another's by now
+                self._led_at = self._clock()
         if self._keep(message):
             self._messages[message.subject] = message
         else:

@@ -182,7 +182,7 @@ class CsrService:
             # nothing is approved.
             self._not_taken_in.add(message.subject)
             log.exception("a message could not be taken in", extra={"subject": message.subject})
-        if isinstance(message.event, Leading) or self._settings.observe_only:
+        if self._settings.observe_only or (isinstance(message.event, Leading) and not self._table.replaying):
             self._led.set()
         self._flow.moved()
         if self._held_up and not self._why_undecided():

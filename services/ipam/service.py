@@ -239,7 +239,7 @@ class IpamService:
             # nothing is allocated.
             self._not_taken_in.add(message.subject)
             log.exception("a message could not be taken in", extra={"subject": message.subject})
-        if isinstance(message.event, Leading) or self._settings.observe_only:
+        if self._settings.observe_only or (isinstance(message.event, Leading) and not self._table.replaying):
             self._led.set()
         if isinstance(message.event, SnapshotComplete) and not self._flow.problems():
             self._picture.told_to_be_complete()

@@ -136,7 +136,7 @@ class LabelerService:
         if isinstance(message.event, NodeGone):
             self._told.forget(message.event.name)
             self._on_node_enriched.forget(message.event.name)
-        if isinstance(message.event, Leading) or self._settings.observe_only:
+        if self._settings.observe_only or (isinstance(message.event, Leading) and not self._table.replaying):
             self._led.set()
 
     def _all_is_void(self) -> None:

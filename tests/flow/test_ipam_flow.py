@@ -21,7 +21,7 @@ from services.ipam.pages import NAME_PREFIX
 from services.ipam.plan import Occupied, Want
 from services.ipam.pools import Pool
 from tests.builders import NOW, cluster_networks
-from tests.bus_actors import eventually
+from tests.bus_actors import eventually, until_led
 from tests.ipam_actors import PODS, IpamFlow, a_node_of, assert_disjoint, facts_of
 from tests.turned_clock import TurnedClock
 
@@ -375,10 +375,11 @@ async def test_an_answer_that_is_lost_is_no_second_block(flow: IpamFlow):
 
 
 async def test_another_stream_changes_nothing_for_those_who_have_blocks(tmp_path: Path):
-    async with IpamFlow.on("nats", tmp_path) as flow, flow.ipam_running():
+    async with IpamFlow.on("nats", tmp_path) as flow, flow.ipam_running() as service:
         await flow.join(1, 2)
         before = await flow.served(1, 2)
         await flow.wipe()
+        await until_led(service, flow.bus)
         for number in (1, 2):
             node = flow.kube.node(f"web-{number}")
             await flow.enrich(node, facts_of(number), await flow.see(node))
@@ -405,6 +406,7 @@ async def test_after_a_wiped_stream_nothing_is_claimed_before_every_machine_that
         writes = flow.kube.page_writes
         there = [flow.kube.node("web-1"), flow.kube.node("web-2")]
         await flow.wipe(*there)
+        await until_led(service, flow.bus)
         await flow.join(3)
         told = await flow.until_decided(3, "waiting")
         assert "metadata has not spoken of all machines yet" in told.reason

@@ -18,7 +18,7 @@ from libs.testbed.service_rights import lease_of, user_of
 from libs.testbed.sim_apiserver.faults import EmptyClose
 from services.lifecycle.budget import ANNOTATION
 from tests.builders import some_facts
-from tests.bus_actors import eventually
+from tests.bus_actors import eventually, until_ready
 from tests.lifecycle_actors import GRACE, LEASE, NODES, LifecycleFlow
 from tests.lifecycle_cases import another, answering
 
@@ -169,7 +169,7 @@ async def test_another_stream_begins_the_looks_anew(tmp_path: Path):
         await flow.replaced(node)
         await flow.until_decided("web-1", "kept", "2 of 3 looks")
         await flow.wipe()
-        await eventually(lambda: not service.problems(), "the new stream is followed")
+        await until_ready(service, flow.bus)
         await flow.see("web-1")
         await flow.replaced(node)
         await flow.until_decided("web-1", "kept", "1 of 3 looks")
