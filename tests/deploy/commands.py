@@ -35,12 +35,13 @@ def arguments(container: dict[str, Any], found: list[Manifest], folder: Path) ->
 def reading_of(
     container: dict[str, Any], found: list[Manifest], folder: Path
 ) -> tuple[list[Run[Any]], Reading]:
-    """Which services the container's command runs, and what they make of its arguments."""
+    """Which services the container's command runs, and what they make of its arguments and environment."""
     python, m, module = container["command"]
     assert (python, m) == ("python", "-m")
     runs = list(RUNS.values()) if module == "services" else [RUNS[module.removeprefix("services.")]]
     kinds: list[type[msgspec.Struct]] = [*(run.settings for run in runs), ProcessSettings]
-    return runs, read_settings(kinds, arguments(container, found, folder), {})
+    environment = {each["name"]: each["value"] for each in container.get("env", ()) if "value" in each}
+    return runs, read_settings(kinds, arguments(container, found, folder), environment)
 
 
 def of_deployments(found: list[Manifest]) -> dict[str, dict[str, Any]]:

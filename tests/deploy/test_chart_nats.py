@@ -6,6 +6,7 @@ import pytest
 
 from libs.common.settings.of_process import ProcessSettings
 from libs.common.settings.reading import read_settings
+from libs.common.wiring import READER
 from libs.testbed.helm.chart import Values, manifests, of_kind
 from services.bootstrap.names import SEED, Names
 from services.bootstrap.settings import BootstrapSettings
@@ -26,12 +27,33 @@ def test_each_service_finds_its_own_key_the_authority_and_the_server(profile: st
         maps = {v["configMap"]["name"]: v["name"] for v in pod["volumes"] if "configMap" in v}
         mounts = {m["name"]: Path(m["mountPath"]) for m in pod["containers"][0]["volumeMounts"]}
         of_nats = [secret for secret in secrets if secret.startswith(names.nats)]
-        assert of_nats == [names.seed_of(service)], "its own key, and nobody else's"
+        own = [names.seed_of(service)] + ([names.seed_of(READER)] if service == "watcher" else [])
+        assert of_nats == own, "its own key, and nobody else's"
         assert told.nats_nkey_file == mounts[secrets[names.seed_of(service)]] / SEED
         assert told.nats_ca_file == mounts[maps[names.authority]] / "ca.crt"
         (url,) = told.nats_servers
         assert url == f"tls://{names.nats}.{namespace}.svc:{server['spec']['ports'][0]['port']}"
         assert url.removeprefix("tls://").rpartition(":")[0] in names.hosts(), "the certificate is for it"
+
+
+@pytest.mark.parametrize("profile", [*WITH_NATS, "external-nats"])
+def test_talos_ccm_in_the_watchers_pod_finds_nats_and_the_key_of_who_only_reads(profile: str, tmp_path: Path):
+    found = rendered(profile)
+    pod = of_kind(found, "Deployment")[f"{prefix(profile)}-watcher"]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    watchers = reading_of(container, found, tmp_path)[1].of(ProcessSettings)
+    environment = {each["name"]: each["value"] for each in container["env"]}
+    assert tuple(environment["NATS_URL"].split(",")) == watchers.nats_servers
+    assert environment["NATS_CA_FILE"] == str(watchers.nats_ca_file)
+    assert environment["NATS_NKEY_FILE"] != str(watchers.nats_nkey_file), "its own key is its flag's"
+    mounts = {mount["mountPath"]: mount["name"] for mount in container["volumeMounts"]}
+    volumes = {volume["name"]: volume for volume in pod["volumes"]}
+    folder, _, file = environment["NATS_NKEY_FILE"].rpartition("/")
+    reader = volumes[mounts[folder]]["secret"]
+    own = volumes[mounts[str(Path(watchers.nats_nkey_file or "").parent)]]["secret"]
+    assert file == SEED
+    assert reader["secretName"] == own["secretName"].removesuffix("watcher") + READER
+    assert reader["optional"], "a key that it does without keeps no watcher from starting"
 
 
 @pytest.mark.parametrize("profile", WITH_NATS)

@@ -146,6 +146,10 @@ def test_a_mistake_in_the_values_is_refused_by_name(said, about: str):
         text(Values(said=said))
 
 
+def test_a_word_of_old_values_that_asks_for_what_is_so_anyhow_is_overlooked():
+    assert text(Values(said={"useDaemonSet": False})) == text(Values())
+
+
 def test_the_chart_bears_the_projects_version():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())

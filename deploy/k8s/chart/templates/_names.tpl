@@ -53,3 +53,15 @@ ghcr.io/talos-ccm/talos-cloud-controller-manager:{{ .Chart.AppVersion }}
 {{ .repository }}{{ if .digest }}@{{ .digest }}{{ else }}:{{ .tag }}{{ end }}
 {{- end -}}
 {{- end }}
+
+{{/* What stands beside the values that there are: refused by no schema, as the reference's chart refuses nothing. */}}
+{{- define "talos-ccm.unknownValues" -}}
+{{- $known := list "replicaCount" "image" "imagePullSecrets" "nameOverride" "fullnameOverride" "extraArgs"
+  "enabledControllers" "transformations" "logVerbosityLevel" "serviceAccount" "priorityClassName" "podAnnotations"
+  "podSecurityContext" "securityContext" "service" "resources" "daemonSet" "updateStrategy" "nodeSelector"
+  "tolerations" "affinity" "failoverSeconds" "config" "talos" "services" "nats" "podDisruptionBudget"
+  "networkPolicy" "logFormat" "otlpEndpoint" "extraEnv" "extraObjects" "global" -}}
+{{- $unknown := keys .Values | sortAlpha -}}
+{{- range $known -}}{{- $unknown = without $unknown . -}}{{- end -}}
+{{- join ", " $unknown -}}
+{{- end }}

@@ -30,7 +30,7 @@
 
 {{/* Names of the services that run, in the order of the flow. JSON: {"names": [...]}. */}}
 {{- define "talos-ccm.services" -}}
-{{- if hasKey .Values "useDaemonSet" -}}
+{{- if .Values.useDaemonSet -}}
 {{- fail "useDaemonSet, of old charts of the reference, is daemonSet.enabled: say it there, or pods would wait for a CNI" -}}
 {{- end -}}
 {{- $wanted := include "talos-ccm.wanted" . | fromJson -}}
@@ -68,18 +68,36 @@
 {{- end }}
 {{- end }}
 
+{{- define "talos-ccm.natsURL" -}}
+{{- if .Values.nats.enabled -}}
+tls://{{ include "talos-ccm.fullname" . }}-nats.{{ .Release.Namespace }}.svc:4222
+{{- else -}}
+{{ required "nats.external.url says where NATS is; nats.enabled is false" .Values.nats.external.url }}
+{{- end -}}
+{{- end }}
+
 {{/* Where NATS is, and who we are to it. */}}
 {{- define "talos-ccm.natsArgs" -}}
-{{- if .Values.nats.enabled -}}
-- --nats-url=tls://{{ include "talos-ccm.fullname" . }}-nats.{{ .Release.Namespace }}.svc:4222
-{{- else -}}
-- --nats-url={{ required "nats.external.url says where NATS is; nats.enabled is false" .Values.nats.external.url }}
-{{- end }}
+- --nats-url={{ include "talos-ccm.natsURL" . }}
 {{- if include "talos-ccm.seedPrefix" . }}
 - --nats-nkey-file=/etc/nats/seed/seed.nk
 {{- end }}
 {{- if include "talos-ccm.natsAuthority" . }}
 - --nats-ca-file=/etc/nats/ca/ca.crt
+{{- end }}
+{{- end }}
+
+{{/* The same for `talos-ccm` in the watcher's pod, with a key that may only read. A flag wins over them. */}}
+{{- define "talos-ccm.readerEnv" -}}
+- name: NATS_URL
+  value: {{ include "talos-ccm.natsURL" . | quote }}
+{{- if include "talos-ccm.seedPrefix" . }}
+- name: NATS_NKEY_FILE
+  value: /etc/nats/reader/seed.nk
+{{- end }}
+{{- if include "talos-ccm.natsAuthority" . }}
+- name: NATS_CA_FILE
+  value: /etc/nats/ca/ca.crt
 {{- end }}
 {{- end }}
 
