@@ -5,6 +5,7 @@ lie in the pod's directory, so an argument that names one is changed; so are por
 """
 
 import asyncio
+import os
 import re
 import sys
 import sysconfig
@@ -27,11 +28,13 @@ IP: Final = "127.0.0.1"
 _PROGRAMS: Final = {
     "python": sys.executable,
     "nats-server": str(Path(sysconfig.get_path("scripts")) / "nats-server"),
+    "talos-ccm": str(Path(sysconfig.get_path("scripts")) / "talos-ccm"),
 }
 # A container starts with no environment but its own.
 _NOTHING: Final = dict.fromkeys(
     (
-        *("KUBECONFIG", "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT", "NATS_URL", "POD_NAME"),
+        *("KUBECONFIG", "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT", "POD_NAME"),
+        *("NATS_URL", "NATS_NKEY_FILE", "NATS_CA_FILE"),
         *("TALOSCONFIG", "TALOS_HOME", "TALOS_ENDPOINTS", "OTEL_EXPORTER_OTLP_ENDPOINT"),
     ),
     "",
@@ -91,8 +94,10 @@ class Pod:
 
     def environment(self, name: str) -> dict[str, str]:
         """What the container is told, and a kubeconfig in place of the files that a client looks for."""
-        told = {each["name"]: self._value(each) for each in self.container(name).get("env", ())}
         mounts = self._mounts(name)
+        told = {
+            each["name"]: _moved(self._value(each), mounts) for each in self.container(name).get("env", ())
+        }
         if ACCOUNT in mounts:
             told["KUBECONFIG"] = str(self._kubeconfig(mounts[ACCOUNT], told))
         if str(TALOSCONFIG.parent) in mounts:
@@ -107,9 +112,18 @@ class Pod:
         arguments: list[str] = container.get("args", [])
         program, *words = command + [word for word in arguments if not word.startswith(said)]
         argv = [_PROGRAMS[program], *(_moved(word, mounts) for word in words), *more]
-        whole = {**_NOTHING, **self.environment(name), **(env or {}), "PYTHONPATH": str(ROOT)}
-        self.children[name] = Child.start(name, argv, self._folder, env=whole)
+        self.children[name] = Child.start(name, argv, self._folder, env=self._whole(name, env))
         return self.children[name]
+
+    async def execute(self, name: str, program: str, *words: str, env: Mapping[str, str]) -> bytes:
+        """What a program says that somebody runs in the container, as by `kubectl exec`."""
+        process = await asyncio.create_subprocess_exec(
+            *(_PROGRAMS[program], *words),
+            cwd=self._folder,
+            env={**os.environ, **self._whole(name, env)},
+            stdout=asyncio.subprocess.PIPE,
+        )
+        return (await process.communicate())[0]
 
     async def until(self, name: str, probe: str = "readinessProbe", seconds: float = 60) -> None:
         """The container's own probe succeeds."""
@@ -130,6 +144,9 @@ class Pod:
     async def stop(self) -> None:
         """All of its containers, in order."""
         await asyncio.gather(*(child.stop(30) for child in self.children.values()))
+
+    def _whole(self, name: str, more: Mapping[str, str] | None) -> dict[str, str]:
+        return {**_NOTHING, **self.environment(name), **(more or {}), "PYTHONPATH": str(ROOT)}
 
     def _mounts(self, name: str) -> dict[str, Path]:
         listed = self.container(name).get("volumeMounts", ())

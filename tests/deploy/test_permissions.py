@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 
+import msgspec
 import pytest
 from cryptography import x509
 
@@ -20,7 +21,7 @@ from tests.bus_actors import eventually
 from tests.deploy.accounts import Account, rules_of, tries_of
 from tests.deploy.forbidden import NEVER
 from tests.deploy.installation import Installation
-from tests.deploy.pods import Pod
+from tests.deploy.pods import IP, Pod
 from tests.integration.lifecycle_cluster import CONTROL_PLANE, PATIENT, QUICK, Cluster
 
 EXTERNAL = "203.0.113.7"
@@ -167,6 +168,20 @@ async def test_with_these_rights_the_node_of_a_machine_that_was_replaced_goes_an
     await running.until_deleted("replaced")
     await running.until_told("DeletingNode", "replaced")
     await running.until_usable("replacing")
+    assert_nobody_was_refused(installed)
+
+
+async def test_talos_ccm_in_the_watchers_pod_tells_without_arguments_what_was_said_of_a_node(
+    running: Cluster, installed: Installation
+):
+    await running.until_usable(CONTROL_PLANE)
+    nats = {"NATS_URL": f"tls://{IP}:{installed.pods['nats'].port('nats', 'client')}"}
+    words = ("explain", "node", CONTROL_PLANE, "-o", "json")
+    said = await installed.pods["watcher"].execute("watcher", "talos-ccm", *words, env=nats)
+    told = msgspec.json.decode(said)["lastWords"]
+    assert told["problem"] is None
+    assert told["ofMachine"]["node"]["metadata"]["name"] == CONTROL_PLANE
+    assert "labeler" in {word["service"] for word in told["decided"]}
     assert_nobody_was_refused(installed)
 
 

@@ -15,7 +15,7 @@ from libs.common.wiring import LABELER
 from services.labeler.service import LabelerService
 from services.labeler.settings import LabelerSettings
 from tests.builders import a_node, a_snapshot, enriched, leading, observed, some_facts
-from tests.bus_actors import MAX_BYTES, doing, eventually
+from tests.bus_actors import MAX_BYTES, doing, eventually, until_led
 from tests.kube_loopback import Loopback, a_node_object, api_of
 from tests.unreachable import unreachable
 
@@ -47,6 +47,7 @@ async def test_what_blocks_a_node_is_said_while_more_writes_hang_than_there_are_
         async with doing(labeler.run()):
             await bus.publish(a_snapshot(incarnation=incarnation, nodes=101))
             await bus.publish(leading(incarnation=incarnation))
+            await until_led(labeler, bus)
             for node in (*joined, sad):
                 await bus.publish(observed(node, incarnation=incarnation))
             for node in joined:
