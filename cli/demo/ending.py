@@ -25,7 +25,12 @@ def status_of(wanted: Wanted) -> int:
     """Run the demo; its exit status. Raises ClickException for an error that words explain."""
     try:
         import cli.demo.run as running  # noqa: PLC0415 - `--help` need not load all of it
-
+    except ModuleNotFoundError as error:
+        if not (error.name or "").startswith("libs.testbed"):
+            raise
+        words = "the demo needs the testbed, which an image does not hold; in a checkout: make demo"
+        raise click.ClickException(words) from None
+    try:
         all_ready = asyncio.run(_until_told_to_end(running.demo(wanted, Console())))
     except (ExceptionGroup, RuntimeError, OSError) as error:
         if not (words := _foreseen(error)):
