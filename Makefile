@@ -56,7 +56,7 @@ testbed: env
 demo: $(if $(findstring --real,$(ARGS)),testbed,$(DEMO_ENV)) ## simulated Talos nodes join a cluster (ARGS="--help")
 	@$(BIN)/talos-ccm demo $(ARGS)
 
-test: testbed lint types imports ## what CI runs: lint, types, walls, all tests
+test: testbed lint types imports ## lint, types, walls, all tests but those of test-deploy
 	@$(BIN)/python -m libs.testbed.control_plane.build
 	@$(BIN)/pytest --ignore=tests/deploy --numprocesses=auto --dist=loadfile --no-loadscope-reorder $(ARGS)
 

@@ -26,7 +26,6 @@ COMPOSE: Final = Program(
     f"-s -w -X github.com/docker/compose/v2/internal.Version={_VERSION}",
     "github.com/docker/compose/v2/cmd",
 )
-_OURS: Final = ("watcher", "metadata", "labeler", "csr", "ipam")
 
 
 def main() -> None:
