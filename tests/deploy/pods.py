@@ -120,7 +120,7 @@ class Pod:
         process = await asyncio.create_subprocess_exec(
             *(_PROGRAMS[program], *words),
             cwd=self._folder,
-            env={**os.environ, **self._whole(name, env)},
+            env={**os.environ, "HOME": str(self._folder), **self._whole(name, env)},
             stdout=asyncio.subprocess.PIPE,
         )
         return (await process.communicate())[0]
