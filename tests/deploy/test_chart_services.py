@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from libs.common.process.assembly import _PORTS_ALONE
-from libs.common.process.run import _chosen
+from libs.common.process.assembly import PORTS_ALONE
+from libs.common.process.run import chosen_runs
 from libs.common.settings.of_process import ProcessSettings
 from libs.testbed.helm.chart import Values, manifests, of_kind
 from services.metadata.settings import MetadataSettings
@@ -22,7 +22,7 @@ def test_every_service_understands_all_that_it_is_told(profile: str, tmp_path: P
         assert [run.wiring.service for run in runs] == [service]
         told = reading.of(ProcessSettings)
         assert told.secure_port == container["ports"][0]["containerPort"]
-        assert told.secure_port == _PORTS_ALONE.get(service, 10458)
+        assert told.secure_port == PORTS_ALONE.get(service, 10458)
         assert not told.in_memory(alone=True)
 
 
@@ -40,7 +40,7 @@ def test_the_one_process_understands_all_that_it_is_told_and_needs_no_nats(profi
         for kind in ("Role", "ClusterRole")
         for name in {m["metadata"]["name"] for m in found if m["kind"] == kind}
     }
-    chosen = {run.wiring.service for run in _chosen(runs, reading)}
+    chosen = {run.wiring.service for run in chosen_runs(runs, reading)}
     assert chosen - {"metadata"} == with_rights
 
 
@@ -74,7 +74,7 @@ def test_those_services_are_installed_that_one_process_would_run(
     found = manifests(Values(said=said | {"daemonSet.enabled": True}))
     (container,) = containers(of_kind(found, "DaemonSet")[prefix("default")])
     runs, reading = reading_of(container, found, tmp_path)
-    assert installed == {run.wiring.service for run in _chosen(runs, reading)}
+    assert installed == {run.wiring.service for run in chosen_runs(runs, reading)}
 
 
 def test_where_no_machine_is_asked_there_is_no_credential_for_any(tmp_path: Path):

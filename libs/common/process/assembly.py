@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 _REFERENCE_PORT: Final = 10458
 # Several on one host; the all-in-one and the watcher have the reference's.
-_PORTS_ALONE: Final = {"metadata": 10459, "labeler": 10460, "csr": 10461, "ipam": 10462, "lifecycle": 10463}
+PORTS_ALONE: Final = {"metadata": 10459, "labeler": 10460, "csr": 10461, "ipam": 10462, "lifecycle": 10463}
 _CERTIFICATE_LOOK_SECONDS: Final = 60.0
 
 
@@ -112,7 +112,7 @@ class Assembly:
 
     async def _serve_health(self, endings: AsyncExitStack) -> None:
         settings = self._settings
-        port = _PORTS_ALONE.get(self._name, _REFERENCE_PORT)
+        port = PORTS_ALONE.get(self._name, _REFERENCE_PORT)
         port = port if settings.secure_port is None else settings.secure_port
         if not port:
             return

@@ -47,7 +47,7 @@ def run_process(
         if reading.wants_version:
             return _say(sys.stdout, f"talos-ccm {version('talos-ccm')}\n")
         settings = reading.of(ProcessSettings)
-        runs, of_all = _chosen(runs, reading), runs
+        runs, of_all = chosen_runs(runs, reading), runs
         warnings = (*reading.warnings, *_idle(of_all, runs, reading))
         reading = msgspec.structs.replace(reading, warnings=warnings)
         judge_bus(runs, settings)
@@ -62,7 +62,7 @@ def run_process(
         return EXIT_CONFIGURATION
 
 
-def _chosen(runs: Sequence[Run[Any]], reading: Reading) -> tuple[Run[Any], ...]:
+def chosen_runs(runs: Sequence[Run[Any]], reading: Reading) -> tuple[Run[Any], ...]:
     """Those that --controllers and the like ask for; a service that was started alone was chosen by that."""
     items = reading.of(ProcessSettings).controllers
     return tuple(
