@@ -11,7 +11,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from libs.common.nats_bus.keys import new_seed, public_key_of
-from services.bootstrap.certificates import Pair, check, issue, make_authority, why_anew
+from services.bootstrap.certificates import Pair, check, expires, issue, make_authority, why_anew
 from services.bootstrap.files_api import read_file, write_file
 from services.bootstrap.names import CA, CERTIFICATE, KEY, KEY_USERS, SEED, Names
 from services.bootstrap.nats_rights import SYSTEM
@@ -34,7 +34,7 @@ class Store(Protocol):
 
 
 class Unusable(Exception):
-    """What is kept under a name is not what it must be; somebody has to delete it."""
+    """What is kept is not what it must be; somebody has to delete it."""
 
 
 class Kept(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,7 +69,7 @@ async def gather(store: Store, names: Names, now: datetime) -> Kept:
 
 
 def write(out: Path, wanted: Wanted, kept: Kept, now: datetime) -> Made:
-    """Bring the files of one server up to date. Raises OSError."""
+    """Bring the files of one server up to date. Raises Unusable or OSError."""
     out.mkdir(parents=True, exist_ok=True)
     _trust(out, kept.authority.certificate)
     pair, anew = _certificate(out, wanted, kept.authority, now)
@@ -127,7 +127,12 @@ def _certificate(out: Path, wanted: Wanted, authority: Pair, now: datetime) -> t
     if held is not None and not why:
         return held, "kept"
     serial = x509.random_serial_number()
-    return issue(authority, _key(), names=names, lifetime=lifetime, now=now, serial=serial), f"anew: {why}"
+    try:
+        pair = issue(authority, _key(), names=names, lifetime=lifetime, now=now, serial=serial)
+    except ValueError as error:  # no time is left, or the clock was years ahead when the authority was made
+        until = f"the authority is good until {expires(authority):%Y-%m-%dT%H:%M:%SZ}"
+        raise Unusable(f"{until}, and it is {now:%Y-%m-%dT%H:%M:%SZ} here: {error}") from error
+    return pair, f"anew: {why}"
 
 
 def _trust(out: Path, authority: bytes) -> None:

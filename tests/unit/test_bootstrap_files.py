@@ -2,7 +2,8 @@
 
 import asyncio
 from collections.abc import Callable
-from pathlib import Path
+from datetime import UTC, datetime, timedelta
+from pathlib import Path, PurePath
 
 import pytest
 
@@ -10,11 +11,27 @@ from libs.common.nats_bus.keys import new_seed, public_key_of
 from libs.common.settings.reading import SettingsError, read_settings
 from libs.common.wiring import SERVICES
 from services.bootstrap.files_api import FolderStore, write_file
+from services.bootstrap.keep import Keeper
 from services.bootstrap.names import Names
+from services.bootstrap.prepare import Unusable, Wanted, gather, write
 from services.bootstrap.rights import rights
+from services.bootstrap.server_config import Server
 from services.bootstrap.settings import BootstrapSettings
+from tests.bus_actors import eventually
 
 NAMES = Names(namespace="kube-system", prefix="ccm")
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+SERVER = Server(
+    name="ccm-nats-0",
+    listen_address="127.0.0.1",
+    client_port=4222,
+    route_port=6222,
+    monitor_port=0,
+    routes=(),
+    files=PurePath("/etc/nats"),
+    store_dir=PurePath("/data"),
+    store_bytes=2**28,
+)
 
 
 def test_a_file_is_replaced_whole_for_its_owner_alone_and_only_if_it_differs(tmp_path: Path):
@@ -105,3 +122,22 @@ def test_every_mistake_is_told_at_once():
     assert [line.partition(":")[0] for line in str(told.value).splitlines()] == [
         "--store-bytes", "--replicas=2", "--listen-address"
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("years", [-11, 11])
+async def test_an_authority_that_has_ended_or_is_of_the_future_is_named_and_kept_for_a_look(
+    years: int, tmp_path: Path
+):
+    """A clock that was wrong when it was made, or ten years: nothing but another authority helps."""
+    store, out = FolderStore(tmp_path / "keys"), tmp_path / "out"
+    kept = await gather(store, NAMES, NOW)
+    wanted = Wanted(server=SERVER, tls_names=NAMES.hosts(), certificate_lifetime=timedelta(days=365))
+    now = NOW + timedelta(days=365 * years)
+    with pytest.raises(Unusable, match=f"good until 2035-.*it is {now:%Y}-"):
+        write(out, wanted, kept, now)
+    assert not (out / "nats.conf").exists()
+    keeper = Keeper(store, NAMES, out, wanted, now=lambda: now, look_seconds=3600)
+    looking = asyncio.create_task(keeper.run())
+    await eventually(lambda: any("good until" in problem for problem in keeper.problems()))
+    assert not looking.done(), "who looks again sees the authority that somebody makes"
+    looking.cancel()
