@@ -28,6 +28,7 @@ EXTERNAL = "203.0.113.7"
 EVERYTHING = Values(
     said={
         "enabledControllers": ["*", "node-ipam-controller", "cloud-node-lifecycle"],
+        "nats.bootstrap.admissionPolicy": True,
         "services.watcher.extraArgs": list(PATIENT),
         "services.ipam.extraArgs": [
             "--cluster-cidr=10.244.0.0/16",
@@ -121,6 +122,44 @@ async def test_csr_approves_what_kubelets_serve_with_and_no_client_certificate(
     assert answer.status == 403, answer
     assert client in answer.body["message"]
     assert (await installed.kubelets.request("DELETE", f"{CSRS}/{name}")).status == 200
+
+
+KUBELETS_TOKEN = {
+    "token-id": "abcdef",
+    "token-secret": "0123456789abcdef",
+    "usage-bootstrap-authentication": "true",
+}
+OPAQUE, ACCOUNTS_TOKEN = "Opaque", "kubernetes.io/service-account-token"
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "permitted"),
+    [
+        (f"{PREFIX}-nats-labeler", OPAQUE, True),
+        (f"{PREFIX}-nats-labeler", ACCOUNTS_TOKEN, False),
+        ("bootstrap-token-abcdef", "bootstrap.kubernetes.io/token", False),
+        ("another", OPAQUE, False),
+    ],
+)
+async def test_the_bootstrap_s_right_to_make_secrets_makes_nobody_s_token(
+    name: str, kind: str, permitted: bool, accounts: dict[str, Account], installed: Installation
+):
+    """RBAC gives it any name; the policy takes all but its own away again."""
+    annotations = {"kubernetes.io/service-account.name": f"{PREFIX}-lifecycle"}
+    secret = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": name, "annotations": annotations},
+        "type": kind,
+        "stringData": KUBELETS_TOKEN if name.startswith("bootstrap-token") else {},
+    }
+    path = f"/api/v1/namespaces/{NAMESPACE}/secrets?dryRun=All"
+
+    async def is_so() -> bool:
+        answer = await accounts["nats"].request("POST", path, secret)
+        return answer.status in ((201, 409) if permitted else (403,))
+
+    await eventually(is_so, "the API server obeys the policy", 30)
 
 
 @pytest.fixture(scope="module")
