@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from libs.common.controllers import CLOUD_NODE, CSR_APPROVAL, NODE_IPAM, NODE_LIFECYCLE, proper_name
-from libs.common.process.assembly import _PORTS_ALONE
+from libs.common.process.assembly import PORTS_ALONE
 from libs.common.wiring import LEASE_NAME, LEASE_NAMESPACE
 from services.bootstrap.certificates import AUTHORITY_LIFETIME
 from services.bootstrap.names import Names
@@ -93,8 +93,8 @@ def test_the_controllers_are_those_that_can_be_asked_for():
 
 def test_ports_are_those_of_the_settings():
     ports, of = column(section("install", "Ports"), 0), column(section("install", "Ports"), 1)
-    assert ports[0] == ", ".join(map(str, (10458, *_PORTS_ALONE.values())))
-    assert of[0].endswith(", ".join(_PORTS_ALONE))
+    assert ports[0] == ", ".join(map(str, (10458, *PORTS_ALONE.values())))
+    assert of[0].endswith(", ".join(PORTS_ALONE))
     made = BootstrapSettings()
     assert ports[1] == str(made.secure_port)
     assert ports[2] == f"{made.client_port}, {made.route_port}, {made.monitor_port}"
