@@ -283,7 +283,7 @@ PUBLISHED: Final = _counter(
 
 KUBE_REQUESTS: Final = _counter(
     "talosccm_kubernetes_requests_total",
-    "Requests to the Kubernetes API; status is the HTTP status or the kind of failure.",
+    "Requests to the Kubernetes API; status is the HTTP status, or none where no answer came.",
     "verb",
     "resource",
     "status",

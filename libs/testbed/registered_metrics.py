@@ -1,0 +1,105 @@
+"""The metrics that libs/common/metrics.py registers, and which services set them, read from the code."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from libs.common.wiring import SERVICES
+
+ROOT: Final = Path(__file__).parents[2]
+METRICS: Final = ROOT / "libs" / "common" / "metrics.py"
+_SECTION: Final = re.compile(r"^# ---- (?P<title>[^:\n]+)")
+# How a metric is made, and what Prometheus has it be.
+_MAKERS: Final = {
+    "_counter": "counter",
+    "_gauge": "gauge",
+    "_histogram": "histogram",
+    "StatusCounter": "unknown",
+}
+IN_EVERY_PROCESS: Final = "libs.common.process."
+EVERY: Final = tuple(wiring.service for wiring in SERVICES)
+# Whoever has no right in Kubernetes asks it nothing.
+_WITH_RIGHTS: Final = tuple(wiring.service for wiring in SERVICES if wiring.rights)
+
+
+class Registered(msgspec.Struct, frozen=True, kw_only=True):
+    """One metric: the constant that holds it, and what its maker was told."""
+
+    constant: str
+    section: str
+    name: str
+    type: str
+    meaning: str
+    labels: tuple[str, ...]
+    words: tuple[str, ...]  # all values of its only label, where its maker was told them
+
+
+def registered() -> tuple[Registered, ...]:
+    """All of them, as they stand in the file."""
+    text = METRICS.read_text()
+    titles = {
+        number: match["title"].strip()
+        for number, line in enumerate(text.splitlines(), 1)
+        if (match := _SECTION.match(line))
+    }
+    return tuple(_read(ast.parse(text), titles))
+
+
+def services_of(constant: str) -> tuple[str, ...]:
+    """Who sets it: the services whose own code does, or imports the part of libs/common that does."""
+    setters = setters_of(constant)
+    if any(module.startswith(IN_EVERY_PROCESS) for module in setters):
+        return _WITH_RIGHTS if constant.startswith("KUBE_") else EVERY
+    users = setters.union(*map(importers_of, setters))
+    found = {module.split(".")[1] for module in users if module.startswith("services.")}
+    return tuple(name for name in (*EVERY, "bootstrap") if name in found)
+
+
+@cache
+def setters_of(constant: str) -> frozenset[str]:
+    """The modules that speak of that constant."""
+    used = re.compile(rf"\bmetrics\.{constant}\b")
+    return frozenset(module for module, text in modules().items() if used.search(text))
+
+
+@cache
+def importers_of(imported: str) -> frozenset[str]:
+    """The modules that import something of that one."""
+    return frozenset(module for module, text in modules().items() if f"from {imported} import" in text)
+
+
+def _read(tree: ast.Module, titles: dict[int, str]) -> Iterator[Registered]:
+    for statement in tree.body:
+        match statement:
+            case ast.AnnAssign(
+                target=ast.Name(id=constant), value=ast.Call(func=ast.Name(id=maker), args=arguments)
+            ) if maker in _MAKERS:
+                name, meaning, *words = (ast.literal_eval(argument) for argument in arguments)
+                by_status = maker == "StatusCounter"
+                yield Registered(
+                    constant=constant,
+                    section=[title for line, title in titles.items() if line < statement.lineno][-1],
+                    name=name,
+                    type=_MAKERS[maker],
+                    meaning=meaning,
+                    labels=("status",) if by_status else tuple(words),
+                    words=tuple(words) if by_status else (),
+                )
+
+
+@cache
+def modules() -> dict[str, str]:
+    """The text of each module that is installed in a cluster, by its name."""
+    return {
+        ".".join(path.relative_to(ROOT).with_suffix("").parts): path.read_text()
+        for folder in ("libs/common", "services")
+        for path in (ROOT / folder).rglob("*.py")
+        if path != METRICS
+    }

@@ -1,0 +1,3 @@
+.PHONY: metrics-page
+metrics-page: env ## write docs/metrics.md anew from the code
+	@$(BIN)/python -m libs.testbed.metrics_page

@@ -1,0 +1,146 @@
+"""docs/metrics.md is what the code says, all of it, and the reference's metrics are there."""
+
+import ast
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from libs.common import metrics
+from libs.common.handling import _OUTCOMES
+from libs.testbed.metrics_page import OF_THE_REFERENCE, PAGE, label_values, metrics_page
+from libs.testbed.registered_metrics import (
+    IN_EVERY_PROCESS,
+    Registered,
+    importers_of,
+    modules,
+    registered,
+    services_of,
+    setters_of,
+)
+from services.ipam.pools import OWN_SUBNET
+from services.lifecycle.decide import REPLACED, SPOT
+
+BY_CONSTANT = {metric.constant: metric for metric in registered()}
+OTHERS = ("process_", "python_")
+ONLY_WORDS = re.compile(r"`[\w-]+`(, `[\w-]+`)*")
+# As the reference's own code and k8s.io/cloud-provider register them.
+LABELS_OF_THE_REFERENCE = {
+    "talosccm_api_request_duration_seconds": ("request",),
+    "talosccm_api_request_errors_total": ("request",),
+    "talosccm_transformer_duration_seconds": ("type",),
+    "talosccm_transformer_errors_total": ("type",),
+    "talosccm_csr_approval_count": ("status",),
+    "node_controller_cloud_provider_taint_removal_delay_seconds": (),
+    "node_controller_initial_node_sync_delay_seconds": (),
+    "node_ipam_controller_cidrset_cidrs_allocations_total": ("clusterCIDR",),
+    "node_ipam_controller_cidrset_cidrs_releases_total": ("clusterCIDR",),
+    "node_ipam_controller_cirdset_max_cidrs": ("clusterCIDR",),
+    "node_ipam_controller_cidrset_usage_cidrs": ("clusterCIDR",),
+    "node_ipam_controller_cidrset_allocation_tries_per_request": ("clusterCIDR",),
+}
+
+
+def said_in_code() -> Iterator[tuple[Registered, str, str]]:
+    """Metric, label and word of each `metrics.NAME.labels("word")` and `metrics.NAME.inc("word")`."""
+    for text in modules().values():
+        for node in ast.walk(ast.parse(text)):
+            match node:
+                case ast.Call(
+                    func=ast.Attribute(
+                        value=ast.Attribute(value=ast.Name(id="metrics"), attr=constant),
+                        attr="labels" | "inc",
+                    ),
+                    args=arguments,
+                ):
+                    metric = BY_CONSTANT[constant]
+                    for label, argument in zip(metric.labels, arguments, strict=False):
+                        branches = (
+                            (argument.body, argument.orelse)
+                            if isinstance(argument, ast.IfExp)
+                            else (argument,)
+                        )
+                        yield from (
+                            (metric, label, each.value)
+                            for each in branches
+                            if isinstance(each, ast.Constant) and isinstance(each.value, str)
+                        )
+
+
+def test_the_page_is_what_make_metrics_page_writes():
+    assert PAGE.read_text() == metrics_page(), "stale: `make metrics-page`"
+
+
+def test_an_unlabelled_metric_is_shown_by_whoever_imports_the_registry():
+    """As the page says; these processes would have no such series else."""
+    shown = metrics.exposition("")[0].decode()
+    for metric in registered():
+        if not metric.labels and metric.type == "gauge":
+            assert f"\n{metric.name} " in shown
+
+
+def test_the_page_has_every_metric_of_the_registry_and_no_other():
+    there = {
+        family.name + ("_total" if family.type == "counter" else ""): family.type
+        for family in metrics.REGISTRY.collect()
+        if not family.name.startswith(OTHERS)
+    }
+    rows = re.findall(r"^\| `(\w+)`(?: \*\*\\\*\*\*)? \| (\w+) \|", metrics_page(), re.MULTILINE)
+    assert dict(rows) == there
+    assert len(rows) == len(there)
+
+
+@pytest.mark.parametrize("metric", registered(), ids=lambda metric: metric.name)
+def test_a_row_has_the_labels_words_and_services_of_its_metric(metric: Registered):
+    live = getattr(metrics, metric.constant)
+    assert metric.labels == getattr(live, "_labelnames", ("status",))
+    assert metric.meaning.endswith(".")
+    assert services_of(metric.constant), "nobody sets it"
+    for label in metric.labels:
+        values = label_values(metric, label)
+        if ONLY_WORDS.fullmatch(values):
+            for word in re.findall(r"[\w-]+", values):
+                assert any(f'"{word}"' in text for text in modules().values()), f"nothing says {word}"
+
+
+def test_a_part_of_libs_common_that_sets_metrics_is_imported_by_services_themselves():
+    """Else `services_of` would miss who sets them."""
+    setters = {setter for constant in BY_CONSTANT for setter in setters_of(constant)}
+    for setter in setters:
+        if setter.startswith("libs.") and not setter.startswith(IN_EVERY_PROCESS):
+            assert not [each for each in importers_of(setter) if not each.startswith("services.")]
+
+
+def test_every_word_that_the_code_gives_a_label_is_on_the_page():
+    said = list(said_in_code())
+    assert {"metadata", "deny", "skipped", "would-delete", "removed"} <= {word for _, _, word in said}
+    for metric, label, word in said:
+        assert f"`{word}`" in label_values(metric, label), f"{metric.name}{{{label}}}"
+
+
+@pytest.mark.parametrize(
+    ("constant", "label", "words"),
+    [
+        ("HANDLED", "outcome", set(_OUTCOMES.values())),
+        ("LIFECYCLE_DELETIONS", "evidence", {REPLACED, SPOT}),
+        ("IPAM_ALLOCATIONS", "clusterCIDR", {OWN_SUBNET}),
+        ("IPAM_RELEASES", "clusterCIDR", {OWN_SUBNET}),
+    ],
+)
+def test_words_that_stand_in_constants_are_on_the_page(constant: str, label: str, words: set[str]):
+    assert set(re.findall(r"`([\w-]+)`", label_values(BY_CONSTANT[constant], label))) == words
+
+
+def test_the_reference_s_metrics_are_all_there_with_their_labels_and_marked():
+    ours = {metric.name: metric.labels for metric in registered() if metric.name in OF_THE_REFERENCE}
+    assert ours == LABELS_OF_THE_REFERENCE
+    marked = re.findall(r"^\| `(\w+)` \*\*\\\*\*\*", metrics_page(), re.MULTILINE)
+    assert sorted(marked) == sorted(LABELS_OF_THE_REFERENCE)
+
+
+def test_who_sets_what_is_found_where_it_is_set():
+    assert services_of("TALOS_CERTIFICATE_EXPIRY") == ("metadata",)
+    assert services_of("NATS_CERTIFICATE_EXPIRES") == ("bootstrap",)
+    assert services_of("DEAD_LETTERS") == ("labeler", "csr", "ipam")
+    assert "metadata" not in services_of("KUBE_REQUESTS")
+    assert len(services_of("LOOP_LAG")) == 6
