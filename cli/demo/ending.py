@@ -28,8 +28,9 @@ def status_of(wanted: Wanted) -> int:
     except ModuleNotFoundError as error:
         if not (error.name or "").startswith("libs.testbed"):
             raise
-        words = "the demo needs the testbed, which an image does not hold; in a checkout: make demo"
-        raise click.ClickException(words) from None
+        raise click.ClickException(
+            "the demo needs the testbed, which an image does not hold; in a checkout: make demo"
+        ) from None
     try:
         all_ready = asyncio.run(_until_told_to_end(running.demo(wanted, Console())))
     except (ExceptionGroup, RuntimeError, OSError) as error:
