@@ -316,3 +316,40 @@ def counted() -> float:
     value = metrics.REGISTRY.get_sample_value("talosccm_nats_permission_violations_total")
     assert value is not None
     return value
+
+
+@pytest.mark.parametrize("reading", ["multi_last", "next_by_subj", "last_by_subj"])
+async def test_no_body_of_a_request_widens_what_its_subject_lets_one_read(
+    nats_as_installed: Bootstrapped, connect_bus: ConnectBus, reading: str
+):
+    watcher = await connect_bus("watcher", **nats_as_installed.options("watcher"))
+    await watcher.provision(DURABLES, max_bytes=MAX_BYTES)
+    access = nats_as_installed.access("labeler")
+    client = await Connection.open(access, access.servers[0], seconds=10, on_violation=lambda text: None)
+    own = f"{DECISIONS.removesuffix('.>')}.labeler.node.web-1"
+    assert (await client.request(own, b"forged", seconds=10)).data
+    body = msgspec.json.encode({reading: [own] if reading == "multi_last" else own, "seq": 1})
+    answer = await client.request(f"$JS.API.DIRECT.GET.{STREAM}.{OBSERVED_NODE}.x", body, seconds=10)
+    await client.end("done")
+    assert (answer.status, answer.data) == ("408", b"")
+
+
+async def test_what_somebody_has_the_server_delete_by_its_answer_is_made_anew_and_nobody_is_acknowledged_so(
+    nats_as_installed: Bootstrapped, connect_bus: ConnectBus
+):
+    """A reply subject needs no right: the least of all keys can have the stream deleted. See decision 25."""
+    watcher = await connect_bus("watcher", **nats_as_installed.options("watcher"))
+    first = await watcher.provision(DURABLES, max_bytes=MAX_BYTES)
+    access, refused = nats_as_installed.access("reader"), list[str]()
+    thief = await Connection.open(access, access.servers[0], seconds=10, on_violation=refused.append)
+    nothing = f"$JS.API.DIRECT.GET.{STREAM}.{OBSERVED_NODE}.nobody"
+    thief.send(nothing, reply=f"$JS.ACK.{STREAM}.csr-requests.1.1.1.1.0")
+    await thief.round_trip(10)
+    assert any("with reply" in text for text in refused)
+    thief.send(nothing, reply=f"$JS.API.STREAM.DELETE.{STREAM}")
+
+    async def made_anew() -> bool:
+        return await watcher.provision(DURABLES, max_bytes=MAX_BYTES) != first
+
+    await eventually(made_anew, "the stream was deleted, and is there again")
+    await thief.end("done")
