@@ -40,7 +40,7 @@ FROM runtime AS testbed
 COPY --from=installed-testbed /app /app
 USER 0:0
 RUN install -d -o 10258 -g 10258 -m 0700 /cluster /cluster/keys /cluster/nats /cluster/control-plane \
-    /cluster/talos /cluster/nodes /cluster/watcher /cluster/metadata /cluster/labeler /cluster/csr /cluster/ipam
+    /cluster/talos /cluster/nodes /cluster/watcher /cluster/metadata /cluster/labeler /cluster/csr /cluster/ipam /cluster/lifecycle
 USER 10258:10258
 
 # The last stage is what is built without --target.

@@ -67,7 +67,7 @@ def test_every_published_port_is_on_the_loopback():
 
 
 def test_a_service_sees_no_credentials_but_its_own():
-    assert set(OURS) == {"watcher", "metadata", "labeler", "csr", "ipam"}
+    assert set(OURS) == {wiring.service for wiring in SERVICES}
     for name in OURS:
         assert PARTS[name]["volumes"] == [f"{name}:/cluster/{name}:ro"]
 

@@ -12,7 +12,7 @@ from libs.testbed.compose.fleet import MOST, fleet
 from libs.testbed.compose.usable import what_is_missing
 from libs.testbed.kubelet_node import UNINITIALIZED
 
-SERVICES = ("watcher", "metadata", "labeler", "csr", "ipam")
+SERVICES = ("watcher", "metadata", "labeler", "csr", "ipam", "lifecycle")
 ISSUED = {"metadata": {"name": "csr-1"}, "status": {"certificate": "AAAA"}}
 
 
