@@ -34,7 +34,7 @@ from libs.common.nats_bus.bus import NatsBus
 from libs.common.node import Node
 from libs.common.process.service import Parts
 from libs.common.subjects import DECIDED, STREAM
-from libs.common.wiring import DURABLES
+from libs.common.wiring import DURABLES, PAGES_NAMESPACE
 from libs.testbed.nats_server import NatsServer
 from services.ipam.service import IpamService
 from services.ipam.settings import IpamSettings
@@ -112,7 +112,7 @@ class InMemoryCluster:
     async def list_config_maps(
         self, namespace: str, labels: Mapping[str, str]
     ) -> AsyncIterator[Page[ConfigMap]]:
-        assert namespace == "kube-system"
+        assert namespace == PAGES_NAMESPACE
         self._fail(self.fails_before, "list", "configmaps")
         found = [
             page for page in self._config_maps.values() if labels.items() <= page.metadata.labels.items()

@@ -86,7 +86,7 @@ def ipam(
 ) -> None:
     """Show pod CIDRs: pools and how much of them is in use, free and quarantined; who has what; conflicts.
 
-    All Nodes and the claims of ipam (ConfigMaps kube-system/talos-ccm-pod-cidrs-*) are listed. Nothing is
+    All Nodes and the claims of ipam (ConfigMaps kube-node-lease/talos-ccm-pod-cidrs-*) are listed. Nothing is
     written.
 
     \b

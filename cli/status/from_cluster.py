@@ -11,7 +11,7 @@ from cli.credentials import NoAccess, kubernetes
 from libs.common.kube_api.api import KubeApi
 from libs.common.kube_api.errors import KubeError
 from libs.common.node import Node
-from libs.common.wiring import LEASE_NAMESPACE
+from libs.common.wiring import PAGES_NAMESPACE
 from services.ipam.pages import NAME_PREFIX, StoredPage
 
 
@@ -66,7 +66,7 @@ async def _pages(kube: KubeApi) -> Sequence[StoredPage]:
         StoredPage(
             name=found.metadata.name, resource_version=found.metadata.resource_version, data=found.data
         )
-        async for page in kube.list_config_maps(LEASE_NAMESPACE, {})
+        async for page in kube.list_config_maps(PAGES_NAMESPACE, {})
         for found in page.items
         if found.metadata.name.startswith(NAME_PREFIX)
     ]

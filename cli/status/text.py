@@ -13,6 +13,7 @@ from cli.status.held import Held, State
 from cli.status.standing import PoolStanding, Resting, Standing
 from cli.table import table
 from libs.common.cloud_config.findings import shown
+from libs.common.wiring import PAGES_NAMESPACE
 
 _MOST: Final = 20  # lines of conflicts of one kind, and of resting blocks
 _EXACT: Final = 10_000_000  # from there on numbers are powers of two
@@ -100,7 +101,7 @@ def _counts(standing: Standing) -> Iterator[Line]:
     yield _field("Nodes", f"{standing.nodes:,}{waits}")
     if standing.pages:
         many = f"in {len(standing.pages)} ConfigMap{'s' if len(standing.pages) > 1 else ''}"
-        yield _field("Claims", f"{standing.claims:,}, {many} kube-system/talos-ccm-pod-cidrs-*")
+        yield _field("Claims", f"{standing.claims:,}, {many} {PAGES_NAMESPACE}/talos-ccm-pod-cidrs-*")
     else:
         yield _field("Claims", "none: ipam has never claimed anything here, and takes over what Nodes have")
 

@@ -50,6 +50,9 @@ class Wiring(msgspec.Struct, frozen=True, kw_only=True):
 
 LEASE_NAME = "cloud-controller-manager-talos"  # the reference's: only one of the two can lead
 LEASE_NAMESPACE = "kube-system"
+# Nothing else keeps ConfigMaps there: who may write pages cannot be kept, by name, from the others of a
+# namespace, and in kube-system these are CoreDNS' configuration, ours, and the authority of NATS.
+PAGES_NAMESPACE = "kube-node-lease"
 LIFECYCLE_LEASE_NAME = "talos-ccm-lifecycle"  # who may delete Nodes: another question than who may label them
 _CERTIFICATES = "certificates.k8s.io"
 
@@ -136,7 +139,7 @@ IPAM = Wiring(
     durables=(Durable(service="ipam", name="ipam-nodes", filter=f"{ENRICHED_NODE}.>"),),
     follows=(f"{FLOW}.>",),
     publishes=(f"{DECIDED}.ipam.>", f"{DEAD}.ipam.>"),
-    owns=("node/spec.podCIDR", "node/spec.podCIDRs", f"configmap/{LEASE_NAMESPACE}/talos-ccm-pod-cidrs-*"),
+    owns=("node/spec.podCIDR", "node/spec.podCIDRs", f"configmap/{PAGES_NAMESPACE}/talos-ccm-pod-cidrs-*"),
     by_default=False,
     rights=(
         Right(group="", resource="nodes", verbs=("list", "patch")),
@@ -145,7 +148,7 @@ IPAM = Wiring(
             group="",
             resource="configmaps",
             verbs=("get", "list", "create", "update"),
-            namespace=LEASE_NAMESPACE,
+            namespace=PAGES_NAMESPACE,
         ),
         Right(group="", resource="events", verbs=("create",), namespace="default"),  # as the labeler's
     ),

@@ -10,7 +10,7 @@ from libs.common.kube_api.errors import NotFound
 from libs.common.kube_api.events import ObjectEvent
 from libs.common.kube_api.objects import Page
 from libs.common.node import Node, ObjectMeta
-from libs.common.wiring import LEASE_NAMESPACE
+from libs.common.wiring import PAGES_NAMESPACE
 from services.ipam.pages import NAME_PREFIX, StoredPage
 
 LABELS: Final = {
@@ -49,7 +49,7 @@ class KubernetesClaims:
         """Raises KubeError."""
         return [
             _stored(found)
-            async for page in self._kube.list_config_maps(LEASE_NAMESPACE, LABELS)
+            async for page in self._kube.list_config_maps(PAGES_NAMESPACE, LABELS)
             for found in page.items
             if found.metadata.name.startswith(NAME_PREFIX)
         ]
@@ -57,7 +57,7 @@ class KubernetesClaims:
     async def read_page(self, name: str) -> StoredPage | None:
         """Raises KubeError."""
         try:
-            return _stored(await self._kube.get_config_map(LEASE_NAMESPACE, name))
+            return _stored(await self._kube.get_config_map(PAGES_NAMESPACE, name))
         except NotFound:
             return None
 
@@ -66,7 +66,7 @@ class KubernetesClaims:
         metadata = ObjectMeta(name=page.name, resource_version=page.resource_version, labels=LABELS)
         config_map = ConfigMap(metadata=metadata, data=dict(page.data))
         write = self._kube.update_config_map if page.resource_version else self._kube.create_config_map
-        return (await write(LEASE_NAMESPACE, config_map)).metadata.resource_version
+        return (await write(PAGES_NAMESPACE, config_map)).metadata.resource_version
 
     async def patch_node(self, name: str, json_patch: Sequence[dict[str, Any]], /) -> Node:
         """Raises KubeError."""

@@ -10,7 +10,7 @@ import pytest
 from libs.common import events
 from libs.common.kube_api.events import about_node, event_namespace
 from libs.common.subjects import ROOT, STREAM, subject_of
-from libs.common.wiring import DURABLES, LEASE_NAMESPACE, SERVICES, Wiring
+from libs.common.wiring import DURABLES, LEASE_NAMESPACE, PAGES_NAMESPACE, SERVICES, Wiring
 from tests.architecture.sources import sources
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -133,7 +133,7 @@ def test_a_right_to_what_lives_in_a_namespace_is_a_right_in_that_namespace_only(
     about = about_node("web-1", "uid-1")
     assert namespaces == {
         "leases": LEASE_NAMESPACE,
-        "configmaps": LEASE_NAMESPACE,
+        "configmaps": PAGES_NAMESPACE,
         "events": event_namespace(about),
     }
 

@@ -30,7 +30,12 @@ NEVER: Final = (
     Try("", "secrets", "create", namespace="default"),
     Try("", "configmaps", "list"),
     Try("", "configmaps", "create", namespace="default"),
-    *(Try("", "configmaps", verb, "kube-root-ca.crt", NAMESPACE) for verb in ("patch", "delete")),
+    *(
+        Try("", "configmaps", verb, name, NAMESPACE)
+        for name in ("kube-root-ca.crt", "coredns", PREFIX)
+        for verb in ("get", "update", "patch", "delete")
+    ),
+    Try("", "configmaps", "list", namespace=NAMESPACE),
     *(Try("", "pods", verb, namespace=NAMESPACE) for verb in ("get", "list", "create", "delete")),
     *(
         Try("", f"pods/{what}", "create", "etcd", NAMESPACE)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from libs.common.wiring import SERVICES, Right, Wiring
+from libs.common.wiring import PAGES_NAMESPACE, SERVICES, Right, Wiring
 from libs.testbed.helm.chart import Values, manifests, of_kind
 from services.bootstrap.names import Names
 from services.bootstrap.rights import rights as bootstrap_rights
@@ -124,6 +124,14 @@ def test_nobody_makes_tokens_and_nobody_but_the_bootstrap_reads_a_secret(profile
         assert not resources & {"serviceaccounts", "serviceaccounts/token", "pods/exec", "*"}
         assert not {verb for *_, verb, _ in rules} & {"*", "impersonate", "bind", "escalate"}
         assert ("secrets" in resources) == account[1].endswith("-nats")
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_no_service_touches_a_config_map_of_those_that_others_read(profile: str):
+    """CoreDNS' configuration, ours, NATS' authority: who may write them is soon everybody else."""
+    for account, rules in granted(profile).items():
+        places = {rule[0] for rule in rules if rule[2] == "configmaps"}
+        assert places <= ({account[0]} if account[1].endswith("-nats") else {PAGES_NAMESPACE})
 
 
 @pytest.mark.parametrize("profile", PROFILES)

@@ -13,6 +13,7 @@ from libs.common.bus import Opened
 from libs.common.delivery import TemporaryError
 from libs.common.kube_api.errors import Invalid, KubeError, Unreachable
 from libs.common.machine import AddressStatus, Inventory, MachineFacts
+from libs.common.wiring import PAGES_NAMESPACE
 from services.ipam import watch_claims
 from services.ipam.allocator import Allocator
 from services.ipam.claims_api import KubernetesClaims
@@ -535,7 +536,7 @@ async def test_a_page_that_nobody_understands_stops_only_its_own_blocks_and_is_n
         name = f"{NAME_PREFIX}10.240.0.0-12"
         page = flow.kube.pages[name]
         await flow.kube.update_config_map(
-            "kube-system", msgspec.structs.replace(page, data={"claims.json": "{}"})
+            PAGES_NAMESPACE, msgspec.structs.replace(page, data={"claims.json": "{}"})
         )
         await flow.join(2)
         told = await flow.until_decided(2, "unserved")

@@ -24,6 +24,7 @@ from bench.scenarios import MEASURES
 from bench.stage import PROFILE_DIRECTORY, Stage, controlled, is_ours
 from bench.wanted import Mode, Scenario, Wanted
 from libs.common.node import TAINT_UNINITIALIZED
+from libs.common.wiring import PAGES_NAMESPACE
 from libs.testbed.approve_everything import ApproveEverything
 from libs.testbed.children import ChildDied
 from libs.testbed.control_plane.cluster import ControlPlane
@@ -354,7 +355,8 @@ async def test_a_burst_with_pod_cidrs_is_set_against_one_without_and_leaves_no_c
     assert 0 < figures["pod CIDRs: ConfigMap writes per node"] < 1
     without = figures["without pod CIDRs: all untainted s"]
     assert figures["usable with pod CIDRs / without"] == pytest.approx(figures["all usable s"] / without)
-    pages = (await stage.admin.request("GET", "/api/v1/namespaces/kube-system/configmaps")).body["items"]
+    path = f"/api/v1/namespaces/{PAGES_NAMESPACE}/configmaps"
+    pages = (await stage.admin.request("GET", path)).body["items"]
     assert not [page for page in pages if page["metadata"]["name"].startswith("talos-ccm")]
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from bench.pod_cidr_writes import writes_of_ipam
-from libs.common.wiring import BY_DEFAULT, IPAM
+from libs.common.wiring import BY_DEFAULT, IPAM, PAGES_NAMESPACE
 from libs.testbed.control_plane.cluster import ControlPlane
 from libs.testbed.kubelets import Kubelet, Kubelets
 from libs.testbed.machines import Machine, Machines, a_machine
@@ -36,7 +36,7 @@ FLAGS = (
 SERVED = "talosccm_ipam_nodes_served_total"
 # A watcher that cannot renew its Lease in time (the machine is overloaded) ends; nobody here starts it again.
 PATIENT = ("--leader-elect-lease-duration=90s", "--leader-elect-renew-deadline=80s")
-CONFIG_MAPS = "/api/v1/namespaces/kube-system/configmaps"
+CONFIG_MAPS = f"/api/v1/namespaces/{PAGES_NAMESPACE}/configmaps"
 
 
 def some_machines(first: int, count: int) -> list[Machine]:

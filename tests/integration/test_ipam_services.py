@@ -11,7 +11,7 @@ import pytest
 
 from libs.common.node import TAINT_UNINITIALIZED
 from libs.common.subjects import STREAM
-from libs.common.wiring import BY_DEFAULT, IPAM
+from libs.common.wiring import BY_DEFAULT, IPAM, PAGES_NAMESPACE
 from libs.testbed.control_plane.cluster import ControlPlane
 from libs.testbed.kubelets import Kubelet, Kubelets
 from libs.testbed.machines import Machines, a_machine
@@ -224,8 +224,8 @@ async def test_on_the_real_control_plane_nodes_get_their_pod_cidrs_with_the_righ
     for machine in some:
         await kubelets.delete(machine.name)
         await machines.delete(machine.id)
-    found = (await kubelets.request("GET", "/api/v1/namespaces/kube-system/configmaps")).body["items"]
+    found = (await kubelets.request("GET", f"/api/v1/namespaces/{PAGES_NAMESPACE}/configmaps")).body["items"]
     for page in found:
         if page["metadata"]["name"].startswith(NAME_PREFIX):
-            path = f"/api/v1/namespaces/kube-system/configmaps/{page['metadata']['name']}"
+            path = f"/api/v1/namespaces/{PAGES_NAMESPACE}/configmaps/{page['metadata']['name']}"
             await kubelets.request("DELETE", path)

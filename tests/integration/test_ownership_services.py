@@ -8,7 +8,7 @@ from typing import Any, Final
 import pytest
 
 from libs.common.node import TAINT_UNINITIALIZED
-from libs.common.wiring import BY_DEFAULT, IPAM, LEASE_NAMESPACE
+from libs.common.wiring import BY_DEFAULT, IPAM, PAGES_NAMESPACE
 from libs.testbed.kubelets import Kubelet, Kubelets
 from libs.testbed.machines import Machines, a_machine
 from libs.testbed.nats_server import NatsServer
@@ -64,7 +64,7 @@ class Cluster:
 
     async def claims(self) -> str:
         """The pages of claims, as text."""
-        path = f"/api/v1/namespaces/{LEASE_NAMESPACE}/configmaps"
+        path = f"/api/v1/namespaces/{PAGES_NAMESPACE}/configmaps"
         return str((await self.kubelets.request("GET", path)).body["items"])
 
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from libs.common.wiring import BY_DEFAULT, IPAM
+from libs.common.wiring import BY_DEFAULT, IPAM, PAGES_NAMESPACE
 from libs.testbed.control_plane.cluster import ControlPlane
 from libs.testbed.kubelets import Kubelet, Kubelets
 from libs.testbed.machines import Machines, a_machine
@@ -31,7 +31,7 @@ FLAGS = [
     "--pod-cidr-quarantine=1h",
 ]
 AS_IPAM = (POOLS, "--node-cidr-mask-size-ipv6=96", "--pod-cidr-quarantine=1h")
-CONFIG_MAPS = "/api/v1/namespaces/kube-system/configmaps"
+CONFIG_MAPS = f"/api/v1/namespaces/{PAGES_NAMESPACE}/configmaps"
 
 
 class Said(NamedTuple):
@@ -200,7 +200,7 @@ async def test_a_page_that_somebody_spoilt_is_told_even_without_its_labels(clust
     page = {
         "apiVersion": "v1",
         "kind": "ConfigMap",
-        "metadata": {"name": f"{NAME_PREFIX}10.16.0.0-12", "namespace": "kube-system"},
+        "metadata": {"name": f"{NAME_PREFIX}10.16.0.0-12", "namespace": PAGES_NAMESPACE},
         "data": {"claims.json": "{}"},
     }
     assert (await cluster.kubelets.request("POST", CONFIG_MAPS, body=page)).status == 201
