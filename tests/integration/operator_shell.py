@@ -1,4 +1,4 @@
-"""An operator's cluster, and a shell in which `talos-ccm explain` is called."""
+"""An operator's cluster, and a shell in which `talos-ccm` is called."""
 
 import asyncio
 import json
@@ -25,6 +25,28 @@ class Said(NamedTuple):
     err: str
 
 
+async def talos_ccm(home: Path, server: Server, *arguments: str, **environment: str) -> Said:
+    """Run the command in `home`, where kubectl would work; `environment` is added to what it needs."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "cli", *arguments),
+        cwd=home,
+        env={
+            "HOME": str(home),
+            "PATH": os.environ["PATH"],
+            "KUBECONFIG": str(server.kubeconfig()),
+            "PYTHONPATH": str(Path.cwd()),
+            **environment,
+        },
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    async with asyncio.timeout(_SECONDS):
+        out, err = await process.communicate()
+    assert process.returncode is not None
+    assert b"Traceback" not in err, err.decode()
+    return Said(process.returncode, out.decode(), err.decode())
+
+
 class Cluster:
     """An operator's cluster, and a shell in which kubectl and talosctl would work."""
 
@@ -46,25 +68,8 @@ class Cluster:
         return await self.kubelets.ask_for_certificate(Kubelet.on(machine), **wanted)
 
     async def explain(self, *arguments: str, **environment: str) -> Said:
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "cli", "explain", self._explained, *arguments),
-            cwd=self.home,
-            env={
-                "HOME": str(self.home),
-                "PATH": os.environ["PATH"],
-                "KUBECONFIG": str(self.server.kubeconfig()),
-                "TALOSCONFIG": str(self.machines.talosconfig()),
-                "PYTHONPATH": str(Path.cwd()),
-                **environment,
-            },
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-        )
-        async with asyncio.timeout(_SECONDS):
-            out, err = await process.communicate()
-        assert process.returncode is not None
-        assert b"Traceback" not in err, err.decode()
-        return Said(process.returncode, out.decode(), err.decode())
+        environment = {"TALOSCONFIG": str(self.machines.talosconfig()), **environment}
+        return await talos_ccm(self.home, self.server, "explain", self._explained, *arguments, **environment)
 
     async def explained(self, *arguments: str) -> Any:
         """What it says to programs."""

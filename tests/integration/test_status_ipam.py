@@ -1,13 +1,10 @@
 """`talos-ccm status ipam`: what ipam has done is told as it is, conflicts are found, nothing is written."""
 
-import asyncio
 import json
-import os
-import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
@@ -19,6 +16,7 @@ from libs.testbed.running_services import RunningServices
 from libs.testbed.sim_apiserver.server import SimApiServer
 from services.ipam.pages import NAME_PREFIX
 from tests.bus_actors import eventually
+from tests.integration.operator_shell import Said, Server, talos_ccm
 
 _SECONDS = 60
 COUNT = 5
@@ -34,41 +32,16 @@ AS_IPAM = (POOLS, "--node-cidr-mask-size-ipv6=96", "--pod-cidr-quarantine=1h")
 CONFIG_MAPS = f"/api/v1/namespaces/{PAGES_NAMESPACE}/configmaps"
 
 
-class Said(NamedTuple):
-    """What the command said, and how it ended."""
-
-    status: int
-    out: str
-    err: str
-
-
 class Cluster:
     """A cluster in which ipam runs, and a shell in which kubectl would work."""
 
-    def __init__(self, home: Path, server: SimApiServer | ControlPlane, kubelets: Kubelets) -> None:
+    def __init__(self, home: Path, server: Server, kubelets: Kubelets) -> None:
         self.home = home
         self.server = server
         self.kubelets = kubelets
 
     async def status(self, *arguments: str, **environment: str) -> Said:
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "cli", "status", "ipam", *arguments),
-            cwd=self.home,
-            env={
-                "HOME": str(self.home),
-                "PATH": os.environ["PATH"],
-                "KUBECONFIG": str(self.server.kubeconfig()),
-                "PYTHONPATH": str(Path.cwd()),
-                **environment,
-            },
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-        )
-        async with asyncio.timeout(_SECONDS):
-            out, err = await process.communicate()
-        assert process.returncode is not None
-        assert b"Traceback" not in err, err.decode()
-        return Said(process.returncode, out.decode(), err.decode())
+        return await talos_ccm(self.home, self.server, "status", "ipam", *arguments, **environment)
 
     async def told(self) -> Any:
         """What it says to programs."""
