@@ -56,9 +56,9 @@ testbed: env
 demo: $(if $(findstring --real,$(ARGS)),testbed,$(DEMO_ENV)) ## simulated Talos nodes join a cluster (ARGS="--help")
 	@$(BIN)/talos-ccm demo $(ARGS)
 
-test: testbed lint types imports ## lint, types, walls, all tests but those of test-deploy
+test: testbed lint types imports ## lint, types, walls, all tests but those of test-deploy and test-observe
 	@$(BIN)/python -m libs.testbed.control_plane.build
-	@$(BIN)/pytest --ignore=tests/deploy --numprocesses=auto --dist=loadfile --no-loadscope-reorder $(ARGS)
+	@$(BIN)/pytest --ignore=tests/deploy --ignore=tests/observe --numprocesses=auto --dist=loadfile --no-loadscope-reorder $(ARGS)
 
 lint: env ## ruff: rules and layout
 	@$(BIN)/ruff check .

@@ -1,0 +1,98 @@
+"""Programs out of one Debian package: fetched by apt, which checks it, and unpacked into the cache.
+
+Nothing is installed, so it takes no root; nor lists of packages, which a bare image of Debian lacks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from libs.testbed.control_plane.build import cache_dir
+
+_TOOLS: Final = ("apt-get", "dpkg-deb")
+_MOST_SECONDS: Final = 600
+_SAID_LINES: Final = 10
+
+
+class NoPackage(RuntimeError):
+    """Why the package cannot be had here."""
+
+
+def unpacked(package: str, *, path: str | None = None) -> Path:
+    """The folder with the package's files; fetched once for this user, whoever else asks meanwhile waits.
+
+    `path` is where apt-get and dpkg-deb are looked for, PATH unless it is given. Raises NoPackage.
+    """
+    lacks = [tool for tool in _TOOLS if shutil.which(tool, path=path) is None]
+    if lacks:
+        raise NoPackage(f"there is no {' and no '.join(lacks)} on this machine, so it is none like Debian")
+    target = cache_dir() / f"{package}-{_system()}"
+    if target.exists():
+        return target
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with target.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not target.exists():  # another process may have been faster
+            sys.stderr.write(f"fetching Debian's package {package} (once)\n")
+            with _fresh_folder(target) as fresh:
+                _fetch(package, fresh)
+                (fresh / "files").replace(target)
+    return target
+
+
+def _fetch(package: str, folder: Path) -> None:
+    download = ["apt-get", "-qq", "-o", "APT::Sandbox::User=root", "download", package]
+    own = [f"Dir::State::Lists={folder}/lists", f"Dir::Cache={folder}/cache"]
+    for name in ("lists/partial", "cache/archives/partial"):
+        (folder / name).mkdir(parents=True)
+    options = [word for option in own for word in ("-o", option)]
+    try:
+        _run(download, folder)
+    except NoPackage:  # the machine has no lists of packages, or old ones; only root may change them
+        _run(["apt-get", "-qq", "-o", "APT::Sandbox::User=root", *options, "update"], folder)
+        _run([*download, *options], folder)
+    (deb,) = folder.glob(f"{package}_*.deb")
+    _run(["dpkg-deb", "-x", str(deb), "files"], folder)
+
+
+def _run(argv: Sequence[str], folder: Path) -> None:
+    try:
+        done = subprocess.run(
+            argv,
+            cwd=folder,
+            env={**os.environ, "LC_ALL": "C"},
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+            timeout=_MOST_SECONDS,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise NoPackage(f"`{' '.join(argv)}` took more than {_MOST_SECONDS} s") from error
+    if done.returncode != 0:
+        said = "\n".join((done.stdout + done.stderr).splitlines()[-_SAID_LINES:])
+        raise NoPackage(f"`{' '.join(argv)}` ended with status {done.returncode}:\n{said}")
+
+
+@contextlib.contextmanager
+def _fresh_folder(target: Path) -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=f"{target.name}.fresh-") as path:
+        yield Path(path)
+
+
+def _system() -> str:
+    """A cache may be shared by several systems: what is built for one may not run on another."""
+    release = Path("/etc/os-release")
+    told = release.read_bytes() if release.exists() else b""
+    return hashlib.sha256(told + platform.machine().encode()).hexdigest()[:16]
