@@ -5,6 +5,7 @@ import click
 from cli.config.command import config
 from cli.demo.command import demo
 from cli.explain.command import explain
+from cli.inside.command import inside
 from cli.render.command import render
 from cli.status.command import status
 
@@ -18,7 +19,7 @@ def main() -> None:
     """
 
 
-for command in (demo, render, config, explain, status):
+for command in (demo, render, config, explain, status, inside):
     main.add_command(command)
 
 if __name__ == "__main__":

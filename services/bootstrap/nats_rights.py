@@ -50,6 +50,7 @@ def reader_rights() -> NatsRights:
             f"{_API}.STREAM.INFO.{STREAM}",
             f"{_API}.DIRECT.GET.{STREAM}.{ROOT}.>",
             *_following((f"{FLOW}.>",)),
+            *(f"{_CONSUMER}.INFO.{STREAM}.{durable.name}" for durable in DURABLES),  # how deep queues are
         ),
         deny=_others_durables([]),
         subscribe=_inbox(READER),

@@ -214,7 +214,8 @@ def _granted(user: str) -> set[str]:
         makes |= {f"{api}.CREATE.{STREAM}.{d.name}.{d.filter}" for d in DURABLES}
         return makes | {f"$JS.API.STREAM.{verb}.{STREAM}" for verb in ("CREATE", "UPDATE")}
     if user == "reader":
-        return {f"$JS.API.DIRECT.GET.{STREAM}.talosccm.v1.decided.x.node.x"}
+        looks = {f"{api}.INFO.{STREAM}.{d.name}" for d in DURABLES}
+        return looks | {f"$JS.API.DIRECT.GET.{STREAM}.talosccm.v1.decided.x.node.x"}
     if user == "system":
         return {"$SYS.REQ.SERVER.X.RELOAD"}
     own = [durable.name for durable in DURABLES if durable.service == user]
