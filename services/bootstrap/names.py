@@ -20,7 +20,7 @@ class Names(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def nats(self) -> str:
-        """The StatefulSet, and the Service that clients ask for."""
+        """What runs the servers, and the Service that clients ask for."""
         return f"{self.prefix}-nats"
 
     @property

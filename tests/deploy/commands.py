@@ -8,7 +8,7 @@ import msgspec
 from libs.common.process.service import Run
 from libs.common.settings.of_process import ProcessSettings
 from libs.common.settings.reading import Reading, read_settings
-from libs.testbed.helm.chart import Manifest, of_kind
+from libs.testbed.helm.chart import Manifest, deployed_services
 from services.csr.service import CSR_RUN
 from services.ipam.service import IPAM_RUN
 from services.labeler.service import LABELER_RUN
@@ -45,8 +45,8 @@ def reading_of(
 
 
 def of_deployments(found: list[Manifest]) -> dict[str, dict[str, Any]]:
-    """By service: its container."""
-    deployments = of_kind(found, "Deployment").values()
+    """By service: its container; each runs alone in its pod."""
+    deployments = deployed_services(found).values()
     one = [deployment["spec"]["template"]["spec"]["containers"] for deployment in deployments]
     assert all(len(each) == 1 for each in one)
     return {container["name"]: container for (container,) in one}

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from libs.testbed.control_plane.cluster import ControlPlane
-from libs.testbed.helm.chart import Manifest, of_kind
+from libs.testbed.helm.chart import Manifest, deployed_services, nats_of
 from libs.testbed.kubelets import Kubelets
 from libs.testbed.machines import Machines
 from tests.bus_actors import eventually
@@ -57,7 +57,8 @@ class Installation:
 
     async def run_nats(self, run_dir: Path) -> None:
         """As the kubelet does: the init container to its end, then the server and beside it the keeper."""
-        (workload,) = (manifest for manifest in self.manifests if manifest["kind"] == "StatefulSet")
+        workload = nats_of(self.manifests)
+        assert workload is not None
         pod = self.pods["nats"] = await self._pod(workload, run_dir / "nats")
         flags = [
             f"--listen-address={IP}",
@@ -80,7 +81,7 @@ class Installation:
     async def run_services(self, run_dir: Path) -> None:
         """Each Deployment's pod, until it is ready."""
         nats = f"--nats-url=tls://{IP}:{self.pods['nats'].port('nats', 'client')}"
-        for workload in of_kind(self.manifests, "Deployment").values():
+        for workload in deployed_services(self.manifests).values():
             service = workload["metadata"]["labels"]["app.kubernetes.io/component"]
             pod = self.pods[service] = await self._pod(workload, run_dir / service)
             port = f"--secure-port={pod.port(service, 'metrics')}"

@@ -4,7 +4,7 @@ import functools
 from collections.abc import Iterator
 from typing import Any
 
-from libs.testbed.helm.chart import Manifest, Values, manifests, of_kind, text
+from libs.testbed.helm.chart import Manifest, Values, deployed_services, manifests, text
 from libs.testbed.helm.renders import PROFILES as FOLDER
 
 PROFILES: dict[str, Values] = {
@@ -47,7 +47,7 @@ def prefix(profile: str) -> str:
 def services_in(profile: str) -> list[str]:
     """The services that it installs a Deployment for."""
     head = f"{prefix(profile)}-"
-    return [name.removeprefix(head) for name in of_kind(rendered(profile), "Deployment")]
+    return [name.removeprefix(head) for name in deployed_services(rendered(profile))]
 
 
 def workloads(profile: str) -> list[Manifest]:

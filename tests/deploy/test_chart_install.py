@@ -1,16 +1,15 @@
 """Helm installs the chart on a real API server, changes one profile into another, and takes it away."""
 
-import asyncio
-import os
 from pathlib import Path
 
 import pytest
 
 from libs.testbed.control_plane.build import built
 from libs.testbed.control_plane.cluster import ControlPlane
-from libs.testbed.helm.chart import CHART, HELM, Values
+from libs.testbed.helm.chart import HELM, Values
 from tests.deploy.api_server import ApiServer
 from tests.deploy.profiles import PROFILES
+from tests.deploy.releases import Operator
 
 RELEASE, NAMESPACE = "installed", "talos-ccm-installed"
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
@@ -24,38 +23,10 @@ COLLECTIONS = (
 )
 
 
-class Operator:
-    """Somebody with helm and a kubeconfig."""
-
-    def __init__(self, program: Path, kubeconfig: Path, home: Path) -> None:
-        self._program = program
-        self._environment = {"HOME": str(home), "KUBECONFIG": str(kubeconfig), "PATH": os.environ["PATH"]}
-
-    async def helm(self, *arguments: str) -> str:
-        """What helm says; it must succeed."""
-        process = await asyncio.create_subprocess_exec(
-            self._program,
-            *arguments,
-            f"--namespace={NAMESPACE}",
-            env=self._environment,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
-        )
-        said = (await process.communicate())[0].decode()
-        assert process.returncode == 0, said
-        return said
-
-    async def upgrade(self, values: Values) -> str:
-        """Install it, or change what is installed."""
-        said = [argument for argument in values.arguments() if argument.startswith(("--values", "--set"))]
-        return await self.helm(
-            "upgrade", "--install", RELEASE, str(CHART), *said, "--create-namespace", "--reset-values"
-        )
-
-
 @pytest.fixture
 async def operator(control_plane: ControlPlane, tmp_path: Path) -> Operator:
-    return Operator(await built(HELM), control_plane.kubeconfig(), tmp_path)
+    program, kubeconfig = await built(HELM), control_plane.kubeconfig()
+    return Operator(program, kubeconfig, tmp_path, release=RELEASE, namespace=NAMESPACE)
 
 
 async def installed(server: ApiServer) -> set[str]:
@@ -82,5 +53,5 @@ async def test_one_profile_becomes_another_in_place_and_nothing_is_left_in_the_e
         said = await operator.upgrade(Values(said={"daemonset.enabled": True, "replicas": 3}))
         assert "No such value, and nothing came of it: daemonset, replicas" in said
     finally:
-        await operator.helm("uninstall", RELEASE, "--wait", "--timeout=60s")
+        await operator.uninstall()
     assert await installed(api_server) == set()

@@ -7,7 +7,7 @@ import pytest
 from libs.common.settings.of_process import ProcessSettings
 from libs.common.settings.reading import read_settings
 from libs.common.wiring import READER
-from libs.testbed.helm.chart import Values, manifests, of_kind
+from libs.testbed.helm.chart import Values, deployed_services, manifests, nats_of, of_kind
 from services.bootstrap.names import SEED, Names
 from services.bootstrap.settings import BootstrapSettings
 from tests.deploy.commands import of_deployments, reading_of
@@ -19,7 +19,7 @@ def test_each_service_finds_its_own_key_the_authority_and_the_server(profile: st
     found, namespace = rendered(profile), PROFILES[profile].namespace
     names = Names(namespace=namespace, prefix=prefix(profile))
     server = of_kind(found, "Service")[names.nats]
-    for name, deployment in of_kind(found, "Deployment").items():
+    for name, deployment in deployed_services(found).items():
         service = name.removeprefix(f"{prefix(profile)}-")
         pod = deployment["spec"]["template"]["spec"]
         told = reading_of(pod["containers"][0], found, tmp_path)[1].of(ProcessSettings)
@@ -60,15 +60,17 @@ def test_talos_ccm_in_the_watchers_pod_finds_nats_and_the_key_of_who_only_reads(
 def test_bootstrap_and_keeper_understand_what_they_are_told_and_write_where_the_server_reads(profile: str):
     found, namespace = rendered(profile), PROFILES[profile].namespace
     names = Names(namespace=namespace, prefix=prefix(profile))
-    stateful_set = of_kind(found, "StatefulSet")[names.nats]
-    bootstrap, server, keeper = containers(stateful_set)
+    workload = nats_of(found)
+    assert workload is not None
+    assert workload["metadata"]["name"] == names.nats
+    bootstrap, server, keeper = containers(workload)
     once, kept = (
         read_settings([BootstrapSettings], c["args"], {}).of(BootstrapSettings) for c in (bootstrap, keeper)
     )
     assert (once.keep, kept.keep) == (False, True)
     for settings in (once, kept):
         assert (settings.namespace, settings.prefix) == (namespace, prefix(profile))
-        assert settings.replicas == stateful_set["spec"]["replicas"]
+        assert settings.replicas == workload["spec"]["replicas"]
         assert server["command"] == ["nats-server", "--config", str(settings.out / "nats.conf")]
         ports = {port["name"]: port["containerPort"] for port in server["ports"]}
         assert ports == {
@@ -79,16 +81,17 @@ def test_bootstrap_and_keeper_understand_what_they_are_told_and_write_where_the_
         mounts = [m["mountPath"] for m in server["volumeMounts"]]
         assert str(settings.store_dir) in mounts
         assert str(settings.out) in mounts
-        (data,) = [v for v in stateful_set["spec"]["template"]["spec"]["volumes"] if v["name"] == "data"]
+        (data,) = [v for v in workload["spec"]["template"]["spec"]["volumes"] if v["name"] == "data"]
         assert data["emptyDir"]["sizeLimit"] == f"{2 * settings.store_bytes // 2**20}Mi"
     assert keeper["ports"][0]["containerPort"] == kept.secure_port
-    assert stateful_set["spec"]["serviceName"] == f"{names.nats}-headless"
-    assert f"{names.nats}-headless" in of_kind(found, "Service")
+    if once.replicas > 1:
+        assert workload["spec"]["serviceName"] == f"{names.nats}-headless"
+        assert f"{names.nats}-headless" in of_kind(found, "Service")
 
 
 def test_nats_of_ones_own_is_used_with_its_own_keys_and_nothing_of_ours_is_installed(tmp_path: Path):
     found = rendered("external-nats")
-    assert not of_kind(found, "StatefulSet")
+    assert nats_of(found) is None
     for service, container in of_deployments(found).items():
         told = reading_of(container, found, tmp_path)[1].of(ProcessSettings)
         assert told.nats_servers == ("tls://nats-1.example.net:4222", "tls://nats-2.example.net:4222")

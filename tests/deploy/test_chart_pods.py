@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from libs.testbed.helm.chart import Manifest, of_kind
+from libs.testbed.helm.chart import Manifest, deployed_services, nats_of, of_kind
 from tests.deploy.profiles import DEPLOYED, PROFILES, WITH_NATS, containers, prefix, rendered, workloads
 
 IN_ONE_PROCESS = [name for name in PROFILES if name not in DEPLOYED]
@@ -125,13 +125,14 @@ def test_who_talks_to_machines_has_no_token_for_kubernetes(profile: str):
 
 @pytest.mark.parametrize("profile", WITH_NATS)
 def test_nats_itself_has_no_token_and_cannot_write_its_configuration(profile: str):
-    stateful_set = of_kind(rendered(profile), "StatefulSet")[f"{prefix(profile)}-nats"]
+    workload = nats_of(rendered(profile))
+    assert workload is not None
     token = "/var/run/secrets/kubernetes.io/serviceaccount"
     with_token = {
-        c["name"] for c in containers(stateful_set) if token in [m["mountPath"] for m in c["volumeMounts"]]
+        c["name"] for c in containers(workload) if token in [m["mountPath"] for m in c["volumeMounts"]]
     }
     assert with_token == {"bootstrap", "keeper"}
-    (server,) = [c for c in containers(stateful_set) if c["name"] == "nats"]
+    (server,) = [c for c in containers(workload) if c["name"] == "nats"]
     modes = {mount["mountPath"]: mount.get("readOnly", False) for mount in server["volumeMounts"]}
     assert modes["/etc/nats-generated"] is True
 
@@ -145,7 +146,7 @@ def test_highly_available_means_that_one_node_may_go():
     apart = pod(nats)["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
     assert nats["spec"]["replicas"] == 3
     assert apart[0]["topologyKey"] == "kubernetes.io/hostname"
-    for name, deployment in of_kind(found, "Deployment").items():
+    for name, deployment in deployed_services(found).items():
         assert ("affinity" in pod(deployment)) == (name != f"{head}metadata")
 
 

@@ -7,7 +7,16 @@ import jsonschema
 import pytest
 import yaml
 
-from libs.testbed.helm.chart import CHART, HelmError, Values, lint, manifests, of_kind, text
+from libs.testbed.helm.chart import (
+    CHART,
+    HelmError,
+    Values,
+    deployed_services,
+    lint,
+    manifests,
+    of_kind,
+    text,
+)
 from libs.testbed.helm.renders import MANIFESTS, PAGE, RENDERS, RIGHTS, page, rendered
 from libs.testbed.helm.rights import rights_file
 from libs.testbed.helm.values_page import described
@@ -160,7 +169,7 @@ def test_the_image_of_the_reference_stands_for_the_default_one():
     for profile in ("default", "reference"):
         images = {
             container["image"]
-            for deployment in of_kind(objects_of(profile), "Deployment").values()
+            for deployment in deployed_services(objects_of(profile)).values()
             for container in deployment["spec"]["template"]["spec"]["containers"]
         }
         version = yaml.safe_load((CHART / "Chart.yaml").read_text())["appVersion"]

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from libs.common.settings.of_process import ProcessSettings
-from libs.testbed.helm.chart import Values, manifests, of_kind
+from libs.testbed.helm.chart import Values, deployed_services, manifests, of_kind
 from tests.deploy.commands import reading_of
 from tests.deploy.profiles import prefix
 
@@ -15,7 +15,7 @@ def test_replicas_are_those_asked_for_and_metadata_is_one():
     found = manifests(Values(said={"replicaCount": 2, "services.csr.replicas": 3}))
     head = f"{prefix('default')}-"
     replicas = {
-        name.removeprefix(head): d["spec"]["replicas"] for name, d in of_kind(found, "Deployment").items()
+        name.removeprefix(head): d["spec"]["replicas"] for name, d in deployed_services(found).items()
     }
     assert replicas == {"watcher": 2, "metadata": 1, "labeler": 2, "csr": 3}
 
@@ -33,7 +33,8 @@ def test_what_is_said_for_all_reaches_every_service(in_one: bool, tmp_path: Path
         "imagePullSecrets": [{"name": "registry"}],
     }
     found = manifests(Values(said=said))
-    pods = [m["spec"]["template"] for m in found if m["kind"] in {"Deployment", "DaemonSet"}]
+    running = (*deployed_services(found).values(), *of_kind(found, "DaemonSet").values())
+    pods = [workload["spec"]["template"] for workload in running]
     assert len(pods) == (1 if in_one else 4)
     for pod in pods:
         (container,) = pod["spec"]["containers"]
@@ -55,7 +56,7 @@ def test_what_is_said_for_one_service_reaches_it_alone(tmp_path: Path):
         "tolerations": [{"operator": "Exists"}],
     }
     found = manifests(Values(said={"services.csr": own, "podAnnotations": {"example.net/all": "yes"}}))
-    for name, deployment in of_kind(found, "Deployment").items():
+    for name, deployment in deployed_services(found).items():
         its_own = name.endswith("-csr")
         pod = deployment["spec"]["template"]
         (container,) = pod["spec"]["containers"]

@@ -24,6 +24,8 @@ _KUBERNETES: Final = "1.36.0"  # what a build of helm from its module believes i
 CHART: Final = Path(__file__).parents[3] / "deploy" / "k8s" / "chart"
 RELEASE: Final = "talos-cloud-controller-manager"
 NAMESPACE: Final = "kube-system"
+_NATS: Final = "nats"
+_WORKLOADS: Final = ("Deployment", "StatefulSet")
 Manifest = dict[str, Any]
 
 
@@ -72,6 +74,23 @@ def of_kind(found: Sequence[Manifest], kind: str) -> dict[str, Manifest]:
     named = {manifest["metadata"]["name"]: manifest for manifest in chosen}
     assert len(named) == len(chosen), f"two objects of kind {kind} have one name"
     return named
+
+
+def deployed_services(found: Sequence[Manifest]) -> dict[str, Manifest]:
+    """The Deployments of our services, by name."""
+    deployments = of_kind(found, "Deployment")
+    return {name: each for name, each in deployments.items() if _component(each) != _NATS}
+
+
+def nats_of(found: Sequence[Manifest]) -> Manifest | None:
+    """What runs NATS' servers: a Deployment of one, or a StatefulSet of several."""
+    workloads = (each for each in found if each["kind"] in _WORKLOADS)
+    return next((each for each in workloads if _component(each) == _NATS), None)
+
+
+def _component(manifest: Manifest) -> str | None:
+    name: str | None = manifest["metadata"]["labels"].get("app.kubernetes.io/component")
+    return name
 
 
 def _helm(*arguments: str) -> str:

@@ -1,0 +1,116 @@
+{{/* The pod of a NATS server, and what tells those of one alone from those of several. */}}
+
+{{/* Not empty if several servers replicate the stream. */}}
+{{- define "talos-ccm.natsCluster" -}}
+{{- if gt (int .Values.nats.replicas) 1 -}}true{{- end -}}
+{{- end }}
+
+{{/* Of pods. A server alone and one of several bear different ones: who leaves the other workload behind, as
+     `kubectl apply` does, has no client sent to it. */}}
+{{- define "talos-ccm.natsComponent" -}}
+{{ ternary "nats" "nats-single" (not (empty (include "talos-ccm.natsCluster" .))) }}
+{{- end }}
+
+{{- define "talos-ccm.natsPod" -}}
+serviceAccountName: {{ include "talos-ccm.accounts" . }}-nats
+automountServiceAccountToken: false # only bootstrap and keeper get one, by the volume below
+{{- include "talos-ccm.podCommon" . | nindent 0 }}
+initContainers:
+  - name: bootstrap # makes the keys and certificates, if they are not there yet
+    {{- include "talos-ccm.bootstrap" (dict "root" . "keep" false) | nindent 4 }}
+containers:
+  - name: nats
+    image: {{ include "talos-ccm.natsImage" . | quote }}
+    imagePullPolicy: {{ .Values.nats.image.pullPolicy }}
+    command: [nats-server, --config, /etc/nats-generated/nats.conf]
+    ports:
+      {{- range $port, $number := dict "client" 4222 "cluster" 6222 "monitor" 8222 }}
+      - name: {{ $port }}
+        containerPort: {{ $number }}
+        protocol: TCP
+      {{- end }}
+    securityContext:
+      {{- toYaml .Values.securityContext | nindent 6 }}
+    startupProbe: # all of it: the next of several servers is replaced once this one has caught up
+      httpGet:
+        path: /healthz
+        port: monitor
+      periodSeconds: 2
+      failureThreshold: 900 # the first of several waits for a second one, on a node that may be late
+    livenessProbe:
+      httpGet:
+        path: /healthz?js-enabled-only=true
+        port: monitor
+      periodSeconds: 30
+      timeoutSeconds: 5
+    readinessProbe:
+      httpGet:
+        path: /healthz?js-server-only=true
+        port: monitor
+      periodSeconds: 5
+      timeoutSeconds: 5
+    resources:
+      {{- toYaml .Values.nats.resources | nindent 6 }}
+    volumeMounts:
+      - name: generated
+        mountPath: /etc/nats-generated
+        readOnly: true
+      - name: data
+        mountPath: /data
+      - name: tmp
+        mountPath: /tmp
+  - name: keeper # renews the server's certificate and takes up new keys
+    {{- include "talos-ccm.bootstrap" (dict "root" . "keep" true) | nindent 4 }}
+    ports:
+      - name: metrics
+        containerPort: 10464
+        protocol: TCP
+    livenessProbe: # no readiness: what the keeper cannot do takes no server from its clients
+      httpGet:
+        path: /livez
+        port: metrics
+        scheme: HTTPS
+      initialDelaySeconds: 20
+      periodSeconds: 30
+      timeoutSeconds: 5
+{{- include "talos-ccm.placement" (dict "root" . "own" dict) | nindent 0 }}
+{{- if include "talos-ccm.natsCluster" . }}
+affinity:
+  podAntiAffinity:
+    requiredDuringSchedulingIgnoredDuringExecution:
+      - topologyKey: kubernetes.io/hostname
+        labelSelector:
+          matchLabels:
+            {{- include "talos-ccm.selector" . | nindent 12 }}
+            app.kubernetes.io/component: {{ include "talos-ccm.natsComponent" . }}
+{{- end }}
+volumes:
+  - name: generated
+    emptyDir:
+      medium: Memory # keys touch no disk
+      sizeLimit: 1Mi
+  - name: data
+    emptyDir:
+      sizeLimit: {{ mul 2 .Values.nats.storeMebibytes }}Mi # what is not compacted yet, too
+  - name: tmp
+    emptyDir:
+      medium: Memory
+      sizeLimit: 16Mi
+  - name: api-access # what automountServiceAccountToken would mount, into two containers of three
+    projected:
+      defaultMode: 0440
+      sources:
+        - serviceAccountToken:
+            path: token
+            expirationSeconds: 3607
+        - configMap:
+            name: kube-root-ca.crt
+            items:
+              - key: ca.crt
+                path: ca.crt
+        - downwardAPI:
+            items:
+              - path: namespace
+                fieldRef:
+                  fieldPath: metadata.namespace
+{{- end }}

@@ -1,0 +1,165 @@
+"""NATS' only pod on a machine that has died: the real controllers make another, and clients find it."""
+
+import shutil
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from libs.testbed.control_plane.build import built
+from libs.testbed.control_plane.cluster import ControlPlane
+from libs.testbed.helm.chart import CHART, HELM, Values, nats_of
+from libs.testbed.kubelets import Kubelet, Kubelets
+from tests.bus_actors import eventually
+from tests.deploy.profiles import PROFILES, rendered
+from tests.deploy.releases import Operator
+
+RELEASE, NAME = "replaced", "replaced-talos-cloud-controller-manager-nats"
+MACHINES = ("replaced-cp-1", "replaced-cp-2", "replaced-cp-3")
+
+
+class Cluster:
+    """Pods of NATS in it, and the kubelet that runs, or no longer runs, each."""
+
+    def __init__(self, kubelets: Kubelets, namespace: str) -> None:
+        self._kubelets = kubelets
+        self._pods = f"/api/v1/namespaces/{namespace}/pods"
+        self._slices = f"/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices"
+
+    async def pods(self) -> list[dict[str, Any]]:
+        found = await self._kubelets.request(
+            "GET", f"{self._pods}?labelSelector=app.kubernetes.io%2Fcomponent+in+%28nats%2Cnats-single%29"
+        )
+        assert found.status == 200, found
+        items: list[dict[str, Any]] = found.body["items"]
+        return items
+
+    async def another(self, known: set[str]) -> dict[str, Any]:
+        """A pod that is not one of those, once there is one."""
+        fresh: list[dict[str, Any]] = []
+
+        async def there() -> bool:
+            fresh[:] = [pod for pod in await self.pods() if pod["metadata"]["name"] not in known]
+            return bool(fresh)
+
+        await eventually(there, "another pod", 60)
+        (pod,) = fresh
+        return pod
+
+    async def runs(self, pod: dict[str, Any], machine: str, ip: str) -> str:
+        """The scheduler binds it and the kubelet says that it is ready; the pod's name."""
+        name: str = pod["metadata"]["name"]
+        target = {"apiVersion": "v1", "kind": "Node", "name": machine}
+        bound = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name}, "target": target}
+        assert (
+            await self._kubelets.request("POST", f"{self._pods}/{name}/binding", body=bound)
+        ).status == 201
+        status = {
+            "phase": "Running",
+            "podIP": ip,
+            "podIPs": [{"ip": ip}],
+            "conditions": [{"type": "Ready", "status": "True"}],
+        }
+        said = await self._kubelets.request(
+            "PATCH",
+            f"{self._pods}/{name}/status",
+            body={"status": status},
+            content_type="application/merge-patch+json",
+        )
+        assert said.status == 200, said
+        return name
+
+    async def terminating(self) -> set[str]:
+        return {p["metadata"]["name"] for p in await self.pods() if "deletionTimestamp" in p["metadata"]}
+
+    async def where_clients_are_sent(self) -> set[str]:
+        """Addresses behind the Service that are ready."""
+        found = await self._kubelets.request(
+            "GET", f"{self._slices}?labelSelector=kubernetes.io%2Fservice-name%3D{NAME}"
+        )
+        return {
+            address
+            for slice_ in found.body["items"]
+            for endpoint in slice_["endpoints"] or ()
+            if endpoint["conditions"]["ready"]
+            for address in endpoint["addresses"]
+        }
+
+
+@pytest.fixture
+async def operator(
+    control_plane: ControlPlane, request: pytest.FixtureRequest, tmp_path: Path
+) -> AsyncIterator[Operator]:
+    program, kubeconfig = await built(HELM), control_plane.kubeconfig()
+    namespace = f"talos-ccm-{request.node.originalname[-20:].strip('_').replace('_', '-')}"
+    made = Operator(program, kubeconfig, tmp_path, release=RELEASE, namespace=namespace)
+    yield made
+    await made.uninstall()
+
+
+@pytest.fixture
+async def cluster(operator: Operator, kubelets: Kubelets) -> AsyncIterator[Cluster]:
+    await kubelets.join_all(Kubelet(name=name, ips=("192.0.2.9",)) for name in MACHINES)
+    yield Cluster(kubelets, operator.namespace)
+    for name in MACHINES:
+        await kubelets.delete(name)
+
+
+@pytest.mark.usefixtures("api_server")
+async def test_another_server_takes_the_place_of_one_whose_machine_has_died_and_may_be_upgraded_meanwhile(
+    operator: Operator, cluster: Cluster, kubelets: Kubelets
+):
+    await operator.upgrade(Values(said={"failoverSeconds": 1}))
+    lost = await cluster.runs(await cluster.another(set()), MACHINES[0], "198.51.100.1")
+    await eventually(lambda: sent_to(cluster, "198.51.100.1"), "clients find the first server", 60)
+
+    await kubelets.turn_unheard(MACHINES[0])
+    second = await cluster.runs(await cluster.another({lost}), MACHINES[1], "198.51.100.2")
+    assert await cluster.terminating() == {lost}, "nobody says that it has ended"
+    await eventually(lambda: sent_to(cluster, "198.51.100.2"), "clients find the second alone", 60)
+
+    await operator.upgrade(Values(said={"failoverSeconds": 1, "podAnnotations": {"example.net/new": "yes"}}))
+    third = await cluster.another({lost, second})
+    assert third["metadata"]["annotations"] == {"example.net/new": "yes"}
+    assert await cluster.terminating() == {lost, second}
+
+
+@pytest.mark.usefixtures("api_server")
+async def test_helm_replaces_the_stateful_set_of_an_older_release(
+    operator: Operator, cluster: Cluster, tmp_path: Path
+):
+    older = Path(shutil.copytree(CHART, tmp_path / "older"))
+    rule = older / "templates" / "_nats.tpl"
+    condition = "gt (int .Values.nats.replicas) 1"
+    assert condition in rule.read_text()
+    rule.write_text(rule.read_text().replace(condition, "ge (int .Values.nats.replicas) 1"))
+    await operator.upgrade(PROFILES["default"], older)
+    old = await cluster.runs(await cluster.another(set()), MACHINES[2], "198.51.100.3")
+    assert old == f"{NAME}-0"
+    await eventually(lambda: sent_to(cluster, "198.51.100.3"), "clients find the old server", 60)
+
+    await operator.upgrade(PROFILES["default"])
+    await cluster.runs(await cluster.another({old}), MACHINES[1], "198.51.100.4")
+    await eventually(lambda: sent_to(cluster, "198.51.100.4"), "clients find the new one alone", 60)
+    await eventually(lambda: ended(cluster, old), "the old one is told to end", 60)
+
+
+def test_a_workload_that_kubectl_has_left_behind_gets_no_client():
+    """`kubectl apply` deletes nothing: the other profile's, or an older release's, pods still run."""
+    for this, other in (("default", "ha"), ("ha", "default")):
+        left = nats_of(rendered(other))
+        assert left is not None
+        labels = left["spec"]["template"]["metadata"]["labels"]
+        services = [m for m in rendered(this) if m["kind"] == "Service" and "-nats" in m["metadata"]["name"]]
+        assert services
+        for service in services:
+            assert not service["spec"]["selector"].items() <= labels.items()
+
+
+async def sent_to(cluster: Cluster, address: str) -> bool:
+    return await cluster.where_clients_are_sent() == {address}
+
+
+async def ended(cluster: Cluster, name: str) -> bool:
+    return name in await cluster.terminating()
