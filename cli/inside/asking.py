@@ -3,14 +3,19 @@
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
-from cli.inside.seen import FlowSeen, Object, Unknown
+from cli.credentials import NoAccess
+from cli.inside.seen import FlowSeen, Object, Unknown, decoded
 from libs.common.bus import BusError
+from libs.common.kube_api.exec import Ran
 from libs.common.nats_bus.access import Access
 from libs.common.settings.flag_values import parse_list
 from libs.common.wiring import READER
+
+_SAID: Final = 500  # characters of what a command that failed has said
 
 
 class FlowSource(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,5 +65,30 @@ def _path(text: str | None) -> Path | None:
 
 
 async def _ask_watcher(source: FlowSource) -> FlowSeen | Unknown:
-    # Until exec is there: said, and not guessed.
-    return Unknown(reason="NATS_URL is not set: name NATS with --nats-url")
+    from cli.exec.pods import AllInOne, run_in  # noqa: PLC0415 - loaded where it is of use
+
+    arguments = ["inside", "flow", *(word for each in source.objects for word in ("--object", str(each)))]
+    try:
+        ran = await run_in(
+            "watcher",
+            tuple(arguments),
+            source=source,
+            namespace=source.namespace,
+            release=source.release,
+        )
+    except AllInOne as error:
+        return Unknown(reason=str(error), all_in_one=True)
+    except NoAccess as error:
+        return Unknown(reason=str(error))
+    return _answer(ran)
+
+
+def _answer(ran: Ran) -> FlowSeen | Unknown:
+    try:
+        return decoded(ran.out)
+    except ValueError as error:
+        said = " ".join(ran.err.decode(errors="replace").split())[-_SAID:]
+        if "No such command" in said:
+            return Unknown(reason="the watcher's pod is of a version that cannot be asked: upgrade the chart")
+        why = f"it ended with status {ran.exit_status}, saying: {said}" if said else str(error)
+        return Unknown(reason=f"`talos-ccm inside flow` in the watcher's pod does not tell: {why}")

@@ -105,7 +105,7 @@ def test_what_explains_is_told_what_was_gathered_and_asks_nobody():
     assert importers == {
         "cli.explain.command", "cli.explain.run", "cli.explain.from_cluster", "cli.render.from_cluster",
         "cli.status.from_cluster", "cli.explain.node.command", "cli.explain.node.run",
-        "cli.explain.node.from_cluster"
+        "cli.explain.node.from_cluster", "cli.exec.pods", "cli.inside.asking"
     }  # fmt: skip
 
 

@@ -30,11 +30,13 @@ DEADLINE_SECONDS: Final = 15.0
 CONNECTIONS: Final = 24
 _LINE_LIMIT: Final = 2**21  # bytes of one watch event: etcd's 1.5 MiB for an object, and its envelope
 _PART_BYTES: Final = 2**16  # a larger body is sent in parts, between which others have their turn
+_CLOSE_SECONDS: Final = 2.0  # for the other end's word that a WebSocket is closed
 _PAUSE_FLOOR_SECONDS: Final = 0.25  # for a server that says "Retry-After: 0"
 
 # verb, resource with its subresource ("nodes/status"), HTTP status (0: none), seconds
 Observe = Callable[[str, str, int, float], None]
 ReadLine = Callable[[], Awaitable[bytes]]
+ReadMessage = Callable[[], Awaitable[bytes | None]]
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
@@ -147,6 +149,38 @@ class Transport:
                 end.cancel()
         finally:
             response.close()  # never released: a watch's connection is not used again
+
+    @asynccontextmanager
+    async def web_socket(self, request: Request, *, protocol: str) -> AsyncIterator[ReadMessage]:
+        """Open a WebSocket; yields what reads its next message (None at the end). Raises KubeError."""
+        try:
+            async with asyncio.timeout(self._deadline_seconds):
+                socket = await self._upgraded(request, protocol)
+        except TimeoutError as error:
+            raise self._unreachable(request, "no answer to the opening", error) from error
+        except aiohttp.WSServerHandshakeError as error:
+            await self.call(request)  # that answer says why not, which aiohttp does not read here
+            raise ServerError(f"no WebSocket: {error.message}", request=str(request)) from error
+        except (aiohttp.ClientError, OSError) as error:
+            raise self._unreachable(request, what_to_check(error), error) from error
+        try:
+            yield lambda: _read_message(request, socket)
+        finally:
+            await socket.close()
+
+    async def _upgraded(self, request: Request, protocol: str) -> aiohttp.ClientWebSocketResponse[bool]:
+        try:
+            await self._credentials.refresh(time.monotonic())
+        except KubeConfigError as error:
+            raise Unauthorized(str(error), request=str(request)) from error
+        return await self._open_session().ws_connect(
+            self._config.server + request.path,
+            protocols=(protocol,),
+            headers=self._credentials.headers,
+            ssl=self._credentials.tls or True,
+            server_hostname=self._config.tls_server_name or None,
+            timeout=aiohttp.ClientWSTimeout(ws_close=_CLOSE_SECONDS),
+        )
 
     async def _read_line(self, request: Request, response: aiohttp.ClientResponse) -> bytes:
         try:
@@ -275,6 +309,17 @@ class Transport:
         reason = "Timeout" if isinstance(error, TimeoutError) else "Unreachable"
         where = f"{self._config.server} ({self._config.source})"
         return Unreachable(f"{where}: {what}", request=str(request), reason=reason)
+
+
+async def _read_message(
+    request: Request, socket: aiohttp.ClientWebSocketResponse[bool]
+) -> bytes | None:  # fmt: skip
+    message = await socket.receive()
+    if message.type is aiohttp.WSMsgType.BINARY:
+        return bytes(message.data)
+    if message.type in (aiohttp.WSMsgType.CLOSE, aiohttp.WSMsgType.CLOSING, aiohttp.WSMsgType.CLOSED):
+        return None
+    raise ServerError(f"the WebSocket broke: {message.data or message.type.name}", request=str(request))
 
 
 def _is_cancelled(task: "asyncio.Task[Any] | None") -> bool:

@@ -76,6 +76,11 @@ class ControlPlane:
         """Files with a client certificate and its key; "admin" without groups may do everything."""
         return self._credentials.client(user, groups)
 
+    def serving(self, name: str, hosts: Sequence[str]) -> tuple[Path, Path]:
+        """Files `<name>.crt` and `<name>.key` with a serving certificate of the cluster's authority."""
+        self._credentials.write(name, self._credentials.authority.server(hosts))
+        return self.run_dir / f"{name}.crt", self.run_dir / f"{name}.key"
+
     def kubeconfig(self, user: str = "admin", groups: Sequence[str] = ()) -> Path:
         """A kubeconfig for `user` in `groups`, with a client certificate."""
         return self._credentials.kubeconfig(user, groups)

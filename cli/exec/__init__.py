@@ -1,0 +1,1 @@
+"""Runs `talos-ccm` where the services are."""

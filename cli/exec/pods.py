@@ -1,0 +1,127 @@
+"""Runs `talos-ccm` in a pod of a service, with the caller's own right to do so."""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final, Protocol
+
+from cli.credentials import NoAccess, kubernetes
+from libs.common.kube_api.api import KubeApi
+from libs.common.kube_api.errors import Forbidden, KubeError, NotFound
+from libs.common.kube_api.exec import Ran, exec_in_pod
+from libs.common.kube_api.objects import UnreadableObject
+from libs.common.kube_api.pods import Pod, pods
+from libs.common.wiring import ServiceName
+
+CHART: Final = "talos-cloud-controller-manager"  # what the chart calls itself, unless it is told another name
+NAME: Final = "app.kubernetes.io/name"
+INSTANCE: Final = "app.kubernetes.io/instance"
+COMPONENT: Final = "app.kubernetes.io/component"
+_SECONDS: Final = 30.0
+
+
+class Kubeconfig(Protocol):
+    """By which way to ask."""
+
+    @property
+    def kubeconfig(self) -> Path | None: ...
+    @property
+    def context(self) -> str: ...
+
+
+class AllInOne(NoAccess):
+    """All services run in one process: there is no pod of one of them, and no NATS."""
+
+
+async def run_in(
+    service: ServiceName,
+    arguments: tuple[str, ...],
+    *,
+    source: Kubeconfig,
+    namespace: str = "kube-system",
+    release: str = "",
+) -> Ran:
+    """`python -m cli ARGUMENTS` in a ready pod of the chart. Raises NoAccess that says what to do.
+
+    `release` may be left out where there is but one.
+    """
+    kube = kubernetes(source.kubeconfig, source.context, user_agent="talos-ccm-exec")
+    try:
+        pod = await ready_pod(kube, service, namespace, release)
+        return await _run(kube, namespace, pod, service, arguments)
+    finally:
+        await kube.close()
+
+
+async def ready_pod(kube: KubeApi, service: ServiceName, namespace: str, release: str) -> str:
+    """The name of one. Raises NoAccess."""
+    try:
+        there = [pod async for pod in pods_of(kube, namespace, release)]
+    except Forbidden as error:
+        raise NoAccess(f"{error}: who runs this needs to list pods in {namespace}") from error
+    except KubeError as error:
+        raise NoAccess(f"the Kubernetes API does not tell: {error}") from error
+    return choose(there, service, namespace, release)
+
+
+async def pods_of(kube: KubeApi, namespace: str, release: str) -> AsyncIterator[Pod]:
+    """All pods of the chart, those of NATS among them. Raises KubeError."""
+    resource, token = pods(namespace, labels_of(release)), ""
+    while True:
+        page = await kube.list_page(resource, continue_token=token, on_unreadable=_pass_over)
+        for pod in page.items:
+            yield pod
+        token = page.continue_token
+        if not token:
+            return
+
+
+def labels_of(release: str) -> Mapping[str, str]:
+    """What all its pods bear: of a named release it does not matter what the chart was told to be called."""
+    return {INSTANCE: release} if release else {NAME: CHART}
+
+
+def choose(there: Sequence[Pod], service: ServiceName, namespace: str, release: str) -> str:
+    """The pod to run in. Raises NoAccess that says why there is none."""
+    where = f"in namespace {namespace}"
+    releases = sorted({pod.metadata.labels.get(INSTANCE, "") for pod in there})
+    if len(releases) > 1:
+        raise NoAccess(f"{where} there is more than one release ({', '.join(releases)}): choose by --release")
+    own = [pod for pod in there if pod.metadata.labels.get(COMPONENT) == service and not pod.ended]
+    if ready := sorted(pod.name for pod in own if pod.ready):
+        return ready[0]
+    if own:
+        why = "; ".join(f"{pod.name} {pod.why_not_ready}" for pod in own)
+        raise NoAccess(f"no pod of {service} is ready {where}: {why}")
+    if any(COMPONENT not in pod.metadata.labels and NAME in pod.metadata.labels for pod in there):
+        raise AllInOne("all services run in one process (a DaemonSet), without NATS")
+    bears = ",".join(f"{key}={value}" for key, value in {**labels_of(release), COMPONENT: service}.items())
+    raise NoAccess(
+        f"there is no pod with the labels {bears} {where}: --namespace and --release say where the chart "
+        "is installed"
+    )
+
+
+async def _run(
+    kube: KubeApi, namespace: str, pod: str, service: ServiceName, arguments: tuple[str, ...]
+) -> Ran:
+    try:
+        return await exec_in_pod(
+            kube,
+            namespace=namespace,
+            pod=pod,
+            container=service,
+            command=("python", "-m", "cli", *arguments),
+            seconds=_SECONDS,
+        )
+    except Forbidden as error:
+        raise NoAccess(
+            f"{error}: who runs this needs the verbs get and create for pods/exec in {namespace}"
+        ) from error
+    except NotFound as error:
+        raise NoAccess(f"pod {pod} is gone, or its node does not answer: {error}") from error
+    except KubeError as error:
+        raise NoAccess(f"nothing could be run in pod {namespace}/{pod}: {error}") from error
+
+
+def _pass_over(unreadable: UnreadableObject) -> None:
+    """A pod that nobody can read is none to run in."""

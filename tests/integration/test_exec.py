@@ -1,0 +1,171 @@
+"""Running in a pod: a real API server passes it on to a kubelet that really runs a process."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from cli.credentials import NoAccess
+from cli.exec.pods import AllInOne, run_in
+from cli.inside.asking import FlowSource, ask
+from cli.inside.seen import FlowSeen, Object, Unknown
+from libs.common.events import Leading
+from libs.common.kube_api.api import KubeApi
+from libs.common.kube_api.config import load_kube_config
+from libs.common.kube_api.errors import Forbidden, NotFound, ServerError, Unreachable
+from libs.common.kube_api.exec import exec_in_pod
+from libs.common.wiring import DURABLES
+from libs.testbed.control_plane.cluster import ControlPlane
+from libs.testbed.exec_kubelet import ExecKubelet
+from libs.testbed.kubelets import Kubelets
+from libs.testbed.nats_server import NatsServer
+from tests.bus_actors import MAX_BYTES, a_word, eventually
+from tests.integration.conftest import ConnectBus
+
+NAMESPACE = "exec-tests"
+CHART = {"app.kubernetes.io/name": "talos-cloud-controller-manager", "app.kubernetes.io/instance": "ccm"}
+WATCHER = CHART | {"app.kubernetes.io/component": "watcher"}
+ENV = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(Path.cwd())}
+
+
+@pytest.fixture(scope="module")
+async def kubelet(control_plane: ControlPlane, kubelets: Kubelets) -> AsyncIterator[ExecKubelet]:
+    """With a pod `shell` in a namespace of its own."""
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
+    assert (await kubelets.request("POST", "/api/v1/namespaces", body=namespace)).status == 201
+
+    async def has_account() -> bool:
+        path = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/default"
+        return (await kubelets.request("GET", path)).status == 200
+
+    await eventually(has_account, "the controller manager has made the service account", 60)
+    certificate, key = control_plane.serving("exec-kubelet", ["127.0.0.1"])
+    async with ExecKubelet.start("exec-kubelet", certificate, key, kubelets) as running:
+        await running.run_pod(
+            kubelets, namespace=NAMESPACE, name="shell", labels={}, container="shell", env=ENV
+        )
+        yield running
+        await running.delete_pod(kubelets, namespace=NAMESPACE, name="shell")
+
+
+@pytest.fixture
+async def kube(control_plane: ControlPlane) -> AsyncIterator[KubeApi]:
+    """As an administrator."""
+    api = KubeApi(load_kube_config(control_plane.kubeconfig(), {}), user_agent="test-exec")
+    yield api
+    await api.close()
+
+
+def a_source(control_plane: ControlPlane, *objects: Object) -> FlowSource:
+    return FlowSource(kubeconfig=control_plane.kubeconfig(), namespace=NAMESPACE, objects=objects)
+
+
+async def test_a_command_runs_and_what_it_says_and_how_it_ends_comes_back(
+    kube: KubeApi, kubelet: ExecKubelet
+):
+    script = "import sys; print('x' * 200_000, end=''); print('no & so', file=sys.stderr); sys.exit(3)"
+    ran = await exec_in_pod(
+        kube,
+        namespace=NAMESPACE,
+        pod="shell",
+        container="shell",
+        command=("python", "-c", script, "a b", "ü&=%"),
+        seconds=60,
+    )
+    assert (ran.exit_status, ran.out, ran.err) == (3, b"x" * 200_000, b"no & so\n")
+    assert kubelet.commands[-1] == ("python", "-c", script, "a b", "ü&=%")
+
+
+async def test_what_cannot_run_is_told_by_its_cause(
+    kube: KubeApi, kubelet: ExecKubelet, control_plane: ControlPlane
+):
+    async def run(api: KubeApi, pod: str, *command: str, seconds: float = 60) -> object:
+        return await exec_in_pod(
+            api, namespace=NAMESPACE, pod=pod, container="shell", command=command, seconds=seconds
+        )
+
+    with pytest.raises(ServerError, match="no-such-program"):
+        await run(kube, "shell", "no-such-program")
+    with pytest.raises(NotFound, match="nobody"):
+        await run(kube, "nobody", "true")
+    with pytest.raises(Unreachable, match="did not end within 1 s"):
+        await run(kube, "shell", "sleep", "30", seconds=1)
+    stranger = KubeApi(load_kube_config(control_plane.kubeconfig("stranger"), {}), user_agent="test-exec")
+    with pytest.raises(Forbidden, match="pods/exec"):
+        await run(stranger, "shell", "true")
+    await stranger.close()
+
+
+async def test_what_the_flow_is_like_is_asked_in_the_watchers_pod(
+    control_plane: ControlPlane,
+    kubelets: Kubelets,
+    kubelet: ExecKubelet,
+    nats_server: NatsServer,
+    connect_bus: ConnectBus,
+):
+    watcher = await connect_bus("watcher")
+    await watcher.provision(DURABLES, max_bytes=MAX_BYTES)
+    await watcher.publish(Leading(incarnation=watcher.incarnation, epoch=3, holder="watcher-a"))
+    await watcher.publish(a_word("web-1"))
+    for name, ready in (("watcher-a", False), ("watcher-b", True)):
+        await kubelet.run_pod(
+            kubelets,
+            namespace=NAMESPACE,
+            name=name,
+            labels=WATCHER,
+            container="watcher",
+            env=ENV | {"NATS_URL": nats_server.url},
+            ready=ready,
+        )
+    found = await ask(a_source(control_plane, Object("node", "web-1")))
+    assert isinstance(found, FlowSeen), found
+    assert found.leader
+    assert found.leader.holder == "watcher-a"
+    about = found.of("node", "web-1")
+    assert about
+    assert about.enriched
+    assert kubelet.commands[-1] == ("python", "-m", "cli", "inside", "flow", "--object", "node/web-1")
+    await kubelet.delete_pod(kubelets, namespace=NAMESPACE, name="watcher-b")
+    unknown = await ask(a_source(control_plane))
+    assert isinstance(unknown, Unknown)
+    assert "no pod of watcher is ready" in unknown.reason
+    assert "watcher: CrashLoopBackOff" in unknown.reason
+    await kubelet.delete_pod(kubelets, namespace=NAMESPACE, name="watcher-a")
+
+
+async def test_without_a_pod_of_the_watcher_it_is_told_whether_all_is_in_one(
+    control_plane: ControlPlane, kubelets: Kubelets, kubelet: ExecKubelet
+):
+    source = a_source(control_plane)
+    with pytest.raises(NoAccess, match="--namespace and --release"):
+        await run_in("watcher", ("--version",), source=source, namespace=NAMESPACE)
+    await kubelet.run_pod(
+        kubelets, namespace=NAMESPACE, name="all", labels=CHART, container="ccm", env=ENV
+    )  # fmt: skip
+    with pytest.raises(AllInOne):
+        await run_in("watcher", ("--version",), source=source, namespace=NAMESPACE)
+    unknown = await ask(source)
+    assert isinstance(unknown, Unknown)
+    assert unknown.all_in_one
+    await kubelet.delete_pod(kubelets, namespace=NAMESPACE, name="all")
+
+
+async def test_a_pod_of_an_older_version_is_told(
+    control_plane: ControlPlane, kubelets: Kubelets, kubelet: ExecKubelet, tmp_path: Path
+):
+    (tmp_path / "cli").mkdir()
+    older = "import sys; sys.exit(\"Error: No such command 'inside'.\")"
+    (tmp_path / "cli" / "__init__.py").touch()
+    (tmp_path / "cli" / "__main__.py").write_text(older)
+    await kubelet.run_pod(
+        kubelets,
+        namespace=NAMESPACE,
+        name="old",
+        labels=WATCHER,
+        container="watcher",
+        env=ENV | {"PYTHONPATH": str(tmp_path)},
+    )
+    unknown = await ask(a_source(control_plane))
+    assert isinstance(unknown, Unknown)
+    assert "upgrade the chart" in unknown.reason
+    await kubelet.delete_pod(kubelets, namespace=NAMESPACE, name="old")
