@@ -44,6 +44,27 @@ class Opened(msgspec.Struct, frozen=True, kw_only=True):
     last_sequence: int
 
 
+class QueueLook(msgspec.Struct, frozen=True, kw_only=True):
+    """How a durable stands: what nobody was given yet, what is not settled, who waits for more."""
+
+    name: str
+    pending: int  # messages that nobody was given yet
+    unacknowledged: int  # given and not settled: in hand, or parked for another try
+    redelivered: int  # of these, given more than once
+    waiting: int  # requests of consumers for more; 0 = nobody consumes, or each has its hands full
+    delivered: int = 0  # deliveries in its life, repeated ones too: while it grows, somebody consumes
+
+
+class Looked(msgspec.Struct, frozen=True, kw_only=True):
+    """The stream and its durables at one moment, as far as somebody must know who operates them."""
+
+    messages: int
+    bytes: int
+    max_bytes: int  # as it was provisioned; less than 0 = without limit
+    dead: int  # dead letters that lie in it
+    durables: tuple[QueueLook, ...]  # those that exist, by name
+
+
 class BusError(Exception):
     """The bus did not do it: unreachable, refused, or too slow. The text names server and subject."""
 
@@ -114,6 +135,12 @@ class Bus(Protocol):
 
     async def provision(self, durables: tuple[Durable, ...], *, max_bytes: int) -> str:
         """Make or repair the stream and its durables; return the incarnation. Only the watcher calls it."""
+
+    async def look(self) -> Looked:
+        """How the stream and its durables stand now; costs the same however much they hold.
+
+        Raises NoStream or BusError.
+        """
 
     async def consume(
         self, durable: Durable, handle: Callable[[Message], Awaitable[Verdict]], *, in_flight: int

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import random
+import time
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
 from functools import cache, partial
@@ -12,21 +13,30 @@ from libs.common import metrics, telemetry
 from libs.common.bus import Message, Unreadable
 from libs.common.delivery import Ack, Nak, NotYet, PermanentError, PutAside, TemporaryError, Verdict, verdict
 from libs.common.delivery import failure_reason as reason_of
+from libs.common.events import CsrEnriched, Event, NodeEnriched, NodeUnreachable
 
 log = logging.getLogger(__name__)
 
 Handle = Callable[[Message], Awaitable[None]]
 
-_MOST_NAMES_IN_TROUBLE: Final = 20_000  # names that never come back must not pile up for ever
+_MOST_NAMES: Final = 20_000  # names that never come back must not pile up for ever
 
 
 class Handling:
     """Surrounds the handlers of one service for one kind of object."""
 
     def __init__(
-        self, service: str, kind: str, *, system: str, clock: Callable[[], float], random: random.Random
+        self,
+        service: str,
+        kind: str,
+        *,
+        system: str,
+        clock: Callable[[], float],
+        random: random.Random,
+        now: Callable[[], float] = time.time,
     ) -> None:
-        """`system` is the bus's; `clock` is monotonic, in seconds."""
+        """`system` is the bus's; `clock` is monotonic, `now` Unix time, both in seconds."""
+        self._now = now
         self._system = system
         self._service = service
         self._kind = kind
@@ -38,6 +48,9 @@ class Handling:
         self._in_flight = metrics.HANDLING_IN_FLIGHT.labels(service)
         self._redelivered = metrics.REDELIVERED.labels(service)
         self._duration_of = cache(partial(metrics.HANDLING_DURATION.labels, service))
+        self._latency_of = cache(partial(metrics.HOP_LATENCY.labels, service))
+        self._journey_of = cache(partial(metrics.JOURNEY.labels, service))
+        self._arrived: dict[tuple[str, str], int] = {}  # event and name -> sequence of what was observed
         self._handled_as = cache(partial(metrics.HANDLED.labels, service))
 
     def around(self, handle: Handle) -> Callable[[Message], Awaitable[Verdict]]:
@@ -63,7 +76,7 @@ class Handling:
         reasons = self._attempts.pop(name, {})
         reasons[reason_of(error)] = reasons.get(reason_of(error), 0) + 1
         self._attempts[name] = reasons
-        if len(self._attempts) > _MOST_NAMES_IN_TROUBLE:
+        if len(self._attempts) > _MOST_NAMES:
             del self._attempts[next(iter(self._attempts))]
         return reasons[reason_of(error)]
 
@@ -74,6 +87,10 @@ class Handling:
     async def _handle(self, handle: Handle, message: Message, name: str, event: str) -> Verdict:
         began = self._clock()
         with telemetry.notes() as notes, self._span(message, name) as span:
+            exemplar = telemetry.exemplar()
+            if not message.redelivered:  # what comes again comes as late as we asked for
+                age = self._now() - message.published_at.timestamp()
+                self._latency_of(event).observe(max(0.0, age), exemplar)
             error = await _error_of(handle, message)
             attempt = self.attempt(name, error) if error else 1
             decided = verdict(error, attempt, self._random.random())
@@ -82,9 +99,23 @@ class Handling:
             if error:
                 span.set({"error.type": reason_of(error), "talosccm.delivery.attempt": attempt})
         seconds = self._clock() - began
-        self._duration_of(event).observe(seconds)
+        self._duration_of(event).observe(seconds, exemplar)
+        if isinstance(decided, Ack):
+            self._measure_journey(message.event, name, exemplar)
         self._tell(decided, error, attempt, event, notes | {"seconds": round(seconds, 4)})
         return decided
+
+    def _measure_journey(self, event: Event | Unreadable, name: str, exemplar: dict[str, str] | None) -> None:
+        """Once for each observation: said again because the machine has changed, it is another journey."""
+        if not isinstance(event, NodeEnriched | NodeUnreachable | CsrEnriched):
+            return
+        kind = type(event).__name__
+        if self._arrived.pop((kind, name), None) != event.observed_sequence:
+            seconds = self._now() - event.observed_at.timestamp()
+            self._journey_of(kind).observe(max(0.0, seconds), exemplar)
+        self._arrived[kind, name] = event.observed_sequence
+        if len(self._arrived) > _MOST_NAMES:
+            del self._arrived[next(iter(self._arrived))]
 
     def _span(self, message: Message, name: str) -> AbstractContextManager[telemetry.Span]:
         if not telemetry.tracing_is_on():  # most of the time, and then nobody reads what it would bear

@@ -4,7 +4,7 @@ Labels are words of ours (services, events, requests, verbs), never names of nod
 a fleet of time series.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from prometheus_client import (
@@ -16,7 +16,7 @@ from prometheus_client import (
     ProcessCollector,
     disable_created_metrics,
 )
-from prometheus_client.core import Metric, UnknownMetricFamily
+from prometheus_client.core import GaugeMetricFamily, Metric, UnknownMetricFamily
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
@@ -29,6 +29,24 @@ PlatformCollector(registry=REGISTRY)
 # Since the Node's creation, upstream's buckets: 1, 4, 16 ... 1024 s (k8s.io/cloud-provider, exponential).
 _SINCE_CREATION: Final = tuple(float(4**i) for i in range(6))
 _HANDLING: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+_JOURNEY: Final = (
+    0.001,
+    0.0025,
+    0.005,
+    0.01,
+    0.025,
+    0.05,
+    0.1,
+    0.25,
+    0.5,
+    1.0,
+    2.5,
+    5.0,
+    10.0,
+    30.0,
+    60.0,
+    300.0,
+)
 
 
 def _counter(name: str, help_text: str, *labels: str) -> Counter:
@@ -41,6 +59,30 @@ def _gauge(name: str, help_text: str, *labels: str) -> Gauge:
 
 def _histogram(name: str, help_text: str, *labels: str, buckets: tuple[float, ...]) -> Histogram:
     return Histogram(name, help_text, labels, buckets=buckets, registry=REGISTRY)
+
+
+class KnownGauge(Collector):
+    """A gauge without series while nobody knows its values: only who leads does, and `max` must be right."""
+
+    def __init__(self, name: str, help_text: str, *labels: str) -> None:
+        self._name = name
+        self._help = help_text
+        self._labelnames = labels
+        self._values: Mapping[tuple[str, ...], float] = {}
+        REGISTRY.register(self)
+
+    def know(self, values: Mapping[tuple[str, ...], float]) -> None:
+        """These are all series, by the values of their labels, () where it has none; {} = none is known."""
+        self._values = dict(values)  # replaced whole: it is read in another thread
+
+    def describe(self) -> Iterable[Metric]:
+        return [GaugeMetricFamily(self._name, self._help, labels=self._labelnames)]
+
+    def collect(self) -> Iterable[Metric]:
+        family = GaugeMetricFamily(self._name, self._help, labels=self._labelnames)
+        for labels, value in self._values.items():
+            family.add_metric(labels, value)
+        return [family]
 
 
 # ---- Talos
@@ -71,6 +113,13 @@ INITIAL_SYNC_DELAY: Final = _histogram(
     "node_controller_initial_node_sync_delay_seconds",
     "Time from the creation of a Node until it was initialised.",
     buckets=_SINCE_CREATION,
+)
+NODES: Final = KnownGauge(
+    "talosccm_nodes", "Nodes, by whether they still bear the taint that keeps all work off them.", "state"
+)
+OLDEST_UNINITIALIZED: Final = KnownGauge(
+    "talosccm_oldest_uninitialized_seconds",
+    "Age of the oldest Node that still bears that taint; 0 = none does.",
 )
 BLOCKED_NODES: Final = _gauge(
     "talosccm_blocked_nodes", "Nodes that cannot be initialized for now and say why in a condition."
@@ -250,11 +299,50 @@ HANDLING_DURATION: Final = _histogram(
     "event",
     buckets=_HANDLING,
 )
+HOP_LATENCY: Final = _histogram(
+    "talosccm_hop_latency_seconds",
+    "Age of a message, by the bus's clock, when its first handling begins.",
+    "service",
+    "event",
+    buckets=_JOURNEY,
+)
+JOURNEY: Final = _histogram(
+    "talosccm_journey_seconds",
+    "Time since the watcher said the state that a message goes back to, when its handling has succeeded.",
+    "service",
+    "event",
+    buckets=_JOURNEY,
+)
 HANDLING_IN_FLIGHT: Final = _gauge("talosccm_events_in_flight", "Messages being handled now.", "service")
 REDELIVERED: Final = _counter(
     "talosccm_redelivered_total", "Messages that were delivered more than once.", "service"
 )
 DEAD_LETTERS: Final = _counter("talosccm_dead_letters_total", "Messages put aside with a reason.", "service")
+
+# ---- Queues: what the watcher that leads sees of the stream, and nobody else
+
+QUEUE_PENDING: Final = KnownGauge("talosccm_queue_pending", "Messages that nobody was given yet.", "durable")
+QUEUE_UNACKNOWLEDGED: Final = KnownGauge(
+    "talosccm_queue_unacknowledged",
+    "Messages that were given and are not settled: being handled, or parked for another try.",
+    "durable",
+)
+QUEUE_REDELIVERED: Final = KnownGauge(
+    "talosccm_queue_redelivered", "Of the unacknowledged ones, those given more than once.", "durable"
+)
+QUEUE_STALLED: Final = KnownGauge(
+    "talosccm_queue_stalled_seconds",
+    "How long there has been work that nobody took, tried again or settled; 0 while it moves or is empty.",
+    "durable",
+)
+STREAM_MESSAGES: Final = KnownGauge("talosccm_stream_messages", "Messages that the stream holds.")
+STREAM_BYTES: Final = KnownGauge("talosccm_stream_bytes", "Bytes that the stream holds.")
+STREAM_MAX_BYTES: Final = KnownGauge(
+    "talosccm_stream_max_bytes", "Bytes that the stream may hold; it grows with the cluster."
+)
+DEAD_LETTERS_LYING: Final = KnownGauge(
+    "talosccm_dead_letters_lying", "Dead letters that lie in the stream now; each goes after an hour."
+)
 
 # ---- NATS
 
@@ -294,6 +382,12 @@ KUBE_REQUEST_DURATION: Final = _histogram(
     "verb",
     "resource",
     buckets=_HANDLING,
+)
+NODE_WRITES: Final = _counter(
+    "talosccm_node_writes_total",
+    "Writes that the Kubernetes API took: Nodes, their status and Events, approvals, ConfigMaps.",
+    "service",
+    "resource",
 )
 WATCH_LAST_HEARD: Final = _gauge(
     "talosccm_watch_last_heard_timestamp_seconds",

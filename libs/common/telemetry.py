@@ -14,6 +14,7 @@ __all__ = [
     "Span",
     "SpanKind",
     "annotate",
+    "exemplar",
     "flush",
     "log_fields",
     "notes",
@@ -91,6 +92,11 @@ def span(
 def outgoing_headers() -> dict[str, str]:
     """W3C trace context of the present span, for the headers of a message; empty while tracing is off."""
     return {} if _tracing is None else _tracing.outgoing_headers()
+
+
+def exemplar() -> dict[str, str] | None:
+    """The present trace, for what a metric counts right now; None while tracing is off or outside of one."""
+    return None if _tracing is None else _tracing.exemplar()
 
 
 def annotate(**fields: Attribute) -> None:

@@ -13,7 +13,7 @@ from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExport
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
-from opentelemetry.trace import Link, SpanKind, Tracer, get_current_span
+from opentelemetry.trace import Link, SpanKind, Tracer, format_trace_id, get_current_span
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from libs.common.logs import context_field
@@ -90,6 +90,12 @@ class Tracing:
         headers: dict[str, str] = {}
         _CONTEXT.inject(headers)
         return headers
+
+    def exemplar(self) -> dict[str, str] | None:
+        """See `telemetry.exemplar`."""
+        context = get_current_span().get_span_context()
+        sampled = context.is_valid and context.trace_flags.sampled
+        return {"trace_id": format_trace_id(context.trace_id)} if sampled else None
 
     def annotate(self, attributes: Mapping[str, Attribute]) -> None:
         """See `telemetry.annotate`."""

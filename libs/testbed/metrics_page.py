@@ -40,6 +40,11 @@ _LABELS: Final[dict[tuple[str, str], str]] = {
     ("HANDLED", "event"): "kind of message, such as `NodeEnriched`",
     ("HANDLED", "outcome"): "`handled`, `retried`, `put_aside`",
     ("HANDLING_DURATION", "event"): "kind of message, such as `NodeEnriched`",
+    ("HOP_LATENCY", "event"): "kind of message, such as `NodeEnriched`",
+    ("JOURNEY", "event"): "kind of message, such as `NodeEnriched`",
+    ("NODES", "state"): "`usable`, `uninitialized`",
+    ("NODE_WRITES", "resource"): "with its subresource, such as `nodes/status`",
+    ("", "durable"): "a durable, such as `labeler-nodes`; none that nobody is to consume and nobody has",
     ("NATS_CERTIFICATE_EXPIRES", "certificate"): "`server`, `authority`",
     ("PUBLISHED", "event"): "subject without the name, such as `flow.observed.node`",
     ("PUBLISHED", "outcome"): "`published`, `superseded`, `stream_full`, `failed`, `skipped`, `unreadable`",
@@ -68,6 +73,11 @@ the name of a Node.
 - The fourth column says who sets it: all six services, some of them, or `bootstrap`, which is NATS' keeper.
 - Every process shows each metric that has no labels, as 0 where nobody sets it: an alert on a small value, as
   on a time of expiry, has to leave 0 out. One with labels may have no series until something happens.
+- What only the watcher that leads knows has no series anywhere else, labels or not, and none there while it
+  cannot be told: `max` over all processes is right. It looks at the queues each 15 s, at Nodes each second.
+- In OpenMetrics, while [traces](traces.md) are exported, buckets of `talosccm_hop_latency_seconds`,
+  `talosccm_journey_seconds`, `talosccm_event_handling_duration_seconds`,
+  `talosccm_api_request_duration_seconds` and the taint removal's bear exemplars with a `trace_id`.
 - Type `unknown` is a counter whose name does not end in `_total`.
 - A histogram's series are its name with `_bucket`, `_sum` and `_count`.
 - `process_*` and `python_info`, which are there too, are those of the Python process.
@@ -111,6 +121,8 @@ def _labels(metric: Registered) -> Iterator[str]:
 
 
 def _of(metric: Registered) -> str:
+    if metric.while_known:
+        return "the watcher that leads"
     services = services_of(metric.constant)
     return "all" if services == EVERY else ", ".join(services)
 

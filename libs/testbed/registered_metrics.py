@@ -22,6 +22,7 @@ _MAKERS: Final = {
     "_gauge": "gauge",
     "_histogram": "histogram",
     "StatusCounter": "unknown",
+    "KnownGauge": "gauge",
 }
 IN_EVERY_PROCESS: Final = "libs.common.process."
 EVERY: Final = tuple(wiring.service for wiring in SERVICES)
@@ -39,6 +40,7 @@ class Registered(msgspec.Struct, frozen=True, kw_only=True):
     meaning: str
     labels: tuple[str, ...]
     words: tuple[str, ...]  # all values of its only label, where its maker was told them
+    while_known: bool  # it has no series while nobody knows its values
 
 
 def registered() -> tuple[Registered, ...]:
@@ -91,6 +93,7 @@ def _read(tree: ast.Module, titles: dict[int, str]) -> Iterator[Registered]:
                     meaning=meaning,
                     labels=("status",) if by_status else tuple(words),
                     words=tuple(words) if by_status else (),
+                    while_known=maker == "KnownGauge",
                 )
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any, Final, Protocol
 
-from libs.common import metrics
+from libs.common import metrics, telemetry
 from libs.common.kube_api.errors import FenceFailed, Forbidden, Invalid, KubeError
 from libs.common.kube_api.events import ObjectEvent
 from libs.common.kube_api.transport import CONNECTIONS
@@ -173,7 +173,7 @@ class NodeApi:
         created = node.metadata.creation_timestamp
         if created is not None:
             seconds = (self._now() - created).total_seconds()
-            metrics.TAINT_REMOVAL_DELAY.observe(seconds)
+            metrics.TAINT_REMOVAL_DELAY.observe(seconds, telemetry.exemplar())
             metrics.INITIAL_SYNC_DELAY.observe(seconds)
 
 

@@ -207,6 +207,6 @@ def _all_of(addresses: tuple[str, ...], faults: list[MachineFault]) -> MachineFa
 
 
 def _count_request(request: str, seconds: float, failed: bool) -> None:
-    metrics.TALOS_REQUEST_DURATION.labels(request).observe(seconds)
+    metrics.TALOS_REQUEST_DURATION.labels(request).observe(seconds, telemetry.exemplar())
     if failed:
         metrics.TALOS_REQUEST_ERRORS.labels(request).inc()

@@ -14,10 +14,12 @@ from libs.common.signing_request import SigningRequest
 from services.watcher.held import HeldFlow
 from services.watcher.kinds import CSR, NODE, Kind, Seen
 from services.watcher.leader import Candidacy
+from services.watcher.queues import expected_durables
 from services.watcher.reign import Reign
 from services.watcher.rounds import Rounds
 from services.watcher.settings import WatcherSettings
 from services.watcher.watch_objects import SourceMaker, Sources
+from services.watcher.watch_queues import WatchQueues, WatchUsable
 from services.watcher.watched import Watched
 
 log = logging.getLogger(__name__)
@@ -60,6 +62,10 @@ class Term:
             publisher=publisher,
             leading_seconds=settings.renew_deadline_seconds,
         )
+        self._queues = WatchQueues(
+            parts.bus, expected=expected_durables(settings.controllers), clock=parts.monotonic
+        )
+        self._usable = WatchUsable(lambda: self._nodes.objects, parts.now)
         self._renewed = asyncio.Event()
 
     def _watched(self, kind: Kind[Seen], source: SourceMaker[Seen]) -> Watched[Seen]:
@@ -92,12 +98,15 @@ class Term:
             tasks.create_task(self._rounds.run())
             tasks.create_task(self._resync())
             tasks.create_task(self._say_leading())
+            tasks.create_task(self._queues.run())
+            tasks.create_task(self._usable.run())
             await self._candidacy.keep(self._renewed.set)
         raise AssertionError("a leader leads until it is cancelled or loses the lead")
 
     def wake(self) -> None:
         """What the cluster or the stream holds has changed, or is no longer known."""
         self._rounds.wake()
+        self._usable.changed()
 
     def _on_no_stream(self) -> None:
         self._rounds.begin_again()

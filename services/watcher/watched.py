@@ -1,6 +1,6 @@
 """One kind of object for one term: what is known of it, who hears of it and who says it."""
 
-from collections.abc import Callable, Collection, Coroutine
+from collections.abc import Callable, Collection, Coroutine, Iterable
 from typing import Any, Generic
 
 from libs.common.process.service import Parts
@@ -58,6 +58,11 @@ class Watched(Generic[Seen]):
     def listed(self) -> bool:
         """Whether it is known what exists."""
         return self._store.listed
+
+    @property
+    def objects(self) -> Iterable[Seen] | None:
+        """All that exist as far as is known, None before a list."""
+        return self._store if self._store.listed else None
 
     @property
     def is_due(self) -> bool:

@@ -616,3 +616,74 @@ async def test_after_close_nothing_is_published(bus: Bus):
     await bus.close()
     with pytest.raises(BusError):
         await bus.publish(a_word())
+
+
+# ---- look
+
+
+async def test_a_look_tells_what_waits_what_is_in_hand_and_what_comes_back(bus: Bus):
+    looked = await bus.look()
+    assert (looked.messages, looked.dead, looked.max_bytes) == (0, 0, MAX_BYTES)
+    assert [queue.name for queue in looked.durables] == [NODES.name]
+    for name in ("web-1", "web-2", "web-3"):
+        await bus.publish(a_word(name))
+    assert await queue_of(bus) == (3, 0, 0)
+    worker = Worker(lambda message: Nak(60.0, "later") if "web-1" in message.subject else Ack())
+    worker.gate.clear()
+    async with worker.consuming(bus, in_flight=2):
+        await eventually(lambda: worker.in_flight == 2, "two in hand")
+        await eventually(lambda: is_queue(bus, (1, 2, 0)), "two in hand, one waits")
+        worker.gate.set()
+        await eventually(lambda: is_queue(bus, (0, 1, 0)), "one is parked")
+    (queue,) = (await bus.look()).durables
+    assert queue.delivered == 3
+    await bus.publish(a_word("web-1", order=2))
+    assert await queue_of(bus) == (1, 0, 0), "what is replaced comes back no more"
+
+
+async def test_a_look_tells_what_was_delivered_again_and_whether_somebody_consumes(bus: Bus):
+    await bus.publish(a_word())
+    worker = Worker(lambda message: Nak(60.0 if message.redelivered else 0.0, "later"))
+    async with worker.consuming(bus):
+        await eventually(lambda: is_queue(bus, (0, 1, 1)), "it was given twice")
+        (queue,) = (await bus.look()).durables
+        assert queue.waiting >= 1
+        assert queue.delivered >= 2
+
+
+async def test_a_look_counts_the_dead_letters_that_lie_and_measures_the_stream(bus: Bus):
+    for name in ("web-1", "web-2"):
+        await bus.publish(a_dead_letter(name))
+    await bus.publish(a_word())
+    looked = await bus.look()
+    assert (looked.messages, looked.dead) == (3, 2)
+    assert 0 < looked.bytes < looked.max_bytes
+    await bus.publish(a_dead_letter("web-1"))
+    assert (await bus.look()).dead == 2, "one of a subject lies, the last"
+
+
+async def test_where_there_is_no_stream_there_is_nothing_to_look_at(bus_factory: BusFactory):
+    with pytest.raises(NoStream):
+        await (await bus_factory()).look()
+
+
+def a_dead_letter(name: str) -> DeadLetter:
+    return DeadLetter(
+        service="labeler",
+        kind="node",
+        name=name,
+        subject=subject(name),
+        sequence=1,
+        reason="unreadable",
+        payload="",
+        at=NOW,
+    )
+
+
+async def queue_of(bus: Bus) -> tuple[int, int, int]:
+    (queue,) = (await bus.look()).durables
+    return queue.pending, queue.unacknowledged, queue.redelivered
+
+
+async def is_queue(bus: Bus, wanted: tuple[int, int, int]) -> bool:
+    return await queue_of(bus) == wanted

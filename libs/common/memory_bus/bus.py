@@ -7,12 +7,23 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import ClassVar, Final
 
-from libs.common.bus import BusError, Durable, Follower, Hooks, Message, NoStream, Opened, StreamFull
+from libs.common.bus import (
+    BusError,
+    Durable,
+    Follower,
+    Hooks,
+    Looked,
+    Message,
+    NoStream,
+    Opened,
+    QueueLook,
+    StreamFull,
+)
 from libs.common.delivery import Verdict
 from libs.common.events import Event, encode
 from libs.common.memory_bus.consume import Consumption, message_of
 from libs.common.memory_bus.stream import Backlog, Stream, Work
-from libs.common.subjects import STREAM, subject_of
+from libs.common.subjects import DEAD, STREAM, subject_of
 from libs.common.verdicts import Judge
 
 _AT_ONCE: Final = 64  # messages that a follower is fed before others get their turn
@@ -54,6 +65,21 @@ class MemoryServer:
                 listener()
 
         return wake
+
+    def look(self) -> tuple[QueueLook, ...]:
+        """How each durable stands."""
+        return tuple(self._look_at(name, work) for name, work in sorted(self._works.items()))
+
+    def _look_at(self, name: str, work: Work) -> QueueLook:
+        unsettled = work.unsettled(_now())
+        return QueueLook(
+            name=name,
+            pending=work.pending(_now()),
+            unacknowledged=len(unsettled),
+            redelivered=sum(times > 1 for times in unsettled),
+            waiting=len(self._listeners.get(name, ())),
+            delivered=work.delivered,
+        )
 
     # ---- consume.Works
 
@@ -126,6 +152,18 @@ class MemoryBus:
         """Make or repair the stream and its durables; return the incarnation."""
         self._judge_open()
         return self._server.provision(durables, max_bytes=max_bytes).created
+
+    async def look(self) -> Looked:
+        """How the stream and its durables stand now. Raises NoStream or BusError."""
+        stream = self._stream("look")
+        dead = stream.count(f"{DEAD}.>", _now())
+        return Looked(
+            messages=stream.messages,
+            bytes=stream.bytes,
+            max_bytes=stream.max_bytes,
+            dead=dead,
+            durables=self._server.look(),
+        )
 
     async def consume(
         self, durable: Durable, handle: Callable[[Message], Awaitable[Verdict]], *, in_flight: int

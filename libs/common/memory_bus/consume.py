@@ -95,8 +95,12 @@ class Consumption:
     async def _handle_one(self, stored: Stored, message: Message) -> None:
         verdict = await self._judge.verdict(message)
         known = self._in_hand.pop(stored.sequence, None)  # not if it was handed back, there was no more time
-        if known is not None and isinstance(verdict, Nak):
+        if known is None:
+            return
+        if isinstance(verdict, Nak):
             self._again(stored, verdict.delay_seconds)
+        else:
+            self._work().settled(stored)
 
     async def _hand_back(self) -> None:
         for task in self._handling:
@@ -110,9 +114,12 @@ class Consumption:
             self._in_hand.clear()
 
     def _again(self, stored: Stored, delay_seconds: float) -> None:
+        self._work().again(stored, _now() + max(0.0, delay_seconds))
+
+    def _work(self) -> Work:
         work = self._works.work(self._durable.name)
         assert work is not None, "a durable is made anew, never removed"
-        work.again(stored, _now() + max(0.0, delay_seconds))
+        return work
 
 
 def message_of(stored: Stored, *, redelivered: bool = False) -> Message:

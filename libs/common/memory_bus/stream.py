@@ -89,6 +89,16 @@ class Stream:
         self._backlogs.append(backlog)
         return backlog
 
+    def count(self, filter_subject: str, now: float) -> int:
+        """How many messages of that filter it holds."""
+        self._expire(now)
+        return sum(matches(filter_subject, subject) for subject in self._messages)
+
+    @property
+    def messages(self) -> int:
+        """How many it holds."""
+        return len(self._messages)
+
     def drop(self, backlog: "Backlog") -> None:
         """Nobody takes from it any more."""
         self._backlogs.remove(backlog)
@@ -145,12 +155,16 @@ class Backlog:
                 return stored
         return None
 
+    def pending(self, now: float) -> int:
+        """How many it would still give."""
+        return sum(self._stream.holds(stored, now) for stored in self._waiting.values())
+
 
 class Work:
     """A durable: its backlog, and what is to be done again later.
 
-    What has been taken is in nobody's list: it comes back by `again` or never. JetStream's ack_wait guards
-    against consumers that die; these die together with the stream.
+    What has been taken comes back by `again` or never. JetStream's ack_wait guards against consumers that
+    die; these die together with the stream.
     """
 
     def __init__(self, stream: Stream, filter_subject: str, *, news: Callable[[], None]) -> None:
@@ -159,15 +173,42 @@ class Work:
         self._news = news
         self._backlog = stream.backlog(filter_subject, news=news)
         self._again: list[tuple[float, int, Stored]] = []
+        self._unsettled: dict[int, tuple[Stored, int]] = {}  # by sequence; how often each was given
+        self.delivered = 0
 
     def take(self, now: float) -> tuple[Stored, bool] | None:
         """The next piece of work and whether it was delivered before: what is due again comes first."""
+        taken = self._next(now)
+        if taken is not None:
+            stored, _ = taken
+            _, times = self._unsettled.get(stored.sequence, (stored, 0))
+            self._unsettled[stored.sequence] = (stored, times + 1)
+            self.delivered += 1
+        return taken
+
+    def _next(self, now: float) -> tuple[Stored, bool] | None:
         while self._again and self._again[0][0] <= now:
             stored = heappop(self._again)[-1]
             if self._stream.holds(stored, now):
                 return stored, True
+            self._unsettled.pop(stored.sequence, None)
         fresh = self._backlog.take(now)
         return None if fresh is None else (fresh, False)
+
+    def settled(self, stored: Stored) -> None:
+        """It was done."""
+        self._unsettled.pop(stored.sequence, None)
+
+    def unsettled(self, now: float) -> list[int]:
+        """Of what was given and not done, and is not replaced since: how often each was given."""
+        gone = [sequence for sequence, (s, _) in self._unsettled.items() if not self._stream.holds(s, now)]
+        for sequence in gone:
+            del self._unsettled[sequence]
+        return [times for _, times in self._unsettled.values()]
+
+    def pending(self, now: float) -> int:
+        """How many nobody was given yet."""
+        return self._backlog.pending(now)
 
     def again(self, stored: Stored, due: float) -> None:
         """It was not done: to be delivered again then, unless it is replaced before."""

@@ -13,6 +13,7 @@ from libs.common.bus import (
     Durable,
     Follower,
     Hooks,
+    Looked,
     Message,
     NoStream,
     StreamFull,
@@ -24,6 +25,7 @@ from libs.common.nats_bus.consume import Consumption
 from libs.common.nats_bus.follow import Following
 from libs.common.nats_bus.jetstream import StreamInfo, direct_get, publish, stream_info
 from libs.common.nats_bus.link import Link, Timing
+from libs.common.nats_bus.look import look
 from libs.common.nats_bus.provision import provision
 from libs.common.subjects import STREAM, subject_of
 from libs.common.verdicts import Judge
@@ -156,6 +158,10 @@ class NatsBus:
         info = await provision(connection, durables, max_bytes, replicas=self._stream_replicas)
         self._saw(info)
         return info.created
+
+    async def look(self) -> Looked:
+        """How the stream and its durables stand now. Raises NoStream or BusError."""
+        return await look(await self._link.connection(self._link.timing.publish_deadline))
 
     async def consume(
         self, durable: Durable, handle: Callable[[Message], Awaitable[Verdict]], *, in_flight: int

@@ -15,6 +15,7 @@ from libs.common.subjects import STREAM, subject_of
 API: Final = "$JS.API"
 API_SECONDS: Final = 5.0
 NANOSECONDS: Final = 1_000_000_000
+_BEYOND_ALL: Final = 2**31 - 1
 _SUBJECT_SHOWN: Final = 300  # characters of another subject than that under which a message stands
 
 
@@ -62,6 +63,13 @@ class StreamInfo(msgspec.Struct, frozen=True):
     config: dict[str, Any]
     created: str
     state: StreamState
+    total: int = 0  # subjects that match, where it was asked for some
+
+
+class Delivered(msgspec.Struct, frozen=True):
+    """What a consumer was given last."""
+
+    consumer_seq: int = 0
 
 
 class ConsumerInfo(msgspec.Struct, frozen=True):
@@ -71,6 +79,9 @@ class ConsumerInfo(msgspec.Struct, frozen=True):
     config: dict[str, Any]
     num_pending: int = 0
     num_ack_pending: int = 0
+    num_redelivered: int = 0
+    num_waiting: int = 0
+    delivered: Delivered = Delivered()
 
 
 class PublishAnswer(msgspec.Struct, frozen=True):
@@ -117,6 +128,13 @@ def refusal(error: ApiError, subject: str) -> BusError:
 async def stream_info(connection: Connection) -> StreamInfo:
     """The stream. Raises NoStream or BusError."""
     return await call(connection, f"STREAM.INFO.{STREAM}", None, StreamInfo)
+
+
+async def stream_info_about(connection: Connection, subjects: str) -> StreamInfo:
+    """The stream, and in `total` how many subjects of that filter it holds. Raises NoStream or BusError."""
+    # From an offset beyond the last one the server counts them and lists none, however many there are.
+    request = {"subjects_filter": subjects, "offset": _BEYOND_ALL}
+    return await call(connection, f"STREAM.INFO.{STREAM}", request, StreamInfo)
 
 
 async def consumer_info(connection: Connection, name: str) -> ConsumerInfo:

@@ -2,10 +2,18 @@
 
 from collections.abc import Callable, Sequence
 from functools import cache
+from typing import Final
 
 from libs.common import metrics, telemetry
 from libs.common.bus import BusError, Hooks, StreamFull, WrongLastSequence
+from libs.common.logs import context_field
 from libs.common.subjects import ROOT
+
+_WRITES: Final = frozenset({"create", "update", "patch", "delete"})
+# What a joining node costs the API server; Leases are renewed whether or not anything happens.
+_OF_NODES: Final = frozenset(
+    {"nodes", "nodes/status", "events", "certificatesigningrequests/approval", "configmaps"}
+)
 
 
 def bus_hooks(services: Sequence[str]) -> Hooks:
@@ -31,6 +39,8 @@ def observe_kubernetes(verb: str, resource: str, status: int, seconds: float) ->
     _count_request(verb, resource, status)()
     if verb == "watch":
         return
+    if verb in _WRITES and resource in _OF_NODES and 200 <= status < 300:
+        _count_write(str(context_field("service") or "none"), resource)()
     _observe_duration(verb, resource)(seconds)
     if telemetry.tracing_is_on():
         attributes: dict[str, telemetry.Attribute] = {
@@ -56,6 +66,11 @@ def _published(subject: str, outcome: str) -> None:
 @cache
 def _count_request(verb: str, resource: str, status: int) -> Callable[[], None]:
     return metrics.KUBE_REQUESTS.labels(verb, resource, str(status or "none")).inc
+
+
+@cache
+def _count_write(service: str, resource: str) -> Callable[[], None]:
+    return metrics.NODE_WRITES.labels(service, resource).inc
 
 
 @cache
