@@ -1,10 +1,14 @@
 """Nodes join, without any controller and with ours: what `burst` and `single` have in common."""
 
+from collections.abc import Mapping, Sequence
+
 from bench import costs
+from bench.cpu import cpu_figures
 from bench.figures import Figures, issued_figures, joins_figures, untainted_figures
 from bench.fleet import fleet
 from bench.measuring import Measuring, present
 from bench.pod_cidr_figures import carried_figures, served_figures
+from bench.speed import speed_measured
 from bench.stage import Controlled, Stage, quiet
 from libs.common.wiring import BY_DEFAULT, IPAM
 from libs.testbed.kubelets_in_go import Joined, Joins
@@ -14,6 +18,10 @@ POD_CIDR_FLAGS = (
     "--allocate-node-cidrs",
     "--cluster-cidr=10.128.0.0/9,fd00:10:128::/48",
     "--service-cluster-ip-range=10.96.0.0/16,fd00:10:96::/112",
+)
+# The watcher is not what is measured: on a machine this busy it must not lose its Lease.
+PATIENT = dict.fromkeys(
+    ("watcher", "all-in-one"), ("--leader-elect-lease-duration=90s", "--leader-elect-renew-deadline=80s")
 )
 
 
@@ -26,15 +34,20 @@ async def joined_alone(m: Measuring, nodes: int, *, one_at_a_time: bool = False)
 
 
 async def joined_with_ours(
-    m: Measuring, nodes: int, *, one_at_a_time: bool = False, pod_cidrs: bool = False
+    m: Measuring,
+    nodes: int,
+    *,
+    one_at_a_time: bool = False,
+    pod_cidrs: bool = False,
+    own_flags: Mapping[str, Sequence[str]] | None = None,
 ) -> tuple[Figures, list[str]]:
     """Joins with our services, ipam among them or not, and what did not go as promised."""
     stage, asking = m.stage, m.wanted.certificates
     first, *machines = fleet(m.name, nodes + 1)
     ours = (
-        m.controlled(*POD_CIDR_FLAGS, wirings=(*BY_DEFAULT, IPAM))
+        m.controlled(*POD_CIDR_FLAGS, wirings=(*BY_DEFAULT, IPAM), own_flags=own_flags)
         if pod_cidrs
-        else m.controlled(wirings=BY_DEFAULT)
+        else m.controlled(wirings=BY_DEFAULT, own_flags=own_flags)
     )
     everybody = present(stage, [first, *machines], certificates=int(asking))
     async with ours as controlled, everybody as names:
@@ -44,11 +57,14 @@ async def joined_with_ours(
         await quiet(stage)
         await stage.machines.reset_calls()
         before = await costs.read(stage, controlled)
-        joins = await m.joined(
-            names[1:], alone=False, one_at_a_time=one_at_a_time, certificates=asking, pod_cidrs=pod_cidrs
-        )
+        async with speed_measured() as speed:
+            joins = await m.joined(
+                names[1:], alone=False, one_at_a_time=one_at_a_time, certificates=asking, pod_cidrs=pod_cidrs
+            )
+        spent = costs.usage(stage, controlled)
         settled = await quiet(stage)
         figures = await _figures(stage, controlled, before, joins)
+        figures |= cpu_figures(before.usage, spent, speed.loop_ms)
         if pod_cidrs:
             figures |= served_figures(joins.nodes) | carried_figures(await carried(stage, names))
     return figures, _problems(figures, settled=settled)

@@ -6,6 +6,7 @@ from ipaddress import ip_network
 from itertools import groupby
 from typing import Final
 
+from bench.cpu import cpu_compared, without_group
 from bench.figures import Figures, percentile, ratio
 from bench.pod_cidr_writes import Writes
 from libs.testbed.kubelets_in_go import Joined
@@ -73,6 +74,7 @@ def compared(without: Figures, served: Figures) -> Figures:
     refused = [f"{kind} (refused) per node" for kind in (*_OF_CLAIMS, f"{_KUBERNETES}patch nodes")]
     first = {
         RATIO: ratio(served["all usable s"], without["all untainted s"]),
+        **cpu_compared(without, served),
         _PATCHES: served.get(patches, 0.0) - without.get(patches, 0.0),
         _CLAIMS: sum(served.get(f"{kind} per node", 0.0) for kind in _OF_CLAIMS),
         "pod CIDRs: refused writes per node": sum(served.get(kind, 0.0) for kind in refused),
@@ -80,7 +82,8 @@ def compared(without: Figures, served: Figures) -> Figures:
         "pod CIDRs: CPU per node ms": served["ours: CPU per node ms"] - without["ours: CPU per node ms"],
     }
     told = ("all untainted s", "untainted p50 ms", "untainted p99 ms", "never untainted")
-    return first | served | {f"{WITHOUT}{name}": without[name] for name in told}
+    beside = {f"{WITHOUT}{name}": without[name] for name in told} | without_group(without, WITHOUT)
+    return first | served | beside
 
 
 def pod_cidr_problems(figures: Figures, *, nodes: int) -> list[str]:

@@ -3,14 +3,17 @@
 from collections import Counter
 from collections.abc import Iterable
 from http import HTTPStatus
-from pathlib import Path
 from typing import Final
 
 import msgspec
 from msgspec import field
 
 from libs.common.wiring import IPAM
+from libs.testbed.control_plane.cluster import ControlPlane
+from libs.testbed.control_plane.node_history import Write
 from libs.testbed.service_rights import user_of
+
+_RESOURCES: Final = ("configmaps", "nodes")
 
 
 class Writes(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,57 +26,26 @@ class Writes(msgspec.Struct, frozen=True, kw_only=True):
     patches_cut_off: Counter[str] = field(default_factory=Counter)
 
 
-class _User(msgspec.Struct):
-    username: str = ""
-
-
-class _Object(msgspec.Struct):
-    resource: str = ""
-    name: str = ""
-
-
-class _Status(msgspec.Struct, frozen=True):
-    code: int = 200
-
-
-class _Entry(msgspec.Struct, rename="camel"):
-    stage: str
-    verb: str
-    user: _User
-    object_ref: _Object = field(default_factory=_Object)
-    response_status: _Status = _Status()
-
-
-_ENTRY: Final = msgspec.json.Decoder(_Entry)
-_CLAIMS: Final = (("create", "configmaps"), ("update", "configmaps"))
-
-
-def writes_of_ipam(log: Path, since: int) -> Writes:
+def writes_of_ipam(control_plane: ControlPlane, since: int) -> Writes:
     """From a mark in the audit log on. Only where ipam is a process of its own, it has a user of its own."""
-    with log.open("rb") as lines:
-        lines.seek(since)
-        return counted(lines)
+    return counted(control_plane.writes(_RESOURCES, since))
 
 
-def counted(log: Iterable[bytes]) -> Writes:
-    """The same of lines."""
+def counted(writes: Iterable[Write]) -> Writes:
+    """The same of writes of anybody."""
     claims: Counter[bool] = Counter()
     patched: Counter[str] = Counter()
     refused: Counter[str] = Counter()
     cut_off: Counter[str] = Counter()
-    for line in log:
-        if not line.endswith(b"\n"):
-            break  # being written at this moment
-        entry = _ENTRY.decode(line)
-        if entry.stage != "ResponseComplete" or entry.user.username != user_of(IPAM):
+    for write in writes:
+        if write.user != user_of(IPAM):
             continue
-        what, code = (entry.verb, entry.object_ref.resource), entry.response_status.code
-        succeeded = code < HTTPStatus.BAD_REQUEST
-        if what in _CLAIMS:
+        succeeded = write.code < HTTPStatus.BAD_REQUEST
+        if write.resource == "configmaps":
             claims[succeeded] += 1
-        elif what == ("patch", "nodes"):
-            into = patched if succeeded else cut_off if code == HTTPStatus.GATEWAY_TIMEOUT else refused
-            into[entry.object_ref.name] += 1
+        elif (write.verb, write.resource) == ("patch", "nodes"):
+            into = patched if succeeded else cut_off if write.code == HTTPStatus.GATEWAY_TIMEOUT else refused
+            into[write.about] += 1
     return Writes(
         claims=claims[True],
         claims_refused=claims[False],

@@ -6,10 +6,10 @@ from typing import Final
 import msgspec
 
 from bench.figures import Figures
-from bench.joining import joined_with_ours
+from bench.joining import PATIENT, joined_with_ours
 from bench.measuring import Measuring
 from bench.pod_cidr_figures import compared, pod_cidr_problems
-from bench.stage import Stage
+from bench.stage import Stage, made
 from libs.common.wiring import PAGES_NAMESPACE
 from libs.testbed.kubelets import Refused
 from services.ipam.pages import NAME_PREFIX
@@ -18,13 +18,31 @@ _CONFIG_MAPS: Final = f"/api/v1/namespaces/{PAGES_NAMESPACE}/configmaps"
 
 
 async def with_and_without_pod_cidrs(m: Measuring) -> tuple[Figures, list[str]]:
-    """Our services twice, started anew: first as by default, then with ipam among them."""
+    """Our services twice, started anew: as by default, and with ipam among them.
+
+    Which of the two comes first changes from run to run (ABBA): what goes on beside them strikes both alike.
+    """
     nodes = m.wanted.nodes
-    without, problems = await joined_with_ours(msgspec.structs.replace(m, name=f"{m.name}-without"), nodes)
-    served, more = await joined_with_ours(m, nodes, pod_cidrs=True)
-    await end_claims(m.stage)
+    if m.number % 2:
+        without, problems = await _without(m, nodes)
+        served, more = await _with(m, nodes)
+    else:
+        served, more = await _with(m, nodes)
+        without, problems = await _without(m, nodes)
     figures = compared(without, served)
     return figures, [*problems, *more, *pod_cidr_problems(figures, nodes=nodes)]
+
+
+async def _without(m: Measuring, nodes: int) -> tuple[Figures, list[str]]:
+    profiles = made(m.profiles / "without-pod-cidrs") if m.profiles else None
+    m = msgspec.structs.replace(m, name=f"{m.name}-without", profiles=profiles)
+    return await joined_with_ours(m, nodes, own_flags=PATIENT)
+
+
+async def _with(m: Measuring, nodes: int) -> tuple[Figures, list[str]]:
+    served = await joined_with_ours(m, nodes, pod_cidrs=True, own_flags=PATIENT)
+    await end_claims(m.stage)
+    return served
 
 
 async def end_claims(stage: Stage) -> None:

@@ -6,7 +6,7 @@ from typing import Final
 
 from bench.figures import Figures, Run
 from bench.fleet import fleet
-from bench.joining import POD_CIDR_FLAGS, carried
+from bench.joining import PATIENT, POD_CIDR_FLAGS, carried
 from bench.measuring import Measuring, present
 from bench.pod_cidr_figures import (
     BEFORE_THE_KILL,
@@ -24,8 +24,6 @@ from libs.testbed.running_services import RunningServices
 _REPLICAS: Final = 3
 _LOOK_SECONDS: Final = 0.1
 _SERVED: Final = re.compile(r"^talosccm_ipam_nodes_served_total (\S+)$", re.MULTILINE)
-# The watcher is not what is measured: on a machine this busy it must not lose its Lease.
-_PATIENT: Final = ("--leader-elect-lease-duration=90s", "--leader-elect-renew-deadline=80s")
 
 
 async def pod_cidrs_killed(m: Measuring) -> Run:
@@ -36,7 +34,7 @@ async def pod_cidrs_killed(m: Measuring) -> Run:
         *POD_CIDR_FLAGS,
         wirings=(*BY_DEFAULT, IPAM),
         replicas={IPAM.service: _REPLICAS},
-        own_flags={"watcher": _PATIENT},
+        own_flags=PATIENT,
     )
     async with ours as controlled, present(stage, [first, *machines]) as names:
         await m.joined(names[:1], alone=False, pod_cidrs=True)  # it pays for connections
@@ -47,7 +45,7 @@ async def pod_cidrs_killed(m: Measuring) -> Run:
             joins = await m.joined(names[1:], alone=False, pod_cidrs=True)
         settled = await quiet(stage)
         carries = await carried(stage, names)
-        writes = writes_of_ipam(stage.control_plane.audit_log, mark)
+        writes = writes_of_ipam(stage.control_plane, mark)
     await end_claims(stage)
     figures = (
         killed_figures(writes, count)

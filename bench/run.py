@@ -92,6 +92,7 @@ async def _profile(stage: Stage, wanted: Wanted, directory: Path, console: Conso
                 await MEASURES[scenario](
                     Measuring(stage=stage, wanted=wanted, mode=mode, number=0, name=name, profiles=into)
                 )
-            for profile in sorted(into.iterdir()):
-                console.print(f"\n[bold]{scenario}, {mode}: {profile.stem}[/] (written to {profile})")
+            for profile in sorted(into.rglob("*.prof")):
+                which = profile.relative_to(into).with_suffix("")
+                console.print(f"\n[bold]{scenario}, {mode}: {which}[/] (written to {profile})")
                 console.print(top(profile), highlight=False, markup=False, soft_wrap=True)

@@ -3,7 +3,7 @@
 import time
 from typing import Final
 
-from bench import costs
+from bench import costs, cpu
 from bench.certificates import certificates, early
 from bench.figures import Figures, Run, percentile, ratio
 from bench.fleet import elsewhere, fleet
@@ -33,7 +33,7 @@ async def burst(m: Measuring) -> Run:
     if m.wanted.certificates:
         compared["issued / joins only"] = ratio(figures["all issued s"], unit)
     if m.wanted.pod_cidrs:
-        compared[RATIO] = figures[RATIO]
+        compared |= {name: figures[name] for name in (RATIO, cpu.RATIO, cpu.IN_LOOPS, cpu.IN_KUBELETS)}
     return m.run("burst", compared | alone | figures, problems)
 
 

@@ -99,11 +99,11 @@ async def assert_one_patch_each(control_plane: ControlPlane, since: int, names: 
     """Granted once, or cut off with the replica that was killed: what that one did, the log cannot tell."""
 
     def of_all() -> bool:  # which are in the log a moment after the Node shows it
-        writes = writes_of_ipam(control_plane.audit_log, since)
+        writes = writes_of_ipam(control_plane, since)
         return writes.patched.keys() | writes.patches_cut_off.keys() == names
 
     await eventually(of_all, "a patch for each in the log")
-    granted = writes_of_ipam(control_plane.audit_log, since).patched
+    granted = writes_of_ipam(control_plane, since).patched
     assert set(granted.values()) == {1}
     assert len(granted) > 0.8 * len(names)
 
@@ -174,7 +174,7 @@ async def test_a_burst_gets_disjoint_blocks_with_one_patch_each_although_one_of_
 
     assert_right(given, cluster.joined.values())
     await assert_one_patch_each(control_plane, since, {machine.name for machine in burst})
-    writes = writes_of_ipam(control_plane.audit_log, since)
+    writes = writes_of_ipam(control_plane, since)
     # Promised are 0.1 per node, which the bench holds against 1000 of them. Each replica begins with a write
     # for its first node alone and learns of the others by being refused: of 150 nodes that is most of it.
     every = writes.claims + writes.claims_refused

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench import lag
+from bench import cpu, lag
 from bench.certificates import certificate_problems, early_figures, early_problems, filed_figures
 from bench.costs import per_node
+from bench.cpu import cpu_figures
 from bench.figures import Run, issued_figures, joins_figures, percentile, ratio, summaries, untainted_figures
 from bench.fleet import fleet
 from bench.pod_cidr_figures import (
@@ -25,10 +26,14 @@ from bench.pod_cidr_figures import (
 )
 from bench.pod_cidr_writes import Writes, counted
 from bench.rule_change import rule_figures, rule_problems, wanted_labels, write_rule
+from bench.speed import speed_measured
 from libs.common.cloud_config.document import parse_cloud_config
+from libs.testbed.control_plane.node_history import Write
 from libs.testbed.kubelets_in_go import Joined, Request
+from libs.testbed.running_services import Usage
 from services.labeler.rules import apply_rules, compile_rules
 from tests.builders import some_facts
+from tests.bus_actors import eventually
 
 PAGE = """\
 # TYPE talosccm_event_loop_lag_seconds histogram
@@ -272,6 +277,17 @@ def test_nodes_that_lack_a_family_or_all_are_counted():
     assert carried_figures(carried)["pod CIDRs: nodes without both families"] == 3
 
 
+def cpu_of(ours: float, *, loop_ms: float, kubelets: float) -> dict[str, float]:
+    before = {"all-in-one": 1.0, "kube-apiserver": 20.0, "kubelets": 3.0, "machines": 1.0, "bench": 5.0}
+    spent = {"all-in-one": ours, "kube-apiserver": ours, "kubelets": kubelets, "machines": 9.0, "bench": 7.0}
+    after = {name: used(seconds + spent[name]) for name, seconds in before.items()}
+    return cpu_figures({name: used(seconds) for name, seconds in before.items()}, after, loop_ms)
+
+
+def used(cpu_seconds: float) -> Usage:
+    return Usage(cpu_seconds=cpu_seconds, peak_rss_bytes=0, threads=1)
+
+
 def pod_cidr_figures_of(**more: float) -> dict[str, float]:
     without = {
         "all untainted s": 10.0,
@@ -279,6 +295,7 @@ def pod_cidr_figures_of(**more: float) -> dict[str, float]:
         "untainted p99 ms": 2.0,
         "never untainted": 0.0,
         "ours: CPU per node ms": 6.0,
+        **cpu_of(6.0, loop_ms=1.0, kubelets=2.0),
     } | per_node("Kubernetes", Counter({"patch nodes": 100, "create events": 100}), 100)
     asked = Counter(
         {
@@ -294,6 +311,7 @@ def pod_cidr_figures_of(**more: float) -> dict[str, float]:
     served = {
         "all usable s": 12.0,
         "ours: CPU per node ms": 7.5,
+        **cpu_of(9.0, loop_ms=1.25, kubelets=2.4),
         "never with pod CIDRs": 0.0,
         **carried_figures([("10.0.0.0/24", "fd00::/80")]),
         **per_node("Kubernetes", asked, 100),
@@ -310,6 +328,21 @@ def test_what_pod_cidrs_cost_is_what_the_burst_without_them_did_not():
     assert figures["pod CIDRs: requests per node in all"] == pytest.approx(1.11)
     assert figures["pod CIDRs: CPU per node ms"] == pytest.approx(1.5)
     assert figures["without pod CIDRs: all untainted s"] == 10.0
+
+
+def test_cpu_is_compared_without_who_measures_and_by_how_fast_the_machine_was_meanwhile():
+    figures = pod_cidr_figures_of()
+    assert figures[cpu.RATIO] == pytest.approx(1.5)
+    assert figures[cpu.IN_LOOPS] == pytest.approx(1.2)
+    assert figures[cpu.IN_KUBELETS] == pytest.approx(1.25)
+    assert figures["CPU until the last node: kube-apiserver s"] == pytest.approx(9.0)
+    assert figures["without pod CIDRs: CPU of kube-apiserver s"] == pytest.approx(6.0)
+
+
+async def test_a_fixed_loop_tells_how_fast_the_machine_is():
+    async with speed_measured() as speed:
+        await eventually(lambda: len(speed.costs) > 3, "measured again and again")
+    assert 0 < speed.loop_ms < 1000
 
 
 def test_promises_about_pod_cidrs_that_do_not_hold_are_problems():
@@ -336,30 +369,21 @@ def test_promises_about_pod_cidrs_that_do_not_hold_are_problems():
     ]
 
 
-def entry(verb: str, resource: str, name: str, code: int, user: str = "talos-ccm-ipam", **more: str) -> bytes:
-    said = {
-        "stage": "ResponseComplete",
-        "verb": verb,
-        "user": {"username": user},
-        "objectRef": {"resource": resource, "name": name},
-        "responseStatus": {"code": code},
-    }
-    return msgspec.json.encode(said | more) + b"\n"
+def write(verb: str, resource: str, name: str, code: int, user: str = "talos-ccm-ipam") -> Write:
+    return Write(user, verb, resource, name, code, "")
 
 
 def test_what_ipam_wrote_is_counted_by_node_and_by_what_became_of_it():
-    log = [
-        entry("create", "configmaps", "p", 201),
-        entry("update", "configmaps", "p", 409),
-        entry("get", "configmaps", "p", 200),
-        entry("update", "configmaps", "p", 200, user="somebody"),
-        entry("patch", "nodes", "a", 200, stage="RequestReceived"),
-        entry("patch", "nodes", "a", 200),
-        entry("patch", "nodes", "b", 422),
-        entry("patch", "nodes", "c", 504),
-        entry("patch", "nodes", "d", 200).rstrip(b"\n"),
-    ]
-    writes = counted(log)
+    writes = counted(
+        [
+            write("create", "configmaps", "p", 201),
+            write("update", "configmaps", "p", 409),
+            write("update", "configmaps", "p", 200, user="somebody"),
+            write("patch", "nodes", "a", 200),
+            write("patch", "nodes", "b", 422),
+            write("patch", "nodes", "c", 504),
+        ]
+    )
     assert (writes.claims, writes.claims_refused) == (1, 1)
     assert writes.patched == {"a": 1}
     assert writes.patches_refused == {"b": 1}

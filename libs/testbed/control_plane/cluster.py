@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import ssl
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from pathlib import Path
 
 import aiohttp
@@ -22,7 +22,7 @@ from libs.testbed.control_plane.flags import (
     controller_manager_flags,
     etcd_flags,
 )
-from libs.testbed.control_plane.node_history import Change, Write, changes, writes
+from libs.testbed.control_plane.node_history import ABOUT_NODES, Change, Write, changes, writes
 from libs.testbed.kube_credentials import KubeCredentials
 from libs.testbed.pki import service_account_keys
 
@@ -107,9 +107,13 @@ class ControlPlane:
 
     def node_writes(self, since: int = 0) -> list[Write]:
         """Who asked for what write about Nodes, from a mark on, with `audit_fields`."""
+        return self.writes(ABOUT_NODES, since)
+
+    def writes(self, resources: Collection[str], since: int = 0) -> list[Write]:
+        """Who asked for what write of these resources ("nodes/status"), from a mark on."""
         with self.audit_log.open("rb") as log:
             log.seek(since)
-            return writes(log)
+            return writes(log, resources)
 
     async def restart_apiserver(self) -> None:
         """Start the apiserver again after `apiserver.kill()`, on the same port, and wait for /readyz."""

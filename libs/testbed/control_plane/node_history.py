@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -14,7 +14,7 @@ _KEYS: Final[Mapping[str, tuple[str, ...]]] = {
     "spec.taints": ("key", "effect"),
     "status.conditions": ("type",),
 }
-_RESOURCES: Final = ("nodes", "nodes/status", "events", "certificatesigningrequests/approval")
+ABOUT_NODES: Final = ("nodes", "nodes/status", "events", "certificatesigningrequests/approval")
 _EVENTS_ABOUT: Final = ("Node", "CertificateSigningRequest")
 _BOOKKEEPING: Final = ("metadata.resourceVersion", "metadata.managedFields", "metadata.generation")
 
@@ -32,8 +32,8 @@ class Write(NamedTuple):
 
     user: str
     verb: str
-    resource: str  # "nodes", "nodes/status", "events" or "certificatesigningrequests/approval"
-    about: str  # name of the Node or of the request for a certificate
+    resource: str  # with its subresource, such as "nodes/status"
+    about: str  # name of the object; of an Event that of the Node or request which it is about
     code: int  # HTTP status
     reason: str  # of an Event
     body: Any = None  # what was sent
@@ -76,8 +76,11 @@ class _Entry(msgspec.Struct, rename="camel"):
 _ENTRY = msgspec.json.Decoder(_Entry)
 
 
-def writes(log: Iterable[bytes]) -> list[Write]:
-    """What was asked for about Nodes and the approval of requests, Events included, as it was answered."""
+def writes(log: Iterable[bytes], resources: Collection[str] = ABOUT_NODES) -> list[Write]:
+    """What was asked for about these resources, as it was answered; of Events those about Nodes and requests.
+
+    What was sent, and the name of what an Event is about, stand only in a log with `audit_fields`.
+    """
     return [
         Write(
             entry.who,
@@ -88,7 +91,7 @@ def writes(log: Iterable[bytes]) -> list[Write]:
             str((entry.request_object or {}).get("reason", "")) if entry.resource == "events" else "",
             entry.request_object,
         )
-        for entry in _of_writes(log)
+        for entry in _of_writes(log, resources)
         if _about(entry)
     ]
 
@@ -99,7 +102,7 @@ def changes(log: Iterable[bytes]) -> list[Change]:
     The log must reach back to where the Nodes were created: of a state without one before it, all is new.
     """
     states: dict[str, list[tuple[int, str, dict[str, Any]]]] = {}
-    for entry in _of_writes(log):
+    for entry in _of_writes(log, ABOUT_NODES):
         node = entry.response_object
         if entry.response_status.code < 300 and _is_node(node):
             version = int(node["metadata"]["resourceVersion"])
@@ -131,12 +134,12 @@ def fields(value: Any, at: str = "") -> Iterator[tuple[str, Any]]:
         yield at, value
 
 
-def _of_writes(log: Iterable[bytes]) -> Iterator[_Entry]:
+def _of_writes(log: Iterable[bytes], resources: Collection[str]) -> Iterator[_Entry]:
     for line in log:
         if not line.endswith(b"\n"):
             break  # being written at this moment
         entry = _ENTRY.decode(line)
-        wanted = entry.verb in _WRITES and entry.resource in _RESOURCES
+        wanted = entry.verb in _WRITES and entry.resource in resources
         if wanted and entry.stage == "ResponseComplete":
             yield entry
 

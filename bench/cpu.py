@@ -1,0 +1,54 @@
+"""CPU of all processes until the last node is of use: others at work distort it less than seconds. Pure."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from bench.figures import Figures, ratio
+from libs.testbed.running_services import Usage
+
+GROUP: Final = "CPU until the last node: "
+RATIO: Final = "CPU with pod CIDRs / without"
+IN_LOOPS: Final = "CPU with pod CIDRs / without, in units of a fixed loop"
+IN_KUBELETS: Final = "CPU with pod CIDRs / without, in units of the kubelets'"
+LOOP: Final = f"{GROUP}a fixed loop ms"
+# They do nearly the same in both bursts; with pod CIDRs the observer hears one word more of each node.
+_KUBELETS: Final = "kubelets"
+_APART: Final = (_KUBELETS, "machines", "bench")  # neither the cluster's servers nor ours
+
+
+def cpu_figures(before: Mapping[str, Usage], after: Mapping[str, Usage], loop_ms: float) -> Figures:
+    """Seconds of each process between the two; what the loop cost meanwhile."""
+    spent = {
+        f"{GROUP}{name} s": usage.cpu_seconds - before[name].cpu_seconds for name, usage in after.items()
+    }
+    return spent | {LOOP: loop_ms}
+
+
+def cpu_compared(without: Figures, served: Figures) -> Figures:
+    """The CPU of the servers and of ours in one burst by that in the other."""
+    cpu = ratio(_spent(served), _spent(without))
+    loop = ratio(served[LOOP], without[LOOP])
+    kubelets = ratio(_of(served, _KUBELETS), _of(without, _KUBELETS))
+    return {RATIO: cpu, IN_LOOPS: ratio(cpu, loop), IN_KUBELETS: ratio(cpu, kubelets)}
+
+
+def without_group(figures: Figures, prefix: str) -> Figures:
+    """The same figures under names that begin so."""
+    return {
+        f"{prefix}CPU of {name.removeprefix(GROUP)}": value
+        for name, value in figures.items()
+        if name.startswith(GROUP)
+    }
+
+
+def _spent(figures: Figures) -> float:
+    apart = {LOOP, *(_name(process) for process in _APART)}
+    return sum(value for name, value in figures.items() if name.startswith(GROUP) and name not in apart)
+
+
+def _of(figures: Figures, process: str) -> float:
+    return figures[_name(process)]
+
+
+def _name(process: str) -> str:
+    return f"{GROUP}{process} s"
