@@ -1,0 +1,1 @@
+"""Grafana dashboards, declared once; `make dashboards` writes deploy/observability/dashboards."""

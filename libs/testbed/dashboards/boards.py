@@ -1,0 +1,40 @@
+"""Every board, and the files that they become."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from libs.testbed.dashboards.certificates import CERTIFICATES
+from libs.testbed.dashboards.grafana import text_of
+from libs.testbed.dashboards.ipam import IPAM
+from libs.testbed.dashboards.node_journey import NODE_JOURNEY, NODE_JOURNEY_JAEGER
+from libs.testbed.dashboards.overview import OVERVIEW
+from libs.testbed.dashboards.panels import Board
+from libs.testbed.dashboards.pipeline import PIPELINE
+from libs.testbed.dashboards.talos_api import TALOS_API
+
+FOLDER: Final = Path(__file__).parents[3] / "deploy" / "observability" / "dashboards"
+BOARDS: Final[tuple[Board, ...]] = (
+    OVERVIEW,
+    NODE_JOURNEY,
+    NODE_JOURNEY_JAEGER,
+    PIPELINE,
+    TALOS_API,
+    CERTIFICATES,
+    IPAM,
+)
+
+
+def path_of(board: Board) -> Path:
+    """Its file."""
+    return FOLDER / f"{board.name}.json"
+
+
+def write() -> None:
+    """Write every file, and remove those of boards that are none any more."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    for stale in set(FOLDER.glob("*.json")) - {path_of(board) for board in BOARDS}:
+        stale.unlink()
+    for board in BOARDS:
+        path_of(board).write_text(text_of(board))

@@ -1,0 +1,21 @@
+"""Where panels stand on Grafana's grid of 24 columns: one after the other, in rows. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from libs.testbed.dashboards.panels import Panel
+
+COLUMNS: Final = 24
+
+
+def placed(panels: Sequence[Panel]) -> Iterator[tuple[Panel, dict[str, int]]]:
+    """Each with its gridPos; a row ends where the next panel has no room, below its highest."""
+    x = y = row = 0
+    for panel in panels:
+        if x + panel.width > COLUMNS:
+            x, y, row = 0, y + row, 0
+        yield panel, {"h": panel.height, "w": panel.width, "x": x, "y": y}
+        x += panel.width
+        row = max(row, panel.height)

@@ -1,0 +1,96 @@
+"""What a dashboard is made of, before it is Grafana's JSON. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, Literal
+
+import msgspec
+
+Kind = Literal["stat", "timeseries", "bargauge", "table", "traces"]
+Steps = tuple[tuple[float, str], ...]  # from that value on, that colour; below the first it is green
+
+GREEN: Final = "green"
+ORANGE: Final = "orange"
+RED: Final = "red"
+BLUE: Final = "blue"
+NEUTRAL: Final[Steps] = ((float("-inf"), BLUE),)  # a number that is neither good nor bad
+ANY_IS_BAD: Final[Steps] = ((1, RED),)
+ANY_IS_A_WARNING: Final[Steps] = ((1, ORANGE),)
+
+METRICS: Final = "datasource"  # the dashboard's variable that names the Prometheus
+
+
+class Query(msgspec.Struct, frozen=True):
+    """One query in PromQL, without the selection of clusters and jobs, which every metric gets."""
+
+    expr: str
+    legend: str = ""
+    exemplars: bool = False  # dots that lead to traces
+
+
+class Meaning(msgspec.Struct, frozen=True):
+    """A value in words."""
+
+    words: str
+    colour: str
+
+
+class Panel(msgspec.Struct, frozen=True, kw_only=True):
+    """One panel. What it may be without data for, while all is well, is said in `silent_because`."""
+
+    kind: Kind
+    title: str
+    good: str
+    bad: str
+    queries: tuple[Query, ...] = ()
+    unit: str = "short"
+    steps: Steps = ()
+    alerts: tuple[str, ...] = ()
+    meanings: Mapping[float, Meaning] = {}
+    decimals: int | None = None
+    highest: float | None = None
+    stacked: bool = False
+    silent_because: str = ""
+    width: int = 12
+    height: int = 8
+    source: str = METRICS
+    source_type: str = "prometheus"
+    targets: tuple[Mapping[str, Any], ...] = ()  # of sources that do not speak PromQL
+    links: Mapping[str, tuple[str, str]] = {}  # column (a regular expression): title and address
+    hidden_columns: tuple[str, ...] = ()
+
+
+class Variable(msgspec.Struct, frozen=True):
+    """One more choice at the top of a dashboard, in Grafana's own words."""
+
+    model: Mapping[str, Any]
+
+
+class Board(msgspec.Struct, frozen=True, kw_only=True):
+    """A dashboard: its panels from the most important to the least."""
+
+    name: str  # of its file, and with `talosccm-` before it its uid
+    title: str
+    question: str
+    panels: tuple[Panel, ...]
+    variables: tuple[Variable, ...] = ()
+
+
+def stat(title: str, expr: str, *, good: str, bad: str, legend: str = "", **more: Any) -> Panel:
+    """A number as it is now, coloured by its thresholds."""
+    size = {"width": 4, "height": 4}
+    query = Query(expr, legend)
+    return Panel(kind="stat", title=title, queries=(query,), good=good, bad=bad, **(size | more))
+
+
+def series(title: str, *queries: Query, good: str, bad: str, **more: Any) -> Panel:
+    """Curves over time."""
+    return Panel(kind="timeseries", title=title, queries=queries, good=good, bad=bad, **more)
+
+
+def quantile(share: float, histogram: str, by: str = "", only: str = "") -> str:
+    """Below which value that share of what a histogram saw lies, by labels."""
+    labels = ", ".join(filter(None, ("le", by)))
+    buckets = f"{histogram}_bucket{{{only}}}" if only else f"{histogram}_bucket"
+    return f"histogram_quantile({share}, sum by ({labels}) (rate({buckets}[$__rate_interval])))"

@@ -1,0 +1,109 @@
+"""What is chosen at the top of a dashboard: where data come from, and of which cluster. Pure."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from libs.testbed.dashboards.panels import METRICS, Variable
+
+RUNBOOKS: Final = "runbooks"
+_ALL: Final = {"text": ["All"], "value": ["$__all"]}
+
+
+def of_every_board() -> list[dict[str, Any]]:
+    """Prometheus, cluster, job, and where the runbooks are."""
+    return [
+        source(METRICS, "Metrics", "prometheus"),
+        # A Prometheus of one cluster has no such label: then only "All" is there, which takes it as it is.
+        _label("cluster", "Cluster", all_value=".*"),
+        _label("job", "Scrape job", all_value=None),
+        text(RUNBOOKS, "Runbooks at", "docs/runbooks"),
+    ]
+
+
+def source(name: str, label: str, plugin: str) -> dict[str, Any]:
+    """A choice of one data source of that kind."""
+    return {
+        "current": {},
+        "hide": 0,
+        "includeAll": False,
+        "label": label,
+        "multi": False,
+        "name": name,
+        "options": [],
+        "query": plugin,
+        "refresh": 1,
+        "regex": "",
+        "type": "datasource",
+    }
+
+
+def text(name: str, label: str, default: str) -> dict[str, Any]:
+    """Words that are typed in."""
+    chosen = {"text": default, "value": default}
+    return {
+        "current": chosen,
+        "hide": 0,
+        "label": label,
+        "name": name,
+        "options": [chosen | {"selected": True}],
+        "query": default,
+        "type": "textbox",
+    }
+
+
+def source_variable(name: str, label: str, plugin: str) -> Variable:
+    """The same, for one board."""
+    return Variable(source(name, label, plugin))
+
+
+def text_variable(name: str, label: str, default: str = "") -> Variable:
+    """The same, for one board."""
+    return Variable(text(name, label, default))
+
+
+def tempo_values(name: str, label: str, attribute: str, tempo: str) -> Variable:
+    """A choice of what Tempo has seen of that attribute; others may be typed in."""
+    return Variable(
+        {
+            "allowCustomValue": True,
+            "current": {},
+            "datasource": {"type": "tempo", "uid": f"${{{tempo}}}"},
+            "hide": 0,
+            "includeAll": False,
+            "label": label,
+            "multi": False,
+            "name": name,
+            "options": [],
+            "query": {
+                "label": attribute,
+                "refId": "TempoDatasourceVariableQueryEditor-VariableQuery",
+                "type": 1,
+            },
+            "refresh": 2,
+            "regex": "",
+            "sort": 1,
+            "type": "query",
+        }
+    )
+
+
+def _label(name: str, label: str, *, all_value: str | None) -> dict[str, Any]:
+    query = f"label_values(talosccm_leader, {name})"
+    return {
+        "allValue": all_value,
+        "current": _ALL,
+        "datasource": {"type": "prometheus", "uid": f"${{{METRICS}}}"},
+        "definition": query,
+        "hide": 0,
+        "includeAll": True,
+        "label": label,
+        "multi": True,
+        "name": name,
+        "options": [],
+        "query": {"qryType": 1, "query": query, "refId": "PrometheusVariableQueryEditor-VariableQuery"},
+        "refresh": 2,
+        "regex": "",
+        "sort": 1,
+        "type": "query",
+    }
