@@ -1,0 +1,135 @@
+"""Everything that there is to see: every service, nodes that join, and a fault of each kind, all scraped."""
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+import nats
+
+from libs.common.nats_bus.access import Access
+from libs.common.subjects import ENRICHED_NODE
+from libs.common.wiring import SERVICES
+from libs.testbed.kubelets import Kubelet, Kubelets
+from libs.testbed.machines import Machines, a_machine
+from libs.testbed.prometheus import Prometheus, prometheus_running
+from libs.testbed.running_services import RunningServices
+from libs.testbed.sim_apiserver.faults import TooMany
+from libs.testbed.sim_apiserver.server import SimApiServer
+from tests.architecture.sources import ROOT
+from tests.bootstrap_actors import Bootstrapped, bootstrapped
+from tests.bus_actors import eventually
+from tests.integration.lifecycle_cluster import CONTROL_PLANE, PATIENT, QUICK, Cluster
+
+RULES: Final = ROOT / "deploy" / "observability" / "rules.yaml"
+CONFIG: Final = "transformations:\n- name: team\n  labels: {team: red}\n"
+FLAGS: Final = (
+    "--controllers=*,cloud-node-lifecycle",
+    "--allocate-node-cidrs",
+    "--cluster-cidr=10.244.0.0/16,fd00:10:244::/48",
+    "--service-cluster-ip-range=10.96.0.0/12,fd00:10:96::/112",
+    *PATIENT,
+)
+# Prometheus knows a counter's rise only from its second value on: so nodes join twice.
+WAVES: Final = 2
+NODES_A_WAVE: Final = 4
+
+
+class Fleet:
+    """The cluster, and what is wrong with it."""
+
+    def __init__(
+        self, server: SimApiServer, cluster: Cluster, prometheus: Prometheus, bus: Bootstrapped
+    ) -> None:
+        self.prometheus = prometheus
+        self._server = server
+        self._cluster = cluster
+        self._bus = bus
+
+    async def live(self) -> None:
+        """Nodes join and get certificates, in waves that Prometheus can tell apart."""
+        for wave in range(WAVES):
+            first = 10 * wave + 10
+            some = [a_machine(f"seen-{n}", f"10.240.0.{n}") for n in range(first, first + NODES_A_WAVE)]
+            await self._cluster.join(*some)
+            for machine in some:
+                request = await self._cluster.kubelets.ask_for_certificate(Kubelet.on(machine))
+                await self._cluster.kubelets.outcome_of(request, seconds=60)
+            await self._cluster.until_usable(*(machine.name for machine in some))
+            became = "sum(node_controller_cloud_provider_taint_removal_delay_seconds_count)"
+            await self.until(became, (wave + 1) * NODES_A_WAVE)
+
+    async def break_much(self) -> None:
+        """One fault of each kind that a panel is there to show."""
+        kubelets, machines = self._cluster.kubelets, self._cluster.machines
+        silent, liar = a_machine("seen-silent", "10.240.0.60"), a_machine("seen-liar", "10.240.0.61")
+        await machines.put(silent)
+        await machines.fault(silent.id, unavailable=True)
+        await kubelets.join(Kubelet.on(silent))
+        await kubelets.ask_for_certificate(Kubelet.on(silent))
+        await self._cluster.join(liar)
+        await kubelets.ask_for_certificate(Kubelet.on(liar), dns=["liar.example.com"])
+        self._server.faults.inject(TooMany(), verb="patch", resource="nodes", times=3)
+        await self._cluster.join(a_machine("seen-late", "10.240.0.62"))
+        for name in ("bad-1", "bad-2"):
+            await put_as_metadata(self._bus, f"{ENRICHED_NODE}.{name}", b"\xff{no event")
+        await self._cluster.replace("seen-10", "seen-successor")
+
+    async def until(self, promql: str, least: float, seconds: float = 90) -> None:
+        """The query's first value is that, or more."""
+
+        async def is_reached() -> bool:
+            found = await self.prometheus.query(promql)
+            return bool(found) and found[0].value >= least
+
+        await eventually(is_reached, promql, seconds)
+
+
+async def put_as_metadata(bus: Bootstrapped, subject: str, payload: bytes) -> None:
+    """Bytes that metadata's key lets one publish, though they are nobody's event."""
+    access: Access = bus.access("metadata")
+    client = await nats.connect(
+        bus.url, nkeys_seed_str=access.seed(), tls=access.tls(), allow_reconnect=False
+    )
+    try:
+        await client.publish(subject, payload)  # the key may not hear the stream's answer
+        await client.flush()
+    finally:
+        await client.close()
+
+
+@asynccontextmanager
+async def a_fleet(run_dir: Path) -> AsyncIterator[Fleet]:
+    """Every service and NATS' keeper as they are deployed, scraped by a real Prometheus with the alerts."""
+    config = run_dir / "cloud-config.yaml"
+    config.write_text(CONFIG)
+    async with AsyncExitStack() as stack:
+        enter = stack.enter_async_context
+        server = await enter(SimApiServer.start(run_dir / "api"))
+        kubelets = await enter(Kubelets.start(server))
+        machines = await enter(Machines.start(run_dir / "machines"))
+        bus = await enter(bootstrapped(run_dir / "nats"))
+        await enter(bus.kept())
+        cluster = Cluster(kubelets, machines)
+        await cluster.join(a_machine(CONTROL_PLANE, "10.240.0.1", control_plane=True))
+        own: dict[str, list[str]] = {wiring.service: bus.flags(wiring.service) for wiring in SERVICES}
+        own["lifecycle"] += QUICK
+        own["ipam"] += ["--pod-cidr-quarantine=1s"]
+        services = await enter(
+            RunningServices.start(
+                run_dir / "services",
+                server,
+                kubelets,
+                nats_url=bus.url,
+                talosconfig=machines.talosconfig(),
+                wirings=SERVICES,
+                flags=[*FLAGS, f"--cloud-config={config}"],
+                own_flags=own,
+            )
+        )
+        cluster.services = services
+        targets = {name: f"127.0.0.1:{port}" for name, port in services.ports.items()}
+        targets["keeper"] = f"127.0.0.1:{bus.health_port}"
+        prometheus = await enter(prometheus_running(targets, rules=RULES))
+        await services.ready()
+        yield Fleet(server, cluster, prometheus, bus)
