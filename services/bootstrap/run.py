@@ -109,7 +109,7 @@ def _store(settings: BootstrapSettings) -> Store:
         kube = KubeApi(config, user_agent=f"talos-ccm/{version('talos-ccm')} (bootstrap)")
     except KubeConfigError as error:
         raise SettingsError(" ".join(str(error).split())) from error
-    return SecretStore(kube, settings.namespace)
+    return SecretStore(kube, settings.namespace, settings.instance or settings.prefix)
 
 
 def _wanted(settings: BootstrapSettings, names: Names) -> Wanted:

@@ -15,11 +15,12 @@ from libs.common.kube_api.transport import Request
 from libs.common.node import ObjectMeta
 from services.bootstrap.names import CA
 
-_LABELS: Final = {
+LABELS: Final = {
     "app.kubernetes.io/name": "talos-cloud-controller-manager",
     "app.kubernetes.io/component": "nats",
     "app.kubernetes.io/managed-by": "talos-ccm-bootstrap",
 }
+INSTANCE: Final = "app.kubernetes.io/instance"
 
 
 class _Secret(msgspec.Struct, frozen=True):
@@ -27,10 +28,14 @@ class _Secret(msgspec.Struct, frozen=True):
 
 
 class SecretStore:
-    """One namespace. Fulfils `prepare.Store`; every method raises KubeError."""
+    """One installation in a namespace. Fulfils `prepare.Store`; every method raises KubeError.
 
-    def __init__(self, kube: KubeApi, namespace: str) -> None:
+    What is made bears the installation's label. A Secret of a release that set none is used as it is.
+    """
+
+    def __init__(self, kube: KubeApi, namespace: str, instance: str) -> None:
         self._kube = kube
+        self._labels = LABELS | {INSTANCE: instance}
         self._namespace = namespace
         self._collection = f"/api/v1/namespaces/{quote(namespace, safe='')}/secrets"
 
@@ -49,7 +54,7 @@ class SecretStore:
         body: dict[str, Any] = {
             "apiVersion": "v1",
             "kind": "Secret",
-            "metadata": {"name": name, "labels": _LABELS},
+            "metadata": {"name": name, "labels": self._labels},
             "type": "Opaque",
             "data": {key: b64encode(value).decode() for key, value in data.items()},
         }
@@ -75,13 +80,17 @@ class SecretStore:
         try:
             held = await self._kube.get_config_map(self._namespace, name)
         except NotFound:
-            meta = ObjectMeta(name=name, labels=_LABELS)
+            meta = ObjectMeta(name=name, labels=self._labels)
             await self._kube.create_config_map(
                 self._namespace, ConfigMap(metadata=meta, data={CA: certificate})
             )
             return
-        if held.data.get(CA) != certificate:
-            wanted = msgspec.structs.replace(held, data={**held.data, CA: certificate})
+        wanted = msgspec.structs.replace(
+            held,
+            metadata=msgspec.structs.replace(held.metadata, labels={**held.metadata.labels, **self._labels}),
+            data={**held.data, CA: certificate},
+        )
+        if wanted != held:
             await self._kube.update_config_map(self._namespace, wanted)
 
     async def close(self) -> None:

@@ -23,6 +23,14 @@ class BootstrapSettings(msgspec.Struct, frozen=True, kw_only=True):
     prefix: Annotated[
         str, Flag("prefix", "What the names of NATS' objects begin with: the chart's full name.", _WHAT)
     ] = "talos-cloud-controller-manager"
+    instance: Annotated[
+        str,
+        Flag(
+            "instance",
+            "Label app.kubernetes.io/instance of what is made, by which it is removed. Default: the prefix.",
+            _WHAT,
+        ),
+    ] = ""
     out: Annotated[
         Path,
         Flag(

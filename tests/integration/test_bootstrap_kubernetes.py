@@ -2,14 +2,16 @@
 
 import asyncio
 import itertools
-from base64 import b64decode
+from base64 import b64decode, b64encode
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from cryptography import x509
 
+from libs.common.nats_bus.keys import new_seed, public_key_of
 from libs.common.wiring import Right
 from libs.testbed.children import Child
 from libs.testbed.control_plane.cluster import ControlPlane
@@ -62,17 +64,40 @@ class Installation:
         kubeconfig = f"--kubeconfig={self._control_plane.kubeconfig(self.user)}"
         return start_bootstrap(out, [*names, kubeconfig, f"--out={out}", "--secure-port=0", *more]), out
 
-    async def run(self) -> Path:
+    async def run(self, *more: str) -> Path:
         """One pod's init container to its end; where it wrote."""
-        child, out = self.start()
+        child, out = self.start(*more)
         assert await child.wait() == 0, child.tail(50)
         return out
+
+    async def labelled(self, **labels: str) -> set[str]:
+        """Secrets and ConfigMaps that bear such labels, `/` and all that stands before it left out."""
+        selector = ",".join(
+            f"app.kubernetes.io/{key.replace('_', '-')}={value}" for key, value in labels.items()
+        )
+        found = set()
+        for kind in ("secrets", "configmaps"):
+            path = f"/api/v1/namespaces/{self.names.namespace}/{kind}?labelSelector={quote(selector)}"
+            items = (await self._kubelets.request("GET", path)).body["items"]
+            found |= {f"{kind}/{item['metadata']['name']}" for item in items}
+        return found
 
     async def secrets(self) -> dict[str, dict[str, str]]:
         """By name."""
         path = f"/api/v1/namespaces/{self.names.namespace}/secrets"
         items = (await self._kubelets.request("GET", path)).body["items"]
         return {item["metadata"]["name"]: item["data"] for item in items}
+
+    async def make_as_an_older_release(self) -> str:
+        """A Secret and the ConfigMap without the installation's label; what the Secret is called."""
+        labels, name = {"app.kubernetes.io/managed-by": "talos-ccm-bootstrap"}, self.names.seed_of("csr")
+        seed = b64encode(new_seed()).decode()
+        secret = {"kind": "Secret", "metadata": {"name": name, "labels": labels}, "data": {"seed.nk": seed}}
+        published = {"name": self.names.authority, "labels": labels}
+        root = f"/api/v1/namespaces/{self.names.namespace}"
+        await self._made(f"{root}/secrets", secret)
+        await self._made(f"{root}/configmaps", {"kind": "ConfigMap", "metadata": published})
+        return f"secrets/{name}"
 
     async def published_authority(self) -> str:
         path = f"/api/v1/namespaces/{self.names.namespace}/configmaps/{self.names.authority}"
@@ -125,6 +150,22 @@ async def test_a_fresh_namespace_gets_a_key_for_everybody_and_an_authority(insta
     names = served.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     service = f"ccm-nats.{installation.names.namespace}.svc"
     assert service in names.get_values_for_type(x509.DNSName)
+
+
+async def test_what_is_made_bears_the_installations_label_and_what_an_older_release_made_is_used_as_it_is(
+    installation: Installation,
+):
+    unlabelled = await installation.make_as_an_older_release()
+    out = await installation.run("--instance=mine")
+    made = {f"secrets/{name}" for name in installation.names.secrets} | {
+        f"configmaps/{installation.names.authority}"
+    }
+    assert await installation.labelled(managed_by="talos-ccm-bootstrap", instance="mine") == made - {
+        unlabelled
+    }
+    assert await installation.labelled(instance="another") == set()
+    (seed,) = (await installation.secrets())[unlabelled.removeprefix("secrets/")].values()
+    assert f"{public_key_of(b64decode(seed))}," in users(out)
 
 
 async def test_a_second_run_changes_nothing(installation: Installation):

@@ -12,7 +12,7 @@ from libs.common.process.assembly import PORTS_ALONE
 from libs.common.wiring import LEASE_NAME, LEASE_NAMESPACE
 from services.bootstrap.certificates import AUTHORITY_LIFETIME
 from services.bootstrap.names import Names
-from services.bootstrap.secrets_api import _LABELS
+from services.bootstrap.secrets_api import INSTANCE, LABELS
 from services.bootstrap.settings import BootstrapSettings
 from services.watcher.settings import WatcherSettings
 from tests.architecture.sources import ROOT
@@ -112,9 +112,10 @@ def test_what_is_told_of_keys_and_certificates_is_what_the_bootstrap_does():
     assert set(re.findall(r"`(talosccm_\w+)", text)) <= set(
         re.findall(r'"(talosccm_\w+)"', (ROOT / "libs" / "common" / "metrics.py").read_text())
     )
-    chosen = re.search(r"--selector (app\.kubernetes\.io/managed-by)=(\S+)", section("install", "Remove"))
-    assert chosen is not None
-    assert _LABELS[chosen[1]] == chosen[2]
+    removed = dict(re.findall(r"(app\.kubernetes\.io/[\w-]+)=([\w-]+)", section("install", "Remove")))
+    release = "talos-cloud-controller-manager"
+    assert removed.items() <= (LABELS | {INSTANCE: release}).items()
+    assert {INSTANCE, "app.kubernetes.io/managed-by"} == removed.keys(), "of this release, and nobody else's"
 
 
 def test_the_lease_and_its_times_are_the_watchers():

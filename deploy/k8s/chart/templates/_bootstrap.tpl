@@ -7,6 +7,7 @@ command: [python, -m, services.bootstrap]
 args:
   - --namespace={{ .root.Release.Namespace }}
   - --prefix={{ include "talos-ccm.fullname" .root }}
+  - --instance={{ .root.Release.Name }}
   - --out=/etc/nats-generated
   - --store-bytes={{ mul $nats.storeMebibytes 1048576 }}
   - --replicas={{ $nats.replicas }}
