@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.architecture.sources import Source, sources
+from tests.architecture.sources import Source, imported_roots, sources
 from tests.architecture.test_purity import SHELL
 
 # The one way to a machine is the service's own: the command must hear what metadata would hear.
@@ -77,7 +77,7 @@ def test_what_only_reads_calls_nothing_else(module: str, name: str, calls: set[s
 # How to reach machines, how one is asked, and those that gather what machines say. All else is told.
 ASKERS = {
     "cli.credentials", "cli.asking", "cli.render.from_cluster", "cli.explain.from_cluster",
-    "cli.explain.node.from_cluster"
+    "cli.explain.node.from_cluster", "cli.doctor.inside_talos", "cli.doctor.talos_in_pod"
 }  # fmt: skip
 
 
@@ -105,7 +105,8 @@ def test_what_explains_is_told_what_was_gathered_and_asks_nobody():
     assert importers == {
         "cli.explain.command", "cli.explain.run", "cli.explain.from_cluster", "cli.render.from_cluster",
         "cli.status.from_cluster", "cli.explain.node.command", "cli.explain.node.run",
-        "cli.explain.node.from_cluster", "cli.exec.pods", "cli.inside.asking"
+        "cli.explain.node.from_cluster", "cli.exec.pods", "cli.inside.asking",
+        "cli.doctor.from_cluster"
     }  # fmt: skip
 
 
@@ -126,3 +127,37 @@ def test_what_judges_a_status_is_told_what_was_gathered_and_asks_nobody():
         if isinstance(node, ast.ImportFrom) and node.module == "cli.status.from_cluster"
     }
     assert importers == {"cli.status.command", "cli.status.run"}
+
+
+def test_what_the_doctor_judges_is_told_what_was_gathered_and_asks_nobody():
+    """Judging is apart from gathering: no check reaches a cluster, a clock or a file."""
+    asking = {"asyncio", "os", "time"}
+    for source in sources("cli/doctor/checks"):
+        imported = {node.module for node in ast.walk(source.tree) if isinstance(node, ast.ImportFrom)}
+        assert not {
+            name for name in imported if name and re.search(r"from_cluster|ask_|_in_pod|kube_api", name)
+        }
+        assert not imported_roots(source.tree) & asking
+        called = {n.func.attr for n in ast.walk(source.tree) if isinstance(n, ast.Call)
+                  and isinstance(n.func, ast.Attribute)}  # fmt: skip
+        assert not called & {"now", "utcnow", "today"}, source.module
+
+
+def test_whatever_the_doctor_creates_is_a_review_that_nobody_stores():
+    """One place sends something, and one calls it; all else are GETs."""
+    requests = {
+        (source.module, keyword.value.value)
+        for source in sources("cli/doctor")
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Request"
+        for keyword in node.keywords
+        if keyword.arg == "verb" and isinstance(keyword.value, ast.Constant)
+    }
+    assert requests == {("cli.doctor.ask_kubernetes", verb) for verb in ("get", "list", "create")}
+    reviewing = {
+        source.module
+        for source in sources("cli/doctor")
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.Attribute) and node.attr == "review"
+    }
+    assert reviewing == {"cli.doctor.review_rights"}

@@ -78,6 +78,7 @@ class Transport:
         self._jitter = jitter
         self._session: aiohttp.ClientSession | None = None
         self._closed = False
+        self.date = ""  # of the last answer: the server's clock, as HTTP writes it
 
     def apart(self, *, connections: int) -> "Transport":
         """Another session to the same server as the same identity."""
@@ -231,6 +232,7 @@ class Transport:
         try:
             async with await self._send(request, timeout) as response:
                 status = response.status
+                self.date = response.headers.get("Date", "")
                 if 200 <= status < 300:
                     return await response.read()
                 raise await self._refusal(request, response)

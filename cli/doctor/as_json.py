@@ -1,0 +1,32 @@
+"""A diagnosis for programs: every check, in the order of importance. Pure."""
+
+from typing import Any
+
+from cli.doctor.findings import Diagnosis
+from cli.doctor.installation import Installation
+
+
+def diagnosis_json(diagnosis: Diagnosis, installation: Installation) -> dict[str, Any]:
+    """`state` is ok, wrong or unknown."""
+    return {
+        "namespace": installation.namespace,
+        "release": installation.release,
+        "services": list(installation.services),
+        "checks": [
+            {
+                "name": check.name,
+                "state": check.state,
+                "asks": check.asks,
+                "findings": [
+                    {
+                        "state": finding.state,
+                        "seen": finding.seen,
+                        "fix": finding.fix or None,
+                        "commands": list(finding.commands),
+                    }
+                    for finding in check.findings
+                ],
+            }
+            for check in diagnosis.checks
+        ],
+    }

@@ -1,0 +1,1 @@
+"""Each check judges what was seen. Pure."""

@@ -1,0 +1,119 @@
+"""Is NATS there, its stream and durables as they must be, and are the services connected? Pure."""
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from typing import Final
+
+from cryptography import x509
+
+from cli.doctor.findings import Finding, few, ok, unknown, wrong
+from cli.doctor.seen import Absent, NotSeen, Seen
+from cli.inside.seen import FlowSeen, Unknown
+from libs.common.subjects import STREAM
+
+_LEADER_SILENT_SECONDS: Final = 30.0
+_ALMOST_FULL: Final = 0.9
+_SOON: Final = timedelta(days=365)  # nobody renews the authority
+
+
+def nats(seen: Seen) -> Iterator[Finding]:
+    """As the reader's key sees it."""
+    if seen.installation.all_in_one:
+        yield ok("one process is everything: there is no NATS")
+        return
+    found = [*_authority(seen), *_flow(seen)]
+    yield from found
+    if not found and isinstance(seen.flow, FlowSeen) and seen.flow.stream is not None:
+        here = [one.service for one in seen.flow.services if one.here]
+        yield ok(
+            f"stream {STREAM} holds {seen.flow.stream.messages:,} messages; {len(seen.flow.queues)} "
+            "durables are "
+            f"there; {', '.join(here)} take part"
+        )
+
+
+def _flow(seen: Seen) -> Iterator[Finding]:
+    kubectl, prefix = seen.installation.kubectl, seen.installation.prefix
+    if isinstance(seen.flow, Unknown):
+        yield unknown(
+            f"what NATS holds is not known: {seen.flow.reason}",
+            "see whether NATS and the watcher run, and whether one may exec:",
+            f"{kubectl} auth can-i create pods/exec",
+        )
+        return
+    flow, logs = seen.flow, f"{kubectl} logs deployment/{prefix}-watcher --tail 20"
+    if flow.stream is None:
+        yield wrong(
+            f"there is no stream {STREAM}: nobody hears anything",
+            "the watcher that leads makes it, and says why it cannot:",
+            logs,
+        )
+        return
+    running = seen.installation.services
+    gone = [queue.name for queue in flow.queues if not queue.exists and queue.service in running]
+    if gone:
+        yield wrong(f"there are no durables {few(gone)}", "the watcher makes them at its next resync:", logs)
+    age = flow.leading_seconds
+    if age is None or age > _LEADER_SILENT_SECONDS:
+        said = "nobody has said" if age is None else f"it is {age:.0f} s since somebody said"
+        yield wrong(f"{said} that they lead: all others pause", "see why the watcher does not lead:", logs)
+    for one in flow.services:
+        there = one.service in running and any(q.service == one.service and q.exists for q in flow.queues)
+        if one.here is False and there:
+            yield wrong(
+                f"{one.service} does not take part: {one.why}",
+                "see what it says:",
+                f"{kubectl} logs deployment/{prefix}-{one.service} --tail 20",
+            )
+    stream = flow.stream
+    if stream.max_bytes and stream.bytes > _ALMOST_FULL * stream.max_bytes:
+        yield wrong(
+            f"stream {STREAM} is {100 * stream.bytes // stream.max_bytes} % full",
+            "raise nats.storeMebibytes in the chart's values (20 kB for each node and pending request):",
+            seen.installation.apply_again,
+        )
+    if flow.dead_count:
+        yield wrong(
+            f"{flow.dead_count:,} dead letters lie there: nobody could read, or handle, what they are about",
+            "docs/runbooks/TalosCCMDeadLetters.md says what to do; what they say shows",
+            f"{kubectl} exec deployment/{prefix}-watcher -- talos-ccm inside flow",
+        )
+
+
+def _authority(seen: Seen) -> Iterator[Finding]:
+    """The one certificate that nobody renews; the server's own the keeper does."""
+    if seen.installation.nats is None:
+        return
+    name, kubectl = f"{seen.installation.prefix}-nats-ca", seen.installation.kubectl
+    match seen.authority:
+        case NotSeen() as told:
+            yield unknown(
+                f"NATS' authority (ConfigMap {name}) was not read: {told.why}", told.fix, *told.commands
+            )
+        case Absent():
+            yield wrong(
+                f"there is no ConfigMap {name} with a ca.crt: no service can trust NATS",
+                "NATS' init container makes it, and says why it cannot:",
+                f"{kubectl} logs statefulset/{seen.installation.nats.name} --container bootstrap --tail 20",
+            )
+        case str() as pem:
+            yield from _ends(pem, seen.at, name, kubectl)
+
+
+def _ends(pem: str, at: datetime, name: str, kubectl: str) -> Iterator[Finding]:
+    try:
+        ends = min(c.not_valid_after_utc for c in x509.load_pem_x509_certificates(pem.encode()))
+    except ValueError as error:
+        yield wrong(
+            f"ConfigMap {name} holds no certificate: {error}",
+            "delete it and its Secret, and NATS' keeper makes both anew:",
+            f"{kubectl} delete secret,configmap {name}",
+        )
+        return
+    if ends - at < _SOON:
+        said = "has ended" if ends < at else "ends"
+        yield wrong(
+            f"NATS' authority {said} on {ends:%Y-%m-%d}, and nobody renews it",
+            "delete its Secret, and the keeper makes another (connections that there are stay):",
+            f"{kubectl} delete secret {name}",
+        )

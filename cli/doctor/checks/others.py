@@ -1,0 +1,266 @@
+"""Who else does the same work: allocators, cloud controllers, approvers. Pure."""
+
+import re
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from typing import Final
+
+from cli.doctor.checks.config_file import ownership_of
+from cli.doctor.findings import Finding, few, ok, unknown, wrong
+from cli.doctor.objects import Container, LeaseItem, Pod, Workload
+from cli.doctor.seen import NotSeen, Seen
+from libs.common.cloud_config.rule import Ownership
+from libs.common.controllers import CLOUD_NODE
+from libs.common.wiring import LEASE_NAMESPACE
+
+_REFERENCE: Final = re.compile(r"siderolabs/talos-cloud-controller-manager([:@]|$)")
+_CLOUD: Final = re.compile(r"(?:^|[/-])(?:cloud-controller-manager|ccm)(?:$|[-_])|cloud-controller-manager")
+_APPROVERS: Final = re.compile(
+    r"kubelet-csr-approver|kubelet-serving-cert-approver|kubelet-rubber-stamp|csr-approver|machine-approver"
+    r"|cluster-machine-approver|approve-csr"
+)
+_OURS: Final = "Approved by TalosCloudControllerManager"
+_BY_HAND: Final = ("KubectlApprove",)
+_UPSTREAM_LEASES: Final = ("cloud-controller-manager", "cloud-controller-manager-migration")
+_MANAGER: Final = "kube-controller-manager"
+_POD_CIDRS: Final = (
+    "talosctl --nodes CONTROL_PLANES patch machineconfig --patch @deploy/talos/pod-cidrs-patch.yaml"
+)
+
+
+def pod_cidrs(seen: Seen) -> Iterator[Finding]:
+    """Two who give pod CIDRs give different ones."""
+    if not seen.installation.runs("ipam"):
+        yield ok("ipam is not installed: somebody else gives pod CIDRs, as it should be")
+        return
+    if isinstance(seen.system_pods, NotSeen):
+        told = seen.system_pods
+        yield unknown(f"kube-controller-manager's flags are not known: {told.why}", told.fix, *told.commands)
+        return
+    managers = [(pod, each) for pod in seen.system_pods for each in pod.spec.containers if _is_manager(each)]
+    if not managers:
+        yield unknown(
+            "no pod of kube-system runs kube-controller-manager: whether it gives pod CIDRs is not known",
+            "see that whoever runs it says --controllers=*,-node-ipam-controller",
+        )
+        return
+    allocating = [pod.name for pod, each in managers if allocates(each)]
+    if allocating:
+        yield wrong(
+            f"ipam runs, and kube-controller-manager gives pod CIDRs, too: {few(allocating)} "
+            "(--allocate-node-cidrs without --controllers=*,-node-ipam-controller)",
+            "take it from them (from Talos 1.14 on, where there is a document for it: "
+            "pod-cidrs-patch-1.14.yaml):",
+            _POD_CIDRS,
+        )
+    else:
+        yield ok(f"ipam gives pod CIDRs, and {few(pod.name for pod, _ in managers)} does not")
+
+
+def _is_manager(container: Container) -> bool:
+    return any(word.rpartition("/")[2] == _MANAGER for word in container.command[:1]) or (
+        not container.command and container.image.partition(":")[0].rpartition("/")[2] == _MANAGER
+    )
+
+
+def allocates(container: Container) -> bool:
+    """As kube-controller-manager reads its flags: a name, or "-name", wins over "*"."""
+    if container.last_said("allocate-node-cidrs", "false").lower() not in ("true", "t", "1"):
+        return False
+    said = container.last_said("controllers", "*")
+    items = [item.strip() for item in said.split(",")]
+    for name in ("node-ipam-controller", "nodeipam"):
+        if name in items:
+            return True
+        if f"-{name}" in items:
+            return False
+    return "*" in items
+
+
+def controllers(seen: Seen) -> Iterator[Finding]:
+    """Whoever else takes the taint off, labels or deletes Nodes."""
+    found = [*_leaseholder(seen), *_twins(seen), *_other_managers(seen)]
+    yield from found
+    if not any(finding.state == "wrong" for finding in found):
+        if isinstance(seen.leases, NotSeen):
+            told = seen.leases
+            yield unknown(f"who leads is not known: {told.why}", told.fix, *told.commands)
+        if not seen.everywhere:
+            yield unknown(
+                f"the workloads of other namespaces are not known: {seen.everywhere_why}",
+                "ask as somebody who may list deployments and daemonsets everywhere:",
+                "kubectl auth can-i list deployments.apps --all-namespaces",
+            )
+        elif not isinstance(seen.leases, NotSeen):
+            namespace, name = seen.installation.lease
+            yield ok(f"no other cloud controller manager; who leads by Lease {namespace}/{name} is ours")
+
+
+def _leaseholder(seen: Seen) -> Iterator[Finding]:
+    if isinstance(seen.leases, NotSeen):
+        return
+    namespace, name = seen.installation.lease
+    lease = next((one for one in seen.leases if one.metadata.name == name), None)
+    holder = (lease.spec.holder_identity or "") if lease is not None else ""
+    place = f"Lease {namespace}/{name}"
+    if lease is None or not _is_held(lease, seen.at):
+        if namespace == LEASE_NAMESPACE:
+            last = f"; the last was {holder}" if holder else ""
+            yield wrong(
+                f"nobody leads: {place} is held by nobody{last}",
+                "the watcher takes it, once it runs and may; it says why not:",
+                f"{seen.installation.kubectl} logs {_watcher(seen)} --tail 20",
+            )
+        return
+    if isinstance(seen.pods, NotSeen):
+        return
+    host = holder.partition("_")[0]
+    hosts = {pod.name for pod in seen.pods} | {pod.spec.node_name for pod in _own_pods(seen, seen.pods)}
+    if host not in hosts:
+        yield wrong(
+            f"{place} is held by {holder}, which is no pod of {seen.installation.namespace}: somebody else "
+            "leads, and ours wait",
+            "find who it is, and take it away or scale it to 0:",
+            f"kubectl get pods --all-namespaces --output wide | grep --fixed-strings {host}",
+        )
+
+
+def _own_pods(seen: Seen, pods: tuple[Pod, ...]) -> list[Pod]:
+    """On the host network a pod's host name is its node's."""
+    names = tuple(f"{process.workload.name}-" for process in seen.installation.processes)
+    return [pod for pod in pods if pod.spec.host_network and pod.name.startswith(names)]
+
+
+def _watcher(seen: Seen) -> str:
+    process = seen.installation.process_of("watcher")
+    return f"{process.workload.kind.lower()}/{process.workload.name}" if process else "deployment/watcher"
+
+
+def _twins(seen: Seen) -> Iterator[Finding]:
+    here = seen.installation
+    for other in seen.others:
+        if other.lease == here.lease:
+            yield wrong(
+                f"a second installation, release {other.release} in {other.namespace}, waits for "
+                "the same Lease: "
+                "one of the two does nothing",
+                "remove one of them, or give it a Lease and Nodes of its own (docs/ownership.md):",
+                f"helm uninstall --namespace {other.namespace} {other.release}",
+            )
+
+
+def _other_managers(seen: Seen) -> Iterator[Finding]:
+    ours = {(w.namespace, w.name) for i in (seen.installation, *seen.others) for w in i.workloads}
+    shared = ownership_of(seen, CLOUD_NODE) != Ownership()
+    for workload in seen.workloads:
+        if (workload.namespace, workload.name) in ours or not workload.wanted:
+            continue
+        if any(_REFERENCE.search(each.image) for each in workload.pod.containers):
+            yield wrong(
+                f"{workload} runs the Talos cloud controller manager of Sidero Labs beside this "
+                "one: one of the "
+                "two waits for the Lease",
+                "take it away (docs/migrate.md says how, and how back):",
+                _remove(workload),
+            )
+        elif any(_is_cloud_manager(each) for each in workload.pod.containers) and not shared:
+            yield wrong(
+                f"{workload} is another cloud controller manager, and nothing says whose Nodes are whose",
+                "say `ownership` in the --cloud-config file (docs/ownership.md), or take it away:",
+                _remove(workload),
+            )
+    yield from _other_leases(seen, shared=shared)
+
+
+def _is_cloud_manager(container: Container) -> bool:
+    if container.last_said("cloud-provider") in ("", "external") and not container.said("cloud-config"):
+        return False
+    return _CLOUD.search(_program(container)) is not None
+
+
+def _program(container: Container) -> str:
+    image = container.image.partition("@")[0].rpartition("/")[2].partition(":")[0]
+    return " ".join((image, *(word.rpartition("/")[2] for word in container.command[:1])))
+
+
+def _other_leases(seen: Seen, *, shared: bool) -> Iterator[Finding]:
+    """A static pod, or a process beside the cluster, shows by its Lease alone."""
+    if isinstance(seen.leases, NotSeen) or shared:
+        return
+    for lease in seen.leases:
+        if lease.metadata.name in _UPSTREAM_LEASES and _is_held(lease, seen.at):
+            yield wrong(
+                f"Lease kube-system/{lease.metadata.name} is held by {lease.spec.holder_identity}: "
+                "another cloud "
+                "controller manager leads beside ours",
+                "say `ownership` in the --cloud-config file (docs/ownership.md), or take it away; "
+                "who it is shows",
+                f"kubectl --namespace kube-system get lease {lease.metadata.name} --output yaml",
+            )
+
+
+def _is_held(lease: LeaseItem, at: datetime) -> bool:
+    """Renewed within its duration, and some slack for clocks."""
+    spec = lease.spec
+    if not spec.holder_identity or not spec.renew_time:
+        return False
+    try:
+        renewed = datetime.fromisoformat(spec.renew_time)
+    except ValueError:
+        return False
+    return at - renewed < timedelta(seconds=(spec.lease_duration_seconds or 15) + 45)
+
+
+def approvers(seen: Seen) -> Iterator[Finding]:
+    """A request that two judge is approved by the one who asks less."""
+    if not seen.installation.runs("csr"):
+        yield ok("nobody approves here (node-csr-approval is not among enabledControllers)")
+        return
+    found = [*_other_approvers(seen), *_approved_by_others(seen)]
+    yield from found
+    if found:
+        return
+    if isinstance(seen.requests, NotSeen):
+        told = seen.requests
+        yield unknown(f"who approves requests is not known: {told.why}", told.fix, *told.commands)
+    elif not seen.everywhere:
+        yield unknown(
+            f"the workloads of other namespaces are not known: {seen.everywhere_why}",
+            "ask as somebody who may list deployments and daemonsets everywhere:",
+            "kubectl auth can-i list deployments.apps --all-namespaces",
+        )
+    else:
+        yield ok("nobody but csr approves serving certificates, as far as it shows")
+
+
+def _other_approvers(seen: Seen) -> Iterator[Finding]:
+    for workload in seen.workloads:
+        images = [each.image for each in workload.pod.containers if _APPROVERS.search(_program(each))]
+        if images and workload.wanted:
+            yield wrong(
+                f"{workload} (image {images[0]}) approves serving certificates, too: what csr would "
+                "refuse, it may "
+                "approve",
+                "take it away, or leave node-csr-approval out of enabledControllers:",
+                _remove(workload),
+            )
+
+
+def _approved_by_others(seen: Seen) -> Iterator[Finding]:
+    if isinstance(seen.requests, NotSeen):
+        return
+    reasons: dict[str, list[str]] = {}
+    for filed in seen.requests:
+        approved = filed.condition("Approved")
+        if approved is not None and approved.reason not in (_OURS, *_BY_HAND):
+            reasons.setdefault(approved.reason, []).append(filed.name)
+    for reason, names in reasons.items():
+        yield wrong(
+            f"somebody else has approved {few(names, 3)}, giving the reason {reason!r}",
+            "find who approves, and take it away: whoever may, has a right to approve on the signer:",
+            "kubectl get clusterroles --output yaml | grep --before-context 12 kubernetes.io/kubelet-serving",
+        )
+
+
+def _remove(workload: Workload) -> str:
+    return f"kubectl --namespace {workload.namespace} delete {workload.kind.lower()} {workload.name}"

@@ -1,0 +1,201 @@
+"""Is there a Talos credential, does it suffice, and does a machine answer to it? And the clocks. Pure."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from cli.doctor.findings import Finding, ok, unknown, wrong
+from cli.doctor.seen import Absent, Moment, NotSeen, Seen
+from cli.doctor.talos_seen import Asked, TalosSeen
+
+READER: Final = "os:reader"
+_MORE_THAN_READER: Final = ("os:admin", "os:operator", "os:etcd:backup")
+_TOLERATED: Final = timedelta(seconds=5)
+_ACCESS: Final = "machine.features.kubernetesTalosAPIAccess"
+_PATCH: Final = (
+    "talosctl --nodes CONTROL_PLANES patch machineconfig --patch @deploy/talos/controlplane-patch.yaml"
+)
+
+
+def credential(seen: Seen) -> Iterator[Finding]:
+    """Does Talos write the credential that metadata mounts?"""
+    name, namespace = seen.installation.talos_account, seen.installation.namespace
+    if not name:
+        yield ok("no machine is asked (talos.enabled=false), and no credential is needed")
+        return
+    where = f"ServiceAccount.talos.dev {namespace}/{name}"
+    match seen.talos_account:
+        case NotSeen() as told:
+            yield unknown(f"{where} was not read: {told.why}", told.fix, *told.commands)
+        case Absent() if not seen.talos_kind:
+            yield wrong(
+                f"the cluster knows no ServiceAccounts of talos.dev: no control plane has {_ACCESS}",
+                "patch the control planes (from Talos 1.14 on, those with KubeletConfig: "
+                "controlplane-patch-1.14.yaml), then apply the chart again:",
+                _PATCH,
+                seen.installation.apply_again,
+            )
+        case Absent():
+            yield wrong(f"there is no {where}", "make it anew:", seen.installation.apply_again)
+        case account:
+            yield from _account(seen, where, account.status.failure_reason, account.spec.roles)
+    if seen.talos_service is False:
+        yield wrong(
+            "there is no Service default/talos, by which pods reach the Talos API",
+            f"control planes make it where {_ACCESS} is on:",
+            _PATCH,
+        )
+
+
+def _account(seen: Seen, where: str, failure: str, roles: tuple[str, ...]) -> Iterator[Finding]:
+    namespace = seen.installation.namespace
+    if failure:
+        yield wrong(
+            f"Talos does not serve {where}: {failure}",
+            f"let the control planes' machine config have {_ACCESS}.allowedKubernetesNamespaces name "
+            f"{namespace}, and allowedRoles name {', '.join(roles) or READER}:",
+            _PATCH,
+        )
+        return
+    more = [role for role in roles if role in _MORE_THAN_READER]
+    if more:
+        yield wrong(
+            f"{where} asks for {', '.join(more)}: {READER} suffices, and more lets whoever takes over "
+            "metadata change machines",
+            "make it anew as the chart has it:",
+            seen.installation.apply_again,
+        )
+    elif READER not in roles:
+        yield wrong(
+            f"{where} asks for {', '.join(roles) or 'no role'}, and machines answer to {READER}",
+            "make it anew as the chart has it:",
+            seen.installation.apply_again,
+        )
+    else:
+        yield ok(f"{where} has the role {READER}, and Talos tells of no failure")
+
+
+def access(seen: Seen) -> Iterator[Finding]:
+    """What metadata's own pod is told by Talos."""
+    if not seen.installation.talos_account:
+        yield ok("no machine is asked (talos.enabled=false)")
+        return
+    if isinstance(seen.talos, NotSeen):
+        yield unknown(f"metadata's pod was not asked: {seen.talos.why}", seen.talos.fix, *seen.talos.commands)
+        return
+    found = list(_access(seen, seen.talos))
+    yield from found
+    if not found:
+        yield ok(_well(seen.talos))
+
+
+def _access(seen: Seen, talos: TalosSeen) -> Iterator[Finding]:
+    kubectl, name = seen.installation.kubectl, seen.installation.talos_account
+    if talos.problem:
+        yield wrong(
+            f"metadata's pod has no usable credential: {talos.problem}",
+            "Talos renews it, if its ServiceAccount is well and the clocks agree:",
+            f"{kubectl} get serviceaccounts.talos.dev {name} --output yaml",
+        )
+        return
+    if not set(talos.roles) & {READER, *_MORE_THAN_READER}:
+        yield wrong(
+            f"the credential has the roles {', '.join(talos.roles) or '(none)'}, and {READER} is needed",
+            f"let allowedRoles of {_ACCESS} name {READER}:",
+            _PATCH,
+        )
+    silent = [one for one in talos.endpoints if one.fault]
+    if silent:
+        all_of_them = len(silent) == len(talos.endpoints)
+        yield wrong(
+            f"{'no endpoint' if all_of_them else 'not every endpoint'} answers: {_faults(silent)}",
+            "endpoints have to be control planes, which the pod reaches on port 50000; "
+            "--talos-endpoints (values: "
+            "services.metadata.extraArgs) names others. What the Service points at:",
+            "kubectl --namespace default get endpointslices --selector kubernetes.io/service-name=talos",
+        )
+        if all_of_them:
+            return
+    mute = [one for one in talos.machines if one.fault]
+    if mute:
+        yield wrong(
+            f"not every machine that was asked answers: {_faults(mute)}",
+            "why, and what to do, says for each node:",
+            "talos-ccm explain node NAME",
+        )
+
+
+def _well(talos: TalosSeen) -> str:
+    until = f", until {talos.not_after.astimezone(UTC):%Y-%m-%d %H:%M} UTC" if talos.not_after else ""
+    who = ", ".join(one.name or one.address for one in talos.machines)
+    machines = f"; asked machines answer: {who}" if who else "; no Node has an address to ask at"
+    return f"role {', '.join(talos.roles)}{until}; {len(talos.endpoints)} endpoints answer{machines}"
+
+
+def _faults(asked: list[Asked]) -> str:
+    return "; ".join(f"{one.address}: {one.fault}" for one in asked[:3])
+
+
+def clock(seen: Seen) -> Iterator[Finding]:
+    """Do API server, pod and we agree on the time, and the certificate with them?"""
+    if isinstance(seen.server_clock, NotSeen):
+        yield unknown(f"the API server's time is not known: {seen.server_clock.why}", seen.server_clock.fix)
+        return
+    server = _offset(seen.server_clock)
+    apart = _apart(server)
+    if apart:
+        yield wrong(
+            f"this computer's clock is {_seconds(apart)} "
+            f"{'behind' if apart > timedelta() else 'ahead of'} the "
+            "API server's",
+            "set one of them right: certificates of either would look not yet valid, or expired:",
+            "timedatectl status",
+        )
+    if isinstance(seen.pod_clock, Moment):
+        low, high = _offset(seen.pod_clock)
+        between = _apart((low - server[1], high - server[0]))
+        if between:
+            ahead = "ahead of" if between > timedelta() else "behind"
+            yield wrong(
+                f"the clock of metadata's node is {_seconds(between)} {ahead} the API server's",
+                "let the machines keep the time (machine.time.servers):",
+                "talosctl --nodes CONTROL_PLANES time",
+            )
+            apart = apart or between
+        if isinstance(seen.talos, TalosSeen):
+            yield from _certificate(seen.talos, seen.at + server[0])
+    if not apart:
+        who = "API server, metadata's node and this computer" if isinstance(seen.pod_clock, Moment) else (
+            "API server and this computer"
+        )  # fmt: skip
+        yield ok(f"{who} agree within {_TOLERATED.seconds} s")
+
+
+def _certificate(talos: TalosSeen, now: datetime) -> Iterator[Finding]:
+    """By the API server's clock, whatever the pod's says."""
+    if talos.not_before is not None and talos.not_before - _TOLERATED > now:
+        yield wrong(
+            f"the Talos certificate is valid from {talos.not_before:%FT%TZ} on, which is to come: "
+            "the control "
+            "plane that made it is ahead",
+            "set its clock right (machine.time.servers):",
+            "talosctl --nodes CONTROL_PLANES time",
+        )
+
+
+def _offset(moment: Moment) -> tuple[timedelta, timedelta]:
+    """How far they are ahead of us, at least and at most."""
+    return moment.said_from - moment.answered, moment.said_until - moment.asked
+
+
+def _apart(offset: tuple[timedelta, timedelta]) -> timedelta | None:
+    """How far at least, if that is more than is tolerated; its sign says who is ahead."""
+    low, high = offset
+    if low > _TOLERATED:
+        return low
+    return high if high < -_TOLERATED else None
+
+
+def _seconds(span: timedelta) -> str:
+    seconds = abs(int(span.total_seconds()))
+    return f"{seconds} s" if seconds < 600 else f"{seconds // 60} min"

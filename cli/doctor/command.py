@@ -1,0 +1,88 @@
+"""`talos-ccm doctor`: its words."""
+
+import signal
+import sys
+from pathlib import Path
+
+import click
+
+from cli.doctor.names import NAMES
+
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+@click.command(short_help="Check an installation, and say how to mend it.")
+@click.option(
+    "--only",
+    multiple=True,
+    type=click.Choice(NAMES),
+    metavar="NAME",
+    help=f"Only that check; may be said several times. {', '.join(NAMES)}.",
+)
+@click.option(
+    "--namespace", "-n", default="", metavar="NAME", help="Where it is installed. Default: looked for."
+)
+@click.option("--release", default="", metavar="NAME", help="Which one, where there are several.")
+@click.option("--kubeconfig", type=_FILE, help="As for kubectl. Default: KUBECONFIG, ~/.kube/config.")
+@click.option("--context", default="", metavar="NAME", help="Context of the kubeconfig. Default: its own.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="Words, or JSON, which is in the order of importance.",
+)
+def doctor(
+    *, only: tuple[str, ...], namespace: str, release: str, kubeconfig: Path | None, context: str, output: str
+) -> None:
+    """Check an installation of the chart, and say for each check: ok, wrong, or that it cannot be told, with
+    what was seen and how to mend it.
+
+    Nothing is written. Whoever asks needs to read workloads, pods, Nodes, requests, Leases and ConfigMaps, to
+    create subjectaccessreviews, and to exec in the pods of metadata and watcher; without one of these rights
+    the rest is told.
+
+    \b
+    Exit status:
+      0  all is well
+      1  something is wrong
+      2  nothing is known to be wrong, but not all can be told, or nobody can
+         be asked
+
+    \b
+    Examples:
+      talos-ccm doctor
+      talos-ccm doctor --only rights --only kubelets
+      talos-ccm doctor -o json | jq '.checks[] | select(.state != "ok")'
+    """  # noqa: D301 - click reads the \b: the paragraph keeps its lines
+    try:
+        from cli.doctor.from_cluster import CannotAsk, Source  # noqa: PLC0415 - `--help` need not load it
+        from cli.doctor.run import examine  # noqa: PLC0415
+        from cli.lines import complain  # noqa: PLC0415
+
+        source = Source(kubeconfig=kubeconfig, context=context, namespace=namespace, release=release)
+        try:
+            code = examine(source, frozenset(only), as_json=output == "json")
+        except CannotAsk as error:
+            complain(f"Error: {error}")
+            code = 2
+    except KeyboardInterrupt:
+        code = 128 + signal.SIGINT
+    sys.exit(code)
+
+
+@click.command()
+@click.option("--node-ip", "node_ips", multiple=True, metavar="ADDRESS", help="Of a machine to ask.")
+@click.option("--endpoints", default="", metavar="HOST,...", help="As --talos-endpoints of metadata.")
+def talos(node_ips: tuple[str, ...], endpoints: str) -> None:
+    """What the Talos credential that is mounted here is worth, as JSON."""
+    import asyncio  # noqa: PLC0415
+
+    import msgspec  # noqa: PLC0415
+
+    from cli.doctor.inside_talos import look  # noqa: PLC0415
+
+    seen = asyncio.run(look(node_ips, endpoints))
+    sys.stdout.buffer.write(msgspec.json.encode(seen) + b"\n")
+    sys.exit(1 if seen.problem else 0)

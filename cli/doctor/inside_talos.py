@@ -1,0 +1,77 @@
+"""Looks at the Talos credential as metadata does, where it is mounted, and asks who answers to it."""
+
+import asyncio
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from cli.doctor.talos_seen import Asked, TalosSeen
+from libs.common.machine import MachineFault
+from services.metadata.ask_machine import ask_in_turn
+from services.metadata.talos_api.api import MachineUnavailable, TalosApi
+from services.metadata.talos_api.credentials import CredentialStore
+from services.metadata.talos_api.talosconfig import CredentialsError, file_candidates
+
+_SECONDS: Final = 5.0
+_ENDPOINTS: Final = 16  # that are asked
+
+
+async def look(node_ips: tuple[str, ...], endpoints: str) -> TalosSeen:
+    """`at` is taken last: whoever asked knows until when."""
+    paths = file_candidates(os.environ, _home())
+    endpoints = endpoints or os.environ.get("TALOS_ENDPOINTS", "")
+    store = CredentialStore(paths, endpoints=endpoints)
+    try:
+        credentials = store.current(_now())
+    except CredentialsError as error:
+        return TalosSeen(at=_now(), problem=str(error))
+    seen = TalosSeen(
+        at=_now(),
+        problem=store.problem,
+        source=str(credentials.source),
+        roles=credentials.roles,
+        not_before=credentials.not_before,
+        not_after=credentials.not_after,
+    )
+    if seen.problem:
+        return seen
+    named = [str(endpoint) for endpoint in credentials.endpoints][:_ENDPOINTS]
+    asked = await asyncio.gather(*(_endpoint(paths, one) for one in named))
+    api = TalosApi(store, clock=_now)
+    try:
+        machines = await asyncio.gather(*(_machine(api, one) for one in node_ips))
+    finally:
+        await api.close()
+    return msgspec.structs.replace(seen, endpoints=tuple(asked), machines=tuple(machines), at=_now())
+
+
+async def _endpoint(paths: tuple[Path, ...], endpoint: str) -> Asked:
+    """A question to that one, which every control plane answers of itself."""
+    api = TalosApi(CredentialStore(paths, endpoints=endpoint), clock=_now)
+    try:
+        await api.member_names(deadline_seconds=_SECONDS)
+    except MachineUnavailable as unavailable:
+        return Asked(address=endpoint, fault=unavailable.fault.message)
+    finally:
+        await api.close()
+    return Asked(address=endpoint)
+
+
+async def _machine(api: TalosApi, node_ip: str) -> Asked:
+    found = await ask_in_turn(
+        api, (node_ip,), parts=(), deadline_seconds=_SECONDS, why_not=lambda facts: None
+    )
+    if isinstance(found, MachineFault):
+        return Asked(address=node_ip, fault=found.message)
+    return Asked(address=node_ip, name=found.facts.node_name)
+
+
+def _home() -> Path:
+    return Path(os.path.expanduser("~"))  # noqa: PTH111 - Path.home() raises where there is none
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)

@@ -1,0 +1,237 @@
+"""What is installed, from the workloads of a cluster: which services run, as whom, by which file. Pure."""
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import msgspec
+
+from cli.doctor.objects import (
+    Container,
+    Meta,
+    Named,
+    PodSpec,
+    PodTemplate,
+    SecretVolume,
+    Volume,
+    Workload,
+    WorkloadSpec,
+)
+from libs.common.settings.reference_flags import (
+    CLOUD_NODE,
+    CSR_APPROVAL,
+    NODE_LIFECYCLE,
+    allocates_pod_cidrs,
+    runs_controller,
+)
+from libs.common.wiring import BY_DEFAULT, LEASE_NAME, LEASE_NAMESPACE, SERVICES, Wiring
+
+CHART: Final = "talos-cloud-controller-manager"
+TALOS_VOLUME: Final = "talos-secrets"
+INSTANCE: Final = "app.kubernetes.io/instance"
+_SERVICE: Final = re.compile(r"services(?:\.(?P<name>\w+))?")
+_CONTROLLERS: Final = {"labeler": CLOUD_NODE, "csr": CSR_APPROVAL, "lifecycle": NODE_LIFECYCLE}
+
+
+class Process(msgspec.Struct, frozen=True, kw_only=True):
+    """A workload that runs one service, or all of them."""
+
+    workload: Workload
+    container: Container
+    services: tuple[Wiring, ...]
+
+    @property
+    def account(self) -> str:
+        """Its ServiceAccount."""
+        return self.workload.pod.service_account_name or "default"
+
+
+class Installation(msgspec.Struct, frozen=True, kw_only=True):
+    """One release of the chart, or what was made of one."""
+
+    namespace: str
+    release: str
+    processes: tuple[Process, ...]
+    nats: Workload | None = None
+    assumed: str = ""  # why it is the chart's default that is looked for, and not what there is
+
+    @property
+    def workloads(self) -> tuple[Workload, ...]:
+        """All that runs pods."""
+        return (*(process.workload for process in self.processes), *((self.nats,) if self.nats else ()))
+
+    @property
+    def services(self) -> tuple[str, ...]:
+        """The names of those that run, in the order of the flow."""
+        running = {wiring.service for process in self.processes for wiring in process.services}
+        return tuple(wiring.service for wiring in SERVICES if wiring.service in running)
+
+    def runs(self, service: str) -> bool:
+        """Whether that service is part of it."""
+        return service in self.services
+
+    def process_of(self, service: str) -> Process | None:
+        """Where that service runs."""
+        return next((p for p in self.processes if any(w.service == service for w in p.services)), None)
+
+    @property
+    def all_in_one(self) -> bool:
+        """Whether one process is everything, without NATS."""
+        return any(len(process.services) > 1 for process in self.processes)
+
+    @property
+    def prefix(self) -> str:
+        """What the names of its objects begin with: the chart's full name."""
+        for process in self.processes:
+            name = process.workload.name
+            if len(process.services) == 1:
+                return name.removesuffix(f"-{process.services[0].service}")
+            return name
+        return ""
+
+    @property
+    def by_helm(self) -> bool:
+        """Whether Helm has put it there, and not somebody the rendered file."""
+        return any("meta.helm.sh/release-name" in w.metadata.annotations for w in self.workloads)
+
+    @property
+    def apply_again(self) -> str:
+        """The command that makes anew what somebody took away."""
+        if self.by_helm:
+            upgrade = f"helm upgrade --namespace {self.namespace} --reuse-values {self.release}"
+            return f"{upgrade} deploy/k8s/chart"
+        kind = "-daemonset" if self.all_in_one else ""
+        file = f"deploy/k8s/manifests/cloud-controller-manager{kind}.yml"
+        return f"kubectl apply --server-side --filename {file}"
+
+    @property
+    def kubectl(self) -> str:
+        """kubectl, where it is."""
+        return f"kubectl --namespace {self.namespace}"
+
+    @property
+    def lease(self) -> tuple[str, str]:
+        """Namespace and name of the watcher's Lease."""
+        process = self.process_of("watcher")
+        if process is None:
+            return LEASE_NAMESPACE, LEASE_NAME
+        namespace = process.container.last_said("leader-elect-resource-namespace", LEASE_NAMESPACE)
+        return namespace, process.container.last_said("leader-elect-resource-name", LEASE_NAME)
+
+    @property
+    def config_file(self) -> tuple[str, str]:
+        """ConfigMap and key of the --cloud-config file; "" where it is none."""
+        for process in self.processes:
+            key = process.container.last_said("cloud-config").rpartition("/")[2]
+            maps = [v.config_map.name for v in process.workload.pod.volumes if v.config_map is not None]
+            names = [name for name in maps if not name.endswith("-nats-ca")]
+            if key and names:
+                return names[0], key
+        return "", ""
+
+    @property
+    def talos_account(self) -> str:
+        """The ServiceAccount of talos.dev whose Secret is mounted; "" where none is."""
+        process = self.process_of("metadata")
+        volumes = process.workload.pod.volumes if process else ()
+        return next(
+            (v.secret.secret_name for v in volumes if v.secret is not None and v.name == TALOS_VOLUME), ""
+        )
+
+
+def installations(workloads: Iterable[Workload]) -> tuple[Installation, ...]:
+    """Every one there is, by what its containers run: names and labels may be anybody's choice."""
+    processes: dict[tuple[str, str], list[Process]] = {}
+    of_nats: dict[tuple[str, str], Workload] = {}
+    for workload in workloads:
+        place = (workload.namespace, workload.metadata.labels.get(INSTANCE, ""))
+        process = _process(workload)
+        if process is not None:
+            processes.setdefault(place, []).append(process)
+        elif _is_nats(workload):
+            of_nats[place] = workload
+    return tuple(
+        Installation(
+            namespace=namespace,
+            release=release,
+            processes=tuple(sorted(found, key=_order)),
+            nats=of_nats.get((namespace, release)),
+        )
+        for (namespace, release), found in sorted(processes.items())
+    )
+
+
+def assumed(namespace: str, release: str, why: str) -> Installation:
+    """The chart's defaults, for whoever may not look at what there is."""
+    prefix = release if CHART in release else f"{release}-{CHART}" if release else CHART
+
+    def workload(kind: str, component: str, pod: PodSpec) -> Workload:
+        meta = Meta(name=f"{prefix}-{component}", namespace=namespace)
+        return Workload(kind=kind, metadata=meta, spec=WorkloadSpec(template=PodTemplate(spec=pod)))
+
+    processes = []
+    for wiring in BY_DEFAULT:
+        container = Container(name=wiring.service, args=("--cloud-config=/etc/talos/ccm-config.yaml",))
+        volumes = [Volume(name="cloud-config", config_map=Named(name=prefix))]
+        if "talosconfig" in wiring.secrets:
+            secret = SecretVolume(secret_name=f"{prefix}-talos-secrets")
+            volumes.append(Volume(name=TALOS_VOLUME, secret=secret))
+        pod = PodSpec(
+            service_account_name=f"{prefix}-{wiring.service}",
+            containers=(container,),
+            volumes=tuple(volumes),
+        )
+        processes.append(
+            Process(
+                workload=workload("Deployment", wiring.service, pod), container=container, services=(wiring,)
+            )
+        )
+    nats = workload("StatefulSet", "nats", PodSpec(service_account_name=f"{prefix}-nats"))
+    return Installation(
+        namespace=namespace, release=release, processes=tuple(processes), nats=nats, assumed=why
+    )
+
+
+def chosen(found: Sequence[Installation], namespace: str, release: str) -> Installation | None:
+    """The one that is meant; "" = any. None if it is none of them."""
+    fitting = [
+        one
+        for one in found
+        if (not namespace or one.namespace == namespace) and (not release or one.release == release)
+    ]
+    return fitting[0] if fitting else None
+
+
+def _process(workload: Workload) -> Process | None:
+    for container in workload.pod.containers:
+        modules = [_SERVICE.fullmatch(word) for word in container.command]
+        if (module := next(filter(None, modules), None)) is None:
+            continue
+        name = module["name"]
+        if name is None:
+            return Process(workload=workload, container=container, services=_services_of_all(container))
+        if (wiring := next((w for w in SERVICES if w.service == name), None)) is not None:
+            return Process(workload=workload, container=container, services=(wiring,))
+    return None
+
+
+def _services_of_all(container: Container) -> tuple[Wiring, ...]:
+    """Which services run in the one process, by what it is told."""
+    said = container.last_said("controllers", "*")
+    items = tuple(item.strip() for item in said.split(",") if item.strip())
+    allocate = container.last_said("allocate-node-cidrs", "false").lower() in ("true", "t", "1")
+    running = {"watcher", "metadata"}
+    running |= {service for service, name in _CONTROLLERS.items() if runs_controller(items, name)}
+    if allocates_pod_cidrs(items, allocate_node_cidrs=allocate):
+        running.add("ipam")
+    return tuple(wiring for wiring in SERVICES if wiring.service in running)
+
+
+def _is_nats(workload: Workload) -> bool:
+    pod = workload.pod
+    words = [word for each in (*pod.init_containers, *pod.containers) for word in each.command]
+    return "services.bootstrap" in words
+
+
+def _order(process: Process) -> int:
+    return SERVICES.index(process.services[0]) if process.services else 0

@@ -1,0 +1,111 @@
+"""Which rights each ServiceAccount must have, which it must not have, and what is missing. Pure."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+import msgspec
+
+from cli.doctor.installation import Installation, Process
+from libs.common.wiring import LEASE_NAME, LIFECYCLE_LEASE_NAME, Right
+from services.bootstrap.names import Names
+from services.bootstrap.rights import rights as bootstrap_rights
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that a ServiceAccount may or may not do."""
+
+    service: str  # the name of the Role's last part: a service, "nats", or "" for all in one
+    account: str
+    verb: str
+    group: str
+    resource: str  # with its subresource
+    name: str = ""
+    namespace: str = ""  # "" = everywhere
+    wanted: bool = True
+
+    def __str__(self) -> str:
+        what = f"{self.resource}.{self.group}" if self.group else self.resource
+        name = f" {self.name}" if self.name else ""
+        return f"{self.verb} {what}{name}" + (f" in {self.namespace}" if self.namespace else "")
+
+
+class Reviewed(msgspec.Struct, frozen=True):
+    """What the API server says of it; `why_not` it could not be asked."""
+
+    asked: Asked
+    allowed: bool = False
+    why_not: str = ""
+
+
+# What nobody of ours is given, and what is worth more than all that they are.
+_NEVER: Final = (
+    ("", "secrets", ("get", "list", "create")),
+    ("", "serviceaccounts/token", ("create",)),
+    ("", "pods", ("create",)),
+    ("", "pods/exec", ("create",)),
+    ("", "nodes", ("delete",)),
+    ("rbac.authorization.k8s.io", "clusterrolebindings", ("create",)),
+    ("", "users", ("impersonate",)),
+)
+
+
+def questions(installation: Installation) -> tuple[Asked, ...]:
+    """All of them, service by service; metadata, too, which may do nothing."""
+    found: list[Asked] = []
+    for process in installation.processes:
+        rights = [right for wiring in process.services for right in wiring.rights]
+        service = "" if len(process.services) > 1 else process.services[0].service
+        found += _wanted(service, process.account, (_renamed(process, r) for r in rights))
+        found += _unwanted(service, process.account, rights, installation.namespace)
+    if installation.nats is not None:
+        names = Names(namespace=installation.namespace, prefix=installation.prefix)
+        account = installation.nats.pod.service_account_name or "default"
+        rights = list(bootstrap_rights(names))
+        found += _wanted("nats", account, rights)
+        found += _unwanted("nats", account, rights, installation.namespace)
+    return tuple(dict.fromkeys(found))
+
+
+def _wanted(service: str, account: str, rights: Iterable[Right]) -> Iterator[Asked]:
+    for right in rights:
+        for verb in right.verbs:
+            for name in right.names or ("",):
+                yield Asked(
+                    service=service,
+                    account=account,
+                    verb=verb,
+                    group=right.group,
+                    resource=right.resource,
+                    name=name,
+                    namespace=right.namespace,
+                )
+
+
+def _unwanted(service: str, account: str, rights: Sequence[Right], namespace: str) -> Iterator[Asked]:
+    """In the installation's own namespace, where somebody gives most easily too much."""
+    given = {(right.group, right.resource, verb) for right in rights for verb in right.verbs}
+    for group, resource, verbs in _NEVER:
+        for verb in verbs:
+            if (group, resource, verb) in given:
+                continue
+            yield Asked(
+                service=service,
+                account=account,
+                verb=verb,
+                group=group,
+                resource=resource,
+                namespace="" if resource in ("nodes", "clusterrolebindings", "users") else namespace,
+                wanted=False,
+            )
+
+
+def _renamed(process: Process, right: Right) -> Right:
+    """By the names of Leases that the process was told."""
+    if right.resource != "leases":
+        return right
+    said = process.container.last_said
+    names = {
+        LEASE_NAME: said("leader-elect-resource-name", LEASE_NAME),
+        LIFECYCLE_LEASE_NAME: said("lifecycle-lease-name", LIFECYCLE_LEASE_NAME),
+    }
+    return msgspec.structs.replace(right, names=tuple(names.get(name, name) for name in right.names))

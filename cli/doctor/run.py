@@ -1,0 +1,28 @@
+"""Gathers, judges, shows. Writes to no cluster."""
+
+from rich.console import Console
+
+from cli.doctor.as_json import diagnosis_json
+from cli.doctor.from_cluster import Source, gather
+from cli.doctor.installation import Installation
+from cli.doctor.judging import diagnose
+from cli.doctor.text import of_diagnosis
+from cli.lines import print_json, print_lines
+
+
+def examine(source: Source, only: frozenset[str], *, as_json: bool) -> int:
+    """Show it; the exit status. Raises CannotAsk."""
+    seen = gather(source, only)
+    diagnosis = diagnose(seen, only)
+    if as_json:
+        print_json(diagnosis_json(diagnosis, seen.installation))
+    else:
+        print_lines(of_diagnosis(diagnosis, _where(seen.installation)), Console(highlight=False))
+    return diagnosis.exit_status
+
+
+def _where(installation: Installation) -> str:
+    services = ", ".join(installation.services)
+    if installation.assumed:
+        return f"Namespace {installation.namespace}, as the chart would have it: {services}"
+    return f"Release {installation.release or '(none)'} in namespace {installation.namespace}: {services}"

@@ -1,0 +1,41 @@
+"""What the Talos credential is worth where it is mounted, as it travels from the pod. Pure.
+
+The two ends may be of different versions: fields are only added, each with a default.
+"""
+
+from datetime import datetime
+from typing import Final
+
+import msgspec
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An endpoint, or a machine by the address of its Node; `fault` "" if it has answered."""
+
+    address: str
+    fault: str = ""
+    name: str = ""  # of the machine's node
+
+
+class TalosSeen(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="TalosSeen.v1"):
+    """The credential, and who answers to it. `at` by the clock of the pod."""
+
+    at: datetime
+    problem: str = ""  # why there is none, or none that is valid
+    source: str = ""  # the file
+    roles: tuple[str, ...] = ()
+    not_before: datetime | None = None
+    not_after: datetime | None = None
+    endpoints: tuple[Asked, ...] = ()
+    machines: tuple[Asked, ...] = ()
+
+
+_decoder: Final[msgspec.json.Decoder[TalosSeen]] = msgspec.json.Decoder(TalosSeen)
+
+
+def decoded(data: bytes) -> TalosSeen:
+    """Raises ValueError on what is none."""
+    try:
+        return _decoder.decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise ValueError(f"not what `inside talos` says: {error}") from error

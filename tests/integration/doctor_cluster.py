@@ -1,0 +1,273 @@
+"""A cluster in which the chart's objects are applied and its pods are said to run, for `talos-ccm doctor`."""
+
+import asyncio
+import copy
+import json
+from collections.abc import AsyncIterator, Iterable
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from cli.doctor.findings import Diagnosis
+from cli.doctor.from_cluster import Source, gather
+from cli.doctor.judging import diagnose
+from cli.doctor.seen import Seen
+from libs.common.bus import Durable
+from libs.common.events import Leading
+from libs.common.nats_bus.bus import NatsBus
+from libs.common.wiring import DURABLES, LEASE_NAME
+from libs.testbed.control_plane.cluster import ControlPlane
+from libs.testbed.exec_kubelet import ExecKubelet
+from libs.testbed.kubelets import MERGE, Answer, Kubelet, Kubelets
+from libs.testbed.machines import Machines, a_machine
+from libs.testbed.nats_server import NatsServer
+from libs.testbed.pki import Authority
+from tests.bus_actors import MAX_BYTES
+from tests.deploy.api_server import ApiServer, path_of
+from tests.integration.conftest import QUICK
+from tests.integration.operator_shell import Said, talos_ccm
+
+ROOT: Final = Path(__file__).parents[2]
+MANIFESTS: Final = ROOT / "deploy/k8s/manifests/cloud-controller-manager.yml"
+RIGHTS: Final = ROOT / "deploy/k8s/chart/files/rights.yaml"
+PREFIX: Final = "talos-cloud-controller-manager"
+SYSTEM: Final = "kube-system"
+PODS: Final = f"/api/v1/namespaces/{SYSTEM}/pods"
+COMPONENT: Final = "app.kubernetes.io/component"
+WORKLOADS: Final = ("Deployment", "StatefulSet")
+PROVIDED: Final = "alpha.kubernetes.io/provided-node-ip"
+Manifest = dict[str, Any]
+
+
+def manifests() -> list[Manifest]:
+    """The default profile as it is rendered, and ipam as the chart would install it beside."""
+    found = [each for each in yaml.safe_load_all(MANIFESTS.read_text()) if each]
+    labeler = [each for each in found if each["metadata"]["name"].endswith("-labeler")]
+    ipam = [json.loads(json.dumps(each).replace("labeler", "ipam")) for each in labeler]
+    roles = {role["namespace"]: role["rules"] for role in yaml.safe_load(RIGHTS.read_text())["ipam"]}
+    for each in ipam:
+        if each["kind"].endswith("Role"):
+            each["rules"] = roles[each["metadata"].get("namespace", "")]
+    return [*found, *ipam, *_of_pages(ipam, roles)]
+
+
+def _of_pages(ipam: Iterable[Manifest], roles: dict[str, Any]) -> Iterable[Manifest]:
+    """Its Role and binding where its pages are: the labeler has none like it."""
+    for each in ipam:
+        if each["kind"] in ("Role", "RoleBinding"):
+            there = copy.deepcopy(each)
+            there["metadata"]["namespace"] = "kube-node-lease"
+            if there["kind"] == "Role":
+                there["rules"] = roles["kube-node-lease"]
+            yield there
+
+
+def kube_controller_manager(*flags: str) -> Manifest:
+    """Its pod, as Talos has it."""
+    container = {
+        "name": "kcm",
+        "image": "kcm:v1",
+        "command": ["/usr/local/bin/kube-controller-manager", *flags],
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "kube-controller-manager-cp-1", "namespace": SYSTEM},
+        "spec": {"containers": [container], "automountServiceAccountToken": False},
+    }
+
+
+class Installed:
+    """The installation, and an operator who asks what is the matter with it."""
+
+    def __init__(
+        self, home: Path, server: ControlPlane, api: ApiServer, admin: Kubelets, bus: NatsBus
+    ) -> None:
+        self.home = home
+        self.server = server
+        self.api = api
+        self.admin = admin
+        self._bus = bus
+        self._epoch = 0
+
+    async def lead(self) -> None:
+        """The watcher says that it leads, as it does every few seconds."""
+        self._epoch += 1
+        await self._bus.publish(
+            Leading(incarnation=self._bus.incarnation, epoch=self._epoch, holder=f"{PREFIX}-watcher-0")
+        )
+
+    async def seen(self, *only: str, kubeconfig: Path | None = None) -> Seen:
+        """What the command gathers."""
+        await self.lead()
+        source = Source(kubeconfig=kubeconfig or self.server.kubeconfig())
+        return await asyncio.to_thread(gather, source, frozenset(only))
+
+    async def diagnosis(self, *only: str, kubeconfig: Path | None = None) -> Diagnosis:
+        """What it makes of it."""
+        return diagnose(await self.seen(*only, kubeconfig=kubeconfig), only)
+
+    async def doctor(self, *arguments: str) -> Said:
+        """The command itself."""
+        await self.lead()
+        return await talos_ccm(self.home, self.server, "doctor", *arguments)
+
+    async def request(self, method: str, path: str, body: Any = None) -> Answer:
+        """As admin; it is done."""
+        kind = {"content_type": MERGE} if method == "PATCH" else {}
+        answer = await self.admin.request(method, path, body=body, **kind)
+        assert answer.status in (200, 201), answer
+        return answer
+
+    async def apply(self, manifest: Manifest) -> None:
+        answer = await self.api.apply(manifest)
+        assert answer.status in (200, 201), answer.object
+
+    @asynccontextmanager
+    async def changed(self, path: str, wrong: Any, right: Any) -> AsyncIterator[None]:
+        """With that merge patch, and afterwards the other."""
+        await self.request("PATCH", path, wrong)
+        try:
+            yield
+        finally:
+            await self.request("PATCH", path, right)
+
+
+@asynccontextmanager
+async def installed(folder: Path, machines: Machines) -> AsyncIterator[Installed]:
+    """Nobody but the API server runs, and a kubelet: what controllers would report is written here."""
+    async with AsyncExitStack() as stack:
+        server = await stack.enter_async_context(
+            ControlPlane.start(folder / "control-plane", controller_manager=False)
+        )
+        admin = await stack.enter_async_context(Kubelets.start(server))
+        api = await stack.enter_async_context(ApiServer.connect(server))
+        nats = await stack.enter_async_context(NatsServer.start(folder / "nats"))
+        bus = await stack.enter_async_context(_taking_part(nats))
+        certificate, key = server.serving("exec-kubelet", ["127.0.0.1"])
+        kubelet = await stack.enter_async_context(ExecKubelet.start("cp-1", certificate, key, admin))
+        home = folder / "home"
+        home.mkdir()
+        cluster = Installed(home, server, api, admin, bus)
+        await stack.enter_async_context(api.with_talos_accounts())
+        await _install(cluster)
+        stack.push_async_callback(machines.delete, *await _nodes(cluster, machines))
+        await stack.enter_async_context(_pods(cluster, kubelet, nats, machines))
+        yield cluster
+
+
+@asynccontextmanager
+async def _taking_part(nats: NatsServer) -> AsyncIterator[NatsBus]:
+    """Every service with a durable asks for more of it."""
+    bus = await NatsBus.connect((nats.url,), service="watcher", timing=QUICK)
+    await bus.provision(DURABLES, max_bytes=MAX_BYTES)
+    others = [await NatsBus.connect((nats.url,), service=d.service, timing=QUICK) for d in DURABLES]
+    tasks = [asyncio.create_task(_take(*each)) for each in zip(others, DURABLES, strict=True)]
+    try:
+        yield bus
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*(each.close() for each in (bus, *others)))
+
+
+async def _take(bus: NatsBus, durable: Durable) -> None:
+    async def handle(message: Any) -> Any:
+        raise AssertionError(f"nobody has said anything: {message}")
+
+    await bus.consume(durable, handle, in_flight=1)
+
+
+async def _install(cluster: Installed) -> None:
+    default = {
+        "apiVersion": "v1",
+        "kind": "ServiceAccount",
+        "metadata": {"name": "default", "namespace": SYSTEM},
+    }
+    talos = {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": "talos", "namespace": "default"},
+        "spec": {"ports": [{"name": "apid", "port": 50000}], "clusterIP": "None"},
+    }
+    for manifest in (default, talos, *manifests()):
+        await cluster.apply(manifest)
+    await cluster.apply(
+        {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": f"{PREFIX}-nats-ca", "namespace": SYSTEM},
+            "data": {"ca.crt": Authority.make(common_name="nats").pem.decode()},
+        }
+    )
+    for manifest in manifests():
+        if manifest["kind"] in WORKLOADS:
+            await set_ready(cluster, manifest, 1)
+    now = datetime.now(UTC)
+    lease = {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"name": LEASE_NAME, "namespace": SYSTEM},
+        "spec": {
+            "holderIdentity": f"{PREFIX}-watcher-0_b0c1",
+            "leaseDurationSeconds": 3600,
+            "renewTime": now.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+        },
+    }
+    await cluster.apply(lease)
+    await cluster.apply(
+        kube_controller_manager("--allocate-node-cidrs=true", "--controllers=*,-node-ipam-controller")
+    )
+
+
+async def set_ready(cluster: Installed, manifest: Manifest, ready: int) -> None:
+    """What its controller would report."""
+    status = {"replicas": 1, "readyReplicas": ready, "availableReplicas": ready}
+    await cluster.request("PATCH", f"{path_of(manifest)}/status", {"status": status})
+
+
+async def _nodes(cluster: Installed, machines: Machines) -> list[str]:
+    """Two that have joined and asked for a certificate, and the one of the pods; ids of their machines."""
+    some = [a_machine(f"doctor-{n}", f"10.231.0.{n + 1}") for n in range(2)]
+    first = a_machine("cp-1", "10.231.0.9", control_plane=True)
+    await machines.put(*some, first)
+    for machine in some:
+        await cluster.admin.join(Kubelet.on(machine))
+        await cluster.admin.ask_for_certificate(Kubelet.on(machine))
+    told = {
+        "metadata": {"annotations": {PROVIDED: "10.231.0.9"}},
+        "spec": {"providerID": "talos://metal/cp-1"},
+    }
+    await cluster.request("PATCH", "/api/v1/nodes/cp-1", told)
+    return [machine.id for machine in (*some, first)]
+
+
+@asynccontextmanager
+async def _pods(
+    cluster: Installed, kubelet: ExecKubelet, nats: NatsServer, machines: Machines
+) -> AsyncIterator[None]:
+    """One for each workload, in which commands can be run."""
+    env = {
+        "PATH": "/usr/bin:/bin",
+        "PYTHONPATH": str(ROOT),
+        "HOME": str(cluster.home),
+        "NATS_URL": nats.url,
+        "TALOSCONFIG": str(machines.talosconfig()),
+    }
+    names = []
+    for manifest in manifests():
+        if manifest["kind"] not in WORKLOADS:
+            continue
+        labels = manifest["spec"]["template"]["metadata"]["labels"]
+        name = f"{manifest['metadata']['name']}-0"
+        await kubelet.run_pod(
+            cluster.admin, namespace=SYSTEM, name=name, labels=labels, container=labels[COMPONENT], env=env
+        )
+        names.append(name)
+    yield
+    for name in names:
+        await kubelet.delete_pod(cluster.admin, namespace=SYSTEM, name=name)

@@ -1,0 +1,194 @@
+"""`talos-ccm doctor` on the chart's objects: what is well is told as that, each fault by its fix alone."""
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cli.doctor.findings import Check, Diagnosis
+from cli.doctor.names import NAMES
+from libs.testbed.machines import Machines
+from libs.testbed.service_rights import RBAC
+from tests.integration.doctor_cluster import (
+    PODS,
+    PREFIX,
+    PROVIDED,
+    SYSTEM,
+    Installed,
+    Manifest,
+    installed,
+    kube_controller_manager,
+    manifests,
+    set_ready,
+)
+
+BINDINGS = f"/apis/{RBAC}/v1/namespaces/default/rolebindings"
+CONFIG = f"/api/v1/namespaces/{SYSTEM}/configmaps/{PREFIX}"
+LABELER = f"/apis/apps/v1/namespaces/{SYSTEM}/deployments/{PREFIX}-labeler"
+IMAGE = "ghcr.io/talos-ccm/talos-cloud-controller-manager"
+MANAGER = "kube-controller-manager-cp-1"
+
+
+@pytest.fixture(scope="module")
+async def cluster(tmp_path_factory: pytest.TempPathFactory, machines: Machines) -> AsyncIterator[Installed]:
+    async with installed(tmp_path_factory.mktemp("doctor"), machines) as running:
+        yield running
+
+
+def manifest(kind: str, name: str, namespace: str = SYSTEM) -> Manifest:
+    [found] = [
+        each
+        for each in manifests()
+        if (each["kind"], each["metadata"]["name"]) == (kind, name)
+        and each["metadata"].get("namespace") == namespace
+    ]
+    return found
+
+
+def wrong(diagnosis: Diagnosis) -> dict[str, str]:
+    """By check, all that it says of what is not well."""
+    return {check.name: words(check) for check in diagnosis.checks if check.state != "ok"}
+
+
+def words(check: Check) -> str:
+    said = [line for f in check.findings if f.state != "ok" for line in (f.seen, f.fix, *f.commands)]
+    return "\n".join(said)
+
+
+def running(image: str) -> Any:
+    return {"spec": {"template": {"spec": {"containers": [{"name": "labeler", "image": image}]}}}}
+
+
+async def test_a_healthy_installation_is_told_to_be_well_and_nothing_is_written(cluster: Installed):
+    mark = cluster.server.audit_mark()
+    said = await cluster.doctor()
+    assert (said.status, said.err) == (0, ""), said.out
+    assert f"{len(NAMES)} ok, 0 wrong, 0 cannot be told" in said.out
+    assert "role os:reader" in said.out
+    assert "asked machines answer: cp-1, doctor-0, doctor-1" in said.out
+    written = {
+        (request.verb, request.resource)
+        for request in cluster.server.audit_counts(mark)
+        if request.user == "admin" and request.verb not in ("get", "list")
+    }
+    assert written == {("create", "subjectaccessreviews")}
+
+
+async def test_a_missing_binding_is_named_with_the_command_that_binds(cluster: Installed):
+    name = f"{PREFIX}-labeler"
+    binding = manifest("RoleBinding", name, "default")
+    await cluster.request("DELETE", f"{BINDINGS}/{name}")
+    try:
+        told = wrong(await cluster.diagnosis())
+    finally:
+        await cluster.apply(binding)
+    assert set(told) == {"rights"}
+    assert f"ServiceAccount {SYSTEM}/{name} may not create events in default" in told["rights"]
+    command = (
+        f"kubectl --namespace default create rolebinding {name} --role={name} "
+        f"--serviceaccount={SYSTEM}:{name}"
+    )
+    assert command in told["rights"]
+
+
+async def test_four_faults_at_once_are_four_checks_each_with_its_fix(cluster: Installed):
+    kubelet = "/api/v1/nodes/doctor-1"
+    whole = {"metadata": {"annotations": {PROVIDED: "10.231.0.2"}}}
+    broken = {"data": {"ccm-config.yaml": "transformations:\n  - labelz: {a: b}\n"}}
+    sound = {"data": {"ccm-config.yaml": "global: {}\n"}}
+    labeler = manifest("Deployment", f"{PREFIX}-labeler")
+    await cluster.request("DELETE", f"{PODS}/{MANAGER}?gracePeriodSeconds=0")
+    await cluster.apply(kube_controller_manager("--allocate-node-cidrs=true"))
+    other = json.loads(json.dumps(labeler).replace(f"{IMAGE}:v0.1.0", f"{IMAGE}:v0.0.9"))
+    await cluster.apply(other)
+    try:
+        async with (
+            cluster.changed(kubelet, {"metadata": {"annotations": {PROVIDED: None}}}, whole),
+            cluster.changed(CONFIG, broken, sound),
+        ):
+            said = await cluster.doctor("-o", "json")
+    finally:
+        await cluster.request("DELETE", f"{PODS}/{MANAGER}?gracePeriodSeconds=0")
+        await cluster.apply(kube_controller_manager("--controllers=*,-node-ipam-controller"))
+        await cluster.apply(labeler)
+    assert said.status == 1
+    checks = {check["name"]: check for check in json.loads(said.out)["checks"]}
+    assert {name for name, check in checks.items() if check["state"] != "ok"} == {
+        "config", "kubelets", "pod-cidrs", "versions"
+    }  # fmt: skip
+    told = {name: json.dumps(check["findings"]) for name, check in checks.items()}
+    assert "line 2" in told["config"]
+    assert "labelz" in told["config"]
+    assert "talos-ccm config check -" in told["config"]
+    assert "doctor-1: no annotation" in told["kubelets"]
+    assert "--node-ip" in told["kubelets"]
+    assert MANAGER in told["pod-cidrs"]
+    assert "@deploy/talos/pod-cidrs-patch.yaml" in told["pod-cidrs"]
+    assert f"{IMAGE}:v0.0.9 ({PREFIX}-labeler)" in told["versions"]
+    assert "kubectl apply --server-side" in told["versions"]
+
+
+async def test_a_pod_that_gets_no_image_is_named_with_what_kubernetes_says(cluster: Installed):
+    labeler = manifest("Deployment", f"{PREFIX}-labeler")
+    waiting = {"reason": "ImagePullBackOff", "message": "Back-off pulling image: not found"}
+    container = {"name": "labeler", "ready": False, "restartCount": 0, "image": "", "imageID": ""}
+    ready = [{"type": "Ready", "status": "True"}]
+    ill = {
+        "phase": "Pending",
+        "conditions": [{"type": "Ready", "status": "False"}],
+        "containerStatuses": [{**container, "state": {"waiting": waiting}}],
+    }
+    well = {"phase": "Running", "conditions": ready, "containerStatuses": [{**container, "ready": True}]}
+    await set_ready(cluster, labeler, 0)
+    try:
+        path = f"{PODS}/{PREFIX}-labeler-0/status"
+        async with cluster.changed(path, {"status": ill}, {"status": well}):
+            told = wrong(await cluster.diagnosis())
+    finally:
+        await set_ready(cluster, labeler, 1)
+    assert set(told) == {"services"}
+    assert "ImagePullBackOff: Back-off pulling image: not found" in told["services"]
+    assert "image.repository" in told["services"]
+
+
+async def test_the_leader_of_another_installation_and_the_references_deployment_are_named(
+    cluster: Installed,
+):
+    reference = json.loads(json.dumps(manifest("Deployment", f"{PREFIX}-watcher")))
+    reference["metadata"] = {"name": "reference", "namespace": "default"}
+    spec = reference["spec"]["template"]["spec"]
+    spec["containers"] = [
+        {"name": "ccm", "image": "ghcr.io/siderolabs/talos-cloud-controller-manager:v1.12.0"}
+    ]
+    spec["volumes"] = []
+    await cluster.apply(reference)
+    lease = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM}/leases/cloud-controller-manager-talos"
+    holder = f"{PREFIX}-watcher-0_b0c1"
+    foreign, ours = ({"spec": {"holderIdentity": one}} for one in ("reference-7d9f_c0de", holder))
+    try:
+        async with cluster.changed(lease, foreign, ours):
+            told = wrong(await cluster.diagnosis())
+    finally:
+        await cluster.request("DELETE", "/apis/apps/v1/namespaces/default/deployments/reference")
+    assert set(told) == {"controllers"}
+    assert "held by reference-7d9f_c0de" in told["controllers"]
+    assert "kubectl --namespace default delete deployment reference" in told["controllers"]
+
+
+async def test_who_may_do_nothing_is_told_which_rights_it_takes_and_the_rest(
+    cluster: Installed, tmp_path: Path
+):
+    said = await cluster.doctor("--kubeconfig", str(cluster.server.kubeconfig("nobody")))
+    assert said.status == 2, said.out
+    assert "list deployments.apps --namespace kube-system" in said.out
+    assert "list nodes" in said.out
+    assert "create subjectaccessreviews.authorization.k8s.io" in said.out
+    assert " 0 wrong" in said.out
+
+
+async def test_only_what_is_asked_for_is_told(cluster: Installed):
+    said = await cluster.doctor("--only", "kubelets", "--only", "clock", "-o", "json")
+    assert said.status == 0
+    assert [check["name"] for check in json.loads(said.out)["checks"]] == ["kubelets", "clock"]
