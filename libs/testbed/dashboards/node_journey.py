@@ -108,6 +108,7 @@ _ALL_NODES: Final = (
         bad="minutes.",
         unit="s",
         steps=((64, ORANGE), (256, RED)),
+        alerts=("TalosCCMTimeToReadySlow",),
         silent_because="no node became usable within the time of a point.",
     ),
     series(

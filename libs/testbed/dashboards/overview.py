@@ -95,6 +95,7 @@ OVERVIEW: Final = Board(
             bad="minutes. The dots are single nodes, and lead to their traces where tracing is on.",
             unit="s",
             steps=((64, ORANGE), (256, RED)),
+            alerts=("TalosCCMTimeToReadySlow",),
             silent_because="no node became usable within the time of a point.",
         ),
         series(
@@ -112,11 +113,11 @@ OVERVIEW: Final = Board(
                 "time() - max by (resource) (talosccm_watch_last_heard_timestamp_seconds > 0)", "{{resource}}"
             ),
             Query("time() - max(talosccm_resync_last_timestamp_seconds > 0)", "last re-sync"),
-            good="watches below two minutes; the re-sync below its period, which is five minutes by default.",
+            good="watches below a minute; the re-sync below its period, which is five minutes by default.",
             bad="a line that climbs: the watcher is deaf, or does not lead.",
             unit="s",
             steps=((600, RED),),
-            alerts=("TalosCCMNoLeader",),
+            alerts=("TalosCCMWatchStale", "TalosCCMNoLeader"),
         ),
         stat(
             "Config file not obeyed by",
@@ -138,7 +139,7 @@ OVERVIEW: Final = Board(
             Query("max(talosccm_lifecycle_proving_nodes)", "being proven"),
             good="flat: nodes are deleted when their machine was replaced, and not many at once.",
             bad="kept or failed above 0: somebody has to look.",
-            alerts=("TalosCCMLifecycleCapped",),
+            alerts=("TalosCCMLifecycleCapped", "TalosCCMNoLifecycleLeader"),
             width=18,
         ),
     ),

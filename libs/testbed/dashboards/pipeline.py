@@ -36,7 +36,8 @@ PIPELINE: Final = Board(
             good="0, or a few seconds: something waits and something is acknowledged.",
             bad="minutes: whoever is to handle that queue does not.",
             unit="s",
-            steps=((60, ORANGE), (300, RED)),
+            steps=((30, ORANGE), (90, RED)),
+            alerts=("TalosCCMConsumerStalled",),
         ),
         stat(
             "Messages that wait",
@@ -48,11 +49,12 @@ PIPELINE: Final = Board(
         stat(
             "Stream in use",
             "max(talosccm_stream_bytes / (talosccm_stream_max_bytes > 0)) or vector(0)",
-            good="below 70 %.",
+            good="below 60 %.",
             bad="close to 100 %: nothing can be published into a full stream.",
             unit="percentunit",
-            steps=((0.7, ORANGE), (0.9, RED)),
+            steps=((0.6, ORANGE), (0.8, RED)),
             decimals=1,
+            alerts=("TalosCCMStreamAlmostFull",),
         ),
         stat(
             "Refused by NATS",
@@ -80,6 +82,7 @@ PIPELINE: Final = Board(
             good="peaks that fall back to 0.",
             bad="a line that stays up: its service is down, stuck or too slow.",
             decimals=0,
+            alerts=("TalosCCMConsumerStalled",),
         ),
         series(
             "What goes wrong",
@@ -146,9 +149,10 @@ PIPELINE: Final = Board(
                 "{{instance}} processors",
             ),
             good="late by less than 50 ms, and well below one processor.",
-            bad="late by a second: the process has too little CPU, look at its limits.",
+            bad="late by half a second: the process has too little CPU, look at its limits.",
             unit="none",
-            steps=((1, RED),),
+            steps=((0.5, ORANGE), (1, RED)),
+            alerts=("TalosCCMEventLoopLag",),
         ),
     ),
 )
