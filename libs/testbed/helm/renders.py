@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from libs.testbed.control_plane.build import BuildError
 from libs.testbed.helm.chart import CHART, HelmError, Values, text
+from libs.testbed.helm.observed import COPIES, observed_files, surplus
 from libs.testbed.helm.rights import rights_file
 from libs.testbed.helm.values_page import values_page
 
@@ -54,6 +55,10 @@ def main() -> None:
     try:
         write(RIGHTS, rights_file())
         write(PAGE, page())
+        for path in surplus():
+            path.unlink()
+        for name, content in observed_files().items():
+            write(COPIES / name, content)
         for name in RENDERS:
             write(MANIFESTS / name, rendered(name))
     except (BuildError, HelmError) as error:

@@ -19,7 +19,7 @@ _HEAD: Final = """\
 
 [Install](install.md) says which profile is for whom. Values are held against a
 [schema](../deploy/k8s/chart/values.schema.json); keys that nobody knows are refused in `config`, `talos`,
-`services`, `nats`, `podDisruptionBudget` and `networkPolicy`.
+`services`, `nats`, `metrics`, `podDisruptionBudget` and `networkPolicy`.
 
 Going back to a default takes `helm upgrade --reset-values`: without values of its own, helm keeps those that
 were there.

@@ -60,7 +60,7 @@ ghcr.io/talos-ccm/talos-cloud-controller-manager:{{ .Chart.AppVersion }}
   "enabledControllers" "transformations" "logVerbosityLevel" "serviceAccount" "priorityClassName" "podAnnotations"
   "podSecurityContext" "securityContext" "service" "resources" "daemonSet" "updateStrategy" "nodeSelector"
   "tolerations" "affinity" "failoverSeconds" "config" "talos" "services" "nats" "podDisruptionBudget"
-  "networkPolicy" "logFormat" "otlpEndpoint" "extraEnv" "extraObjects" "global" -}}
+  "networkPolicy" "metrics" "logFormat" "otlpEndpoint" "extraEnv" "extraObjects" "global" -}}
 {{- $unknown := keys .Values | sortAlpha -}}
 {{- range $known -}}{{- $unknown = without $unknown . -}}{{- end -}}
 {{- join ", " $unknown -}}
