@@ -10,6 +10,7 @@ GROUP: Final = "CPU until the last node: "
 RATIO: Final = "CPU with pod CIDRs / without"
 IN_LOOPS: Final = "CPU with pod CIDRs / without, in units of a fixed loop"
 IN_KUBELETS: Final = "CPU with pod CIDRs / without, in units of the kubelets'"
+UNTIL_QUIET: Final = "CPU with pod CIDRs / without, until our services are quiet"
 LOOP: Final = f"{GROUP}a fixed loop ms"
 # They do nearly the same in both bursts; with pod CIDRs the observer hears one word more of each node.
 _KUBELETS: Final = "kubelets"
@@ -29,21 +30,30 @@ def cpu_compared(without: Figures, served: Figures) -> Figures:
     cpu = ratio(_spent(served), _spent(without))
     loop = ratio(served[LOOP], without[LOOP])
     kubelets = ratio(_of(served, _KUBELETS), _of(without, _KUBELETS))
-    return {RATIO: cpu, IN_LOOPS: ratio(cpu, loop), IN_KUBELETS: ratio(cpu, kubelets)}
+    return {
+        RATIO: cpu,
+        IN_LOOPS: ratio(cpu, loop),
+        IN_KUBELETS: ratio(cpu, kubelets),
+        UNTIL_QUIET: ratio(_spent_in_all(served), _spent_in_all(without)),
+    }
 
 
 def without_group(figures: Figures, prefix: str) -> Figures:
     """The same figures under names that begin so."""
     return {
-        f"{prefix}CPU of {name.removeprefix(GROUP)}": value
-        for name, value in figures.items()
-        if name.startswith(GROUP)
-    }
+        f"{prefix}CPU of {n.removeprefix(GROUP)}": v for n, v in figures.items() if n.startswith(GROUP)
+    } | {f"{prefix}{n}": v for n, v in figures.items() if n.endswith(" CPU s")}
 
 
 def _spent(figures: Figures) -> float:
     apart = {LOOP, *(_name(process) for process in _APART)}
     return sum(value for name, value in figures.items() if name.startswith(GROUP) and name not in apart)
+
+
+def _spent_in_all(figures: Figures) -> float:
+    apart = {f"context: {process} CPU s" for process in _APART}
+    of_servers = (n for n in figures if n.startswith("context: ") and n.endswith(" CPU s") and n not in apart)
+    return figures["ours: all CPU s"] + sum(figures[name] for name in of_servers)
 
 
 def _of(figures: Figures, process: str) -> float:

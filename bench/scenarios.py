@@ -33,7 +33,9 @@ async def burst(m: Measuring) -> Run:
     if m.wanted.certificates:
         compared["issued / joins only"] = ratio(figures["all issued s"], unit)
     if m.wanted.pod_cidrs:
-        compared |= {name: figures[name] for name in (RATIO, cpu.RATIO, cpu.IN_LOOPS, cpu.IN_KUBELETS)}
+        compared |= {
+            name: figures[name] for name in (RATIO, cpu.RATIO, cpu.IN_LOOPS, cpu.IN_KUBELETS, cpu.UNTIL_QUIET)
+        }
     return m.run("burst", compared | alone | figures, problems)
 
 

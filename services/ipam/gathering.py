@@ -16,6 +16,10 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
     """When those who wait go together, in seconds since others went. Who comes after rest goes at once."""
 
     pause: float = 0.3  # between two writes of a page: what comes meanwhile shares the second one
+    # A claim that takes long has an API server, or a core, with much to do: then more share the next one. No
+    # Node waits in vain, since what else it needs takes as much longer.
+    pauses_per_claim: float = 3.0
+    longest_pause: float = 1.0
     # While other replicas write the same pages, a write of ours often costs one that is refused, ours or
     # theirs. So we write seldom then, as long as more Nodes keep coming.
     lull: float = 0.5  # nobody came for so long
@@ -87,6 +91,7 @@ class Gathering:
         self._wants: dict[str, Waiting] = {}
         self._one_came = asyncio.Event()
         self._last = float("-inf")
+        self._took = 0.0
         self._met = float("-inf")  # when another replica's write was last met
         self._running: asyncio.Task[None] | None = None
 
@@ -111,14 +116,20 @@ class Gathering:
 
     async def _run(self) -> None:
         while self._wants:
-            left = self._last + self._pace.pause - self._clock()
-            await asyncio.sleep(max(0.0, min(self._pace.pause, left)))
+            pause = self._pause()
+            await asyncio.sleep(max(0.0, min(pause, self._last + pause - self._clock())))
             # One alone is no burst: it would wait in vain, and so would the next one that joins by itself.
             if len(self._wants) > 1 and self._clock() - self._met < self._pace.others_leave:
                 await self._while_more_come()
             wants, self._wants = list(self._wants.values()), {}
+            began = self._clock()
             await self._answer(wants)
             self._last = self._clock()
+            self._took = self._last - began
+
+    def _pause(self) -> float:
+        wanted = self._took * self._pace.pauses_per_claim
+        return max(self._pace.pause, min(self._pace.longest_pause, wanted))
 
     async def _while_more_come(self) -> None:
         # Not all replicas after the same time: two that have met once would meet ever after.

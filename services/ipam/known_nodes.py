@@ -67,9 +67,9 @@ class KnownNodes:
             names={node.uid: node.name for node in with_some},
         )
 
-    def in_use(self) -> dict[str, str]:
-        """By podCIDR, the name of the Node that carries it."""
-        return {cidr: name for name, node in self._nodes.items() for cidr in node.spec.pod_cidrs}
+    def carried(self) -> Iterable[tuple[str, Node]]:
+        """Each podCIDR with the Node that carries it."""
+        return ((cidr, node) for node in self._nodes.values() for cidr in node.spec.pod_cidrs)
 
     # ---- what the flow says
 

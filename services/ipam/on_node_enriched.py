@@ -136,9 +136,9 @@ class OnNodeEnriched:
             settled = _why_not(node, event.node) or self._given(event.node)
         if not settled:
             return node
-        if node is not None and node.spec.pod_cidrs:
-            self._has_some(node)
-        telemetry.annotate(outcome="settled", reason=settled)
+        if node is not None:
+            self.heard_of(node)
+        telemetry.annotate(outcome="unchanged", reason=settled)
         return None
 
     def _given(self, node: Node) -> str:
@@ -147,7 +147,10 @@ class OnNodeEnriched:
         is_ours = uid == node.uid and self._clock() - at < _BELIEVED_SECONDS
         return "it was served here a moment ago" if is_ours else ""
 
-    def _has_some(self, node: Node) -> None:
+    def heard_of(self, node: Node) -> None:
+        """The watcher says that it is so: whoever has podCIDRs waits for none."""
+        if not node.spec.pod_cidrs:
+            return
         self._waiting.left(node.name)
         self._events.served(node.uid)
         refused = self._refused.pop(node.name, None)

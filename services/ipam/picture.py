@@ -1,6 +1,6 @@
 """The cluster as the flow tells it: where blocks come from, what none may touch, what is not known yet."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from libs.common.cloud_config.rule import Pool as ConfiguredPool
@@ -75,10 +75,6 @@ class Picture:
         if why := self._words.why_not():
             raise TemporaryError("nothing can be claimed", f"ipam {why}")
         return self.nodes.occupied(networks.services)
-
-    def in_use(self) -> Mapping[str, str]:
-        """By podCIDR, the name of the Node that carries it."""
-        return self.nodes.in_use()
 
     # ---- what the flow says
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from libs.common.bus import Message
 from libs.common.decisions import Decisions
 from libs.common.delivery import TemporaryError
-from libs.common.events import Leading, SnapshotComplete
+from libs.common.events import Leading, NodeObserved, SnapshotComplete
 from libs.common.flow_table import FlowTable
 from libs.common.handling import Handling
 from libs.common.node import Node
@@ -213,6 +213,7 @@ class IpamService:
         self._watch_waiting.want_all()
 
     def _in_use(self) -> Mapping[str, str] | None:
+        """Blocks of our Nodes, with their names: what another's Node carries binds no pool of ours."""
         if self._flow.problems():
             return None
         pages = self._allocator.pages.by_range.values()
@@ -220,9 +221,16 @@ class IpamService:
             claim.block: claim.node
             for page in pages
             for claim in page.claims.values()
-            if claim.gone_since is None
+            if claim.gone_since is None and not self._is_anothers(claim.node, claim.uid)
         }
-        return {**claims, **self._picture.in_use()}
+        carried = self._picture.nodes.carried()
+        ours = {block: node.name for block, node in carried if not self._is_anothers(node.name, node.uid)}
+        return {**claims, **ours}
+
+    def _is_anothers(self, name: str, uid: str) -> bool:
+        """Whether the file has that very Node be another's; not if there is no such Node that we know of."""
+        node = self._picture.nodes.node(name)
+        return node is not None and node.uid == uid and bool(self._watch_config.why_not_ours(node))
 
     def _more_is_known(self) -> None:
         self._measured.other_pools()
@@ -243,6 +251,8 @@ class IpamService:
             self._led.set()
         if isinstance(message.event, SnapshotComplete) and not self._flow.problems():
             self._picture.told_to_be_complete()
+        if isinstance(message.event, NodeObserved):
+            self._on_node_enriched.heard_of(message.event.node)  # metadata says nothing of podCIDRs alone
         self._flow.moved()
 
     def _dropped(self, subject: str) -> None:

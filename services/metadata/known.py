@@ -9,7 +9,7 @@ import msgspec
 from libs.common.bus import Message
 from libs.common.events import EnrichedNode, NodeEnriched, NodeGone, NodeObserved, NodeUnreachable
 from libs.common.machine import AnotherMachine, MachineFacts, MachineFault
-from libs.common.node import Node, same_to_us
+from libs.common.node import Node, NodeSpec, same_to_us
 from services.metadata import schedule
 from services.metadata.links import dial_order
 from services.metadata.resolve import Recognized, recognize
@@ -66,6 +66,22 @@ class Known(msgspec.Struct, frozen=True, kw_only=True):
         """The address of the machine that bears this Node for certain, "" if there is none now."""
         sure = self.facts is not None and self.recognized is not None and self.node is not None
         return self.facts.node_ip if sure and self.facts else ""
+
+
+def same_but_for_pod_cidrs(one: Node, other: Node) -> bool:
+    """Whether two published Nodes differ in nothing that is worth a word of metadata's.
+
+    No machine tells them, no rule reads them, and ipam, which gives them, hears of them from the watcher: a
+    word with nothing else in it would cost every service a round, on each Node of a burst.
+    """
+    if (one.metadata.name, one.uid, one.status) != (other.metadata.name, other.uid, other.status):
+        return False
+    return same_to_us(one, msgspec.structs.replace(other, spec=_with_pod_cidrs_of(one, other)))
+
+
+def _with_pod_cidrs_of(one: Node, other: Node) -> NodeSpec:
+    theirs = one.spec
+    return msgspec.structs.replace(other.spec, pod_cidr=theirs.pod_cidr, pod_cidrs=theirs.pod_cidrs)
 
 
 def uid_of(event: NodeObserved | NodeGone) -> str:
@@ -129,7 +145,7 @@ def observe(
         return msgspec.structs.replace(known, addresses=(), say_after=LONG_AGO, unsaid=0)
     if observed.node.provided_node_ip != before.provided_node_ip:
         return _dialled_anew(known, now=now, prefer_ipv6=prefer_ipv6)
-    if same_to_us(before, observed.node):
+    if same_but_for_pod_cidrs(before, observed.node):
         return known
     return _judged_anew(known, before, observed.node, others=others, now=now, pace=pace)
 

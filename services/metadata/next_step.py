@@ -14,9 +14,8 @@ from libs.common.events import (
     NodeUnreachable,
 )
 from libs.common.machine import MachineFacts
-from libs.common.node import same_to_us
 from services.metadata import schedule
-from services.metadata.known import NEVER, Known
+from services.metadata.known import NEVER, Known, same_but_for_pod_cidrs
 
 
 class Say(msgspec.Struct, frozen=True):
@@ -80,15 +79,19 @@ def wanted(known: Known, *, now: float, at: datetime) -> EnrichedNode | None:
 
 
 def says_the_same(one: EnrichedNode, other: EnrichedNode) -> bool:
-    """Whether two messages tell consumers the same: times, order and counts apart."""
+    """Whether two messages tell consumers the same: times, order, counts and podCIDRs apart."""
     match one, other:
         case NodeEnriched(), NodeEnriched():
             same = one.recognized_by == other.recognized_by and same_facts(one.facts, other.facts)
-            return same and same_to_us(one.node, other.node)
+            return same and same_but_for_pod_cidrs(one.node, other.node)
         case NodeUnreachable(), NodeUnreachable():
             same = (one.fault.kind, one.fault.step) == (other.fault.kind, other.fault.step)
             same = same and one.answered_by == other.answered_by  # each look that others answered is news
-            return same and same_facts(one.last_known, other.last_known) and same_to_us(one.node, other.node)
+            return (
+                same
+                and same_facts(one.last_known, other.last_known)
+                and same_but_for_pod_cidrs(one.node, other.node)
+            )
         case EnrichedNodeGone(), EnrichedNodeGone():
             return one.uid == other.uid
         case _:

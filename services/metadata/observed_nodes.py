@@ -121,7 +121,7 @@ class ObservedNodes:
         """A message about a Node, kept or not, or that all has been told."""
         match message.event:
             case NodeObserved() | NodeGone() if not self._table.replaying:
-                self._observe(message)
+                self._observe(message, live=True)
             case NodeEnriched() | NodeUnreachable() | EnrichedNodeGone():
                 self._publisher.learned(message.subject, message.sequence)
                 if isinstance(message.event, NodeUnreachable) and not self._table.replaying:
@@ -156,7 +156,7 @@ class ObservedNodes:
             self._tasks[name].cancel()
             self._forget(name)
 
-    def _observe(self, message: Message) -> None:
+    def _observe(self, message: Message, *, live: bool = False) -> None:
         event = message.event
         assert isinstance(event, NodeObserved | NodeGone)
         try:
@@ -166,6 +166,8 @@ class ObservedNodes:
                 known.observe(message, event)
             else:
                 self._begin(name, message, event)
+            if live:
+                self.reconcilers[name].hop.heard(message)
         except Exception:
             # Nodes are written by others: one that breaks us must not keep us from all the rest.
             log.exception("an observation was not understood", extra={"subject": message.subject})

@@ -17,10 +17,11 @@ from libs.common.telemetry import Span, SpanKind, log_fields, outgoing_headers, 
 from services.metadata import requests as knowledge
 from services.metadata.contested import Claims, contested_addresses
 from services.metadata.dial_back import KEPT_SECONDS, DialBacks
+from services.metadata.hop import Hop, Journey
 from services.metadata.known import NEVER, Known
 from services.metadata.next_step import Done, Wait
 from services.metadata.request_step import AskNode, DialBack, SayOfRequest, next_step
-from services.metadata.requests import KnownRequest
+from services.metadata.requests import KnownRequest, says_the_same
 from services.metadata.schedule import Pace
 from services.metadata.talos_api.news import News
 
@@ -57,9 +58,12 @@ class RequestReconciler:
         self._news = News()
         self._saying: EnrichedCsr | None = None
         self._dialling: asyncio.Task[None] | None = None
+        self.hop = Hop(surroundings.now)
+        self._journey = Journey()
 
     def observe(self, message: Message, observed: CsrObserved | CsrGone) -> None:
         """The watcher said something newer."""
+        self._journey.observe(self.known)
         now = self._with.monotonic()
         self._know(knowledge.observe(self.known, message, observed, now=now, pace=self._with.pace))
 
@@ -160,14 +164,17 @@ class RequestReconciler:
 
     async def _say(self, event: EnrichedCsr) -> None:
         self._saying = event
+        began = self._with.monotonic()
         try:
-            with self._span("say what is attested", kind="producer"):
+            with self._sending(event):
+                self.hop.begun()
                 outcome, theirs = await self._publish(event)
         finally:
             self._saying = None
         known, now, jitter = self.known, self._with.monotonic(), self._with.random.random()
         if known.void or known.observed.incarnation != event.incarnation:
             return  # said to a stream that is no more
+        self._tell(event, outcome, now - began)
         match outcome:
             case EventError() if isinstance(event, EnrichedCsrGone):
                 self._know(knowledge.said(known, event, now=now, pace=self._with.pace, jitter=jitter))
@@ -175,12 +182,24 @@ class RequestReconciler:
                 log.warning("what is attested makes the message too large", extra={"reason": str(outcome)})
                 self._know(knowledge.too_large(known, event))
             case Exception():
-                log.debug("not said, the bus refused", extra={"reason": str(outcome)})
                 self._know(knowledge.not_said(known, now=now, jitter=jitter))
             case _:
                 self._know(knowledge.said(known, event, now=now, pace=self._with.pace, jitter=jitter))
                 if outcome is Outcome.TIED:
                     self._know(knowledge.contradicted(self.known, event, theirs, now=now))
+
+    def _tell(self, event: EnrichedCsr, outcome: Outcome | Exception, seconds: float) -> None:
+        """One line for each word; what was said like this before is only worth a debug line."""
+        failed = isinstance(outcome, Exception)
+        told = {
+            "event": type(event).__name__,
+            "attempt": 1 + self.known.unsaid,
+            "outcome": "refused" if isinstance(outcome, Exception) else outcome.value,
+            "reason": str(outcome) if failed else _reason(event),
+            "seconds": round(seconds, 4),
+        }
+        again = failed or (self.known.said is not None and says_the_same(self.known.said, event))
+        log.log(logging.DEBUG if again else logging.INFO, "handled", extra=told)
 
     async def _publish(self, event: EnrichedCsr) -> tuple[Outcome | Exception, EnrichedCsr | None]:
         """What became of it; on a tie also what the stream holds instead."""
@@ -193,14 +212,25 @@ class RequestReconciler:
 
     def _span(self, name: str, *, kind: SpanKind) -> AbstractContextManager[Span]:
         """Part of the journey that the newest observation began, or linked to it once that was answered."""
-        headers = self.known.headers
-        return span(
-            name,
-            kind=kind,
-            parent_headers=None if self.known.answered else headers,
-            links=(headers,) if self.known.answered and headers else (),
-            attributes={"k8s.node.name": self.known.node_name, "k8s.csr.name": self._name},
-        )
+        parent, links = self._journey.of(self.known)
+        attributes = {"k8s.node.name": self.known.node_name, "k8s.csr.name": self._name}
+        return span(name, kind=kind, parent_headers=parent, links=links, attributes=attributes)
+
+    def _sending(self, event: EnrichedCsr) -> AbstractContextManager[Span]:
+        parent, links = self._journey.of(self.known)
+        return self._with.publisher.sending(event, parent_headers=parent, links=links)
+
+
+def _reason(event: EnrichedCsr) -> str:
+    match event:
+        case CsrEnriched(fault=fault) if fault is not None:
+            return fault.message
+        case CsrEnriched(without_talos=True):
+            return "no machine is asked, only the Node object attests"
+        case CsrEnriched():
+            return "its machine attests"
+        case _:
+            return "the request is gone"
 
 
 def enriched_csr(message: Message | None) -> EnrichedCsr | None:

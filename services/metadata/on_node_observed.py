@@ -18,9 +18,10 @@ from libs.common.telemetry import Span, SpanKind, log_fields, outgoing_headers, 
 from services.metadata import known as knowledge
 from services.metadata import looked, said
 from services.metadata.ask_machine import Seen, Slots, Talos, Unseen, look_in_turn
+from services.metadata.hop import Hop, Journey
 from services.metadata.inventory import Asked, parts_to_ask
 from services.metadata.known import NEVER, Known
-from services.metadata.next_step import Done, Look, Say, Wait, next_step
+from services.metadata.next_step import Done, Look, Say, Wait, next_step, says_the_same
 from services.metadata.resolve import recognize
 from services.metadata.schedule import Pace
 from services.metadata.talos_api.api import Contents, Part
@@ -63,9 +64,13 @@ class NodeReconciler:
         self._name = name
         self._with = surroundings
         self._news = News()
+        self.hop = Hop(surroundings.now)
+        self._journey = Journey()
+        self._began: float | None = None  # the look whose outcome is to be said
 
     def observe(self, message: Message, observed: NodeObserved | NodeGone) -> None:
         """The watcher said something newer."""
+        self._journey.observe(self.known)
         self._know(
             knowledge.observe(
                 self.known,
@@ -155,9 +160,10 @@ class NodeReconciler:
     async def _look(self, addresses: tuple[str, ...]) -> None:
         uid = self.known.uid
         async with self._with.slots.one():
-            began = self._with.monotonic()
+            began = self._began = self._with.monotonic()
             parts = parts_to_ask(self.known, self._with.needed(), now=began, pace=self._with.pace)
             with self._span("look at machine", kind="client"):
+                self.hop.begun()
                 found = await look_in_turn(
                     self._with.talos,
                     addresses,
@@ -215,7 +221,8 @@ class NodeReconciler:
         return judged
 
     async def _say(self, event: EnrichedNode) -> None:
-        with self._span("say what the machine says", kind="producer"):
+        with self._sending(event):
+            self.hop.begun()
             outcome: Outcome | Exception
             try:
                 outcome = await self._with.publisher.publish(event, headers=outgoing_headers())
@@ -224,13 +231,13 @@ class NodeReconciler:
         known, now, jitter = self.known, self._with.monotonic(), self._with.random.random()
         if known.void or known.observed.incarnation != event.incarnation:
             return  # said to a stream that is no more
+        self._tell(event, outcome, now)
         match outcome:
             case EventError() if isinstance(event, EnrichedNodeGone):
                 self._with.finished(self._name)
             case EventError():
                 self._know(said.unsayable(known, str(outcome), now=now, jitter=jitter))
             case Exception():
-                log.debug("not said, the bus refused", extra={"reason": str(outcome)})
                 self._know(said.not_said(known, now=now, jitter=jitter))
             case Outcome.TIED if known.addresses:
                 self._know(said.tied(known, event, now=now))
@@ -238,16 +245,36 @@ class NodeReconciler:
                 self._know(said.said(known, event, now=now, pace=self._with.pace, jitter=jitter))
                 self._with.said(self._name, event)
 
+    def _tell(self, event: EnrichedNode, outcome: Outcome | Exception, now: float) -> None:
+        """One line for each word; what was said like this before is only worth a debug line."""
+        known, began = self.known, now if self._began is None else self._began
+        self._began = None
+        failed = isinstance(outcome, Exception)
+        told = {
+            "event": type(event).__name__,
+            "attempt": 1 + known.unsaid,
+            "outcome": "refused" if isinstance(outcome, Exception) else outcome.value,
+            "reason": str(outcome) if failed else _reason(known),
+            "seconds": round(now - began, 4),
+        }
+        again = failed or (known.said is not None and says_the_same(known.said, event))
+        log.log(logging.DEBUG if again else logging.INFO, "handled", extra=told)
+
     def _span(self, name: str, *, kind: SpanKind) -> AbstractContextManager[Span]:
         """Part of the journey that the newest observation began, or linked to it once that was answered."""
-        headers = self.known.headers
-        return span(
-            name,
-            kind=kind,
-            parent_headers=None if self.known.answered else headers,
-            links=(headers,) if self.known.answered and headers else (),
-            attributes={"k8s.node.name": self._name},
-        )
+        parent, links = self._journey.of(self.known)
+        attributes = {"k8s.node.name": self._name, "k8s.node.uid": self.known.uid}
+        return span(name, kind=kind, parent_headers=parent, links=links, attributes=attributes)
+
+    def _sending(self, event: EnrichedNode) -> AbstractContextManager[Span]:
+        parent, links = self._journey.of(self.known)
+        return self._with.publisher.sending(event, parent_headers=parent, links=links)
+
+
+def _reason(known: Known) -> str:
+    if known.fault is not None:
+        return known.fault.message
+    return known.recognized.reason if known.recognized is not None else "the Node is gone"
 
 
 def _tell(before: Known, after: Known) -> None:

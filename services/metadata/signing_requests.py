@@ -63,7 +63,7 @@ class SigningRequests:
         """A message about a request, kept or not."""
         match message.event:
             case CsrObserved() | CsrGone() if not self._table.replaying:
-                self._observe(message)
+                self._observe(message, live=True)
             case CsrEnriched() | EnrichedCsrGone() as event:
                 is_news = message.sequence > self._publisher.sequence_of(message.subject)
                 self._publisher.learned(message.subject, message.sequence)
@@ -130,7 +130,7 @@ class SigningRequests:
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
-    def _observe(self, message: Message) -> None:
+    def _observe(self, message: Message, *, live: bool = False) -> None:
         event = message.event
         assert isinstance(event, CsrObserved | CsrGone)
         try:
@@ -138,10 +138,12 @@ class SigningRequests:
             request = self._requests.get(name)
             if request is None:
                 self._begin(name, message, event)
-                return
-            self._unlist(name, request)
-            request.observe(message, event)
-            self._list(name, request)
+            else:
+                self._unlist(name, request)
+                request.observe(message, event)
+                self._list(name, request)
+            if live and name in self._requests:
+                self._requests[name].hop.heard(message)
         except Exception:
             # Requests are written by others: one that breaks us must not keep us from all the rest.
             log.exception("an observation was not understood", extra={"subject": message.subject})

@@ -106,6 +106,29 @@ async def test_when_the_file_gives_us_a_node_it_is_served(flow: IpamFlow, tmp_pa
         await flow.served(2)
 
 
+async def test_what_a_foreign_node_carries_binds_no_pool_and_what_ours_carry_does(
+    flow: IpamFlow, tmp_path: Path
+):
+    path = tmp_path / "config.yaml"
+
+    def with_pool(name: str, cidr: str) -> str:
+        return f"{TEAM_A}\nipam: {{pools: [{{name: {name}, cidrs: [{cidr}]}}]}}"
+
+    path.write_text(with_pool("a", "10.8.0.0/16"))
+    settings: dict[str, Any] = {"cluster_cidr": ("10.244.0.0/16",), "file_look_seconds": 0.05}
+    async with flow.ipam_running(**by(path.read_text()), **settings, cloud_config=path) as ipam:
+        await flow.join(1, labels=THEIRS, pod_cidrs=("10.8.7.0/24",))
+        await flow.join(2, labels=OURS)
+        assert (await flow.served(2))["web-2"] == ("10.8.0.0/24",)
+        path.write_text(with_pool("b", "10.9.0.0/16"))
+        await eventually(lambda: bool(ipam.problems()), "refused")
+        assert "pool a would lose 1 block that a node has: web-2 (10.8.0.0/24)" in ipam.problems()[0]
+        path.write_text(with_pool("b", "10.9.0.0/16").replace("[a]", "[c]"))  # web-2 is another's by now
+        await eventually(lambda: not ipam.problems(), "obeyed")
+        await flow.join(3, labels={"team": "c"})
+        assert (await flow.served(3))["web-3"] == ("10.9.0.0/24",)
+
+
 async def test_a_node_that_the_file_gives_away_while_its_block_is_claimed_gets_none(flow: IpamFlow):
     """The claim is in a page, which all instances share; on the Node nothing is written."""
     theirs = parse_cloud_config(TEAM_A.replace("[a]", "[b]"), "f").ownership.of(NODE_IPAM)

@@ -296,6 +296,9 @@ def pod_cidr_figures_of(**more: float) -> dict[str, float]:
         "never untainted": 0.0,
         "ours: CPU per node ms": 6.0,
         **cpu_of(6.0, loop_ms=1.0, kubelets=2.0),
+        "ours: all CPU s": 7.0,
+        "context: kube-apiserver CPU s": 8.0,
+        "context: kubelets CPU s": 2.0,
     } | per_node("Kubernetes", Counter({"patch nodes": 100, "create events": 100}), 100)
     asked = Counter(
         {
@@ -312,6 +315,9 @@ def pod_cidr_figures_of(**more: float) -> dict[str, float]:
         "all usable s": 12.0,
         "ours: CPU per node ms": 7.5,
         **cpu_of(9.0, loop_ms=1.25, kubelets=2.4),
+        "ours: all CPU s": 8.0,
+        "context: kube-apiserver CPU s": 10.0,
+        "context: kubelets CPU s": 3.0,
         "never with pod CIDRs": 0.0,
         **carried_figures([("10.0.0.0/24", "fd00::/80")]),
         **per_node("Kubernetes", asked, 100),
@@ -335,6 +341,7 @@ def test_cpu_is_compared_without_who_measures_and_by_how_fast_the_machine_was_me
     assert figures[cpu.RATIO] == pytest.approx(1.5)
     assert figures[cpu.IN_LOOPS] == pytest.approx(1.2)
     assert figures[cpu.IN_KUBELETS] == pytest.approx(1.25)
+    assert figures[cpu.UNTIL_QUIET] == pytest.approx(18 / 15)
     assert figures["CPU until the last node: kube-apiserver s"] == pytest.approx(9.0)
     assert figures["without pod CIDRs: CPU of kube-apiserver s"] == pytest.approx(6.0)
 

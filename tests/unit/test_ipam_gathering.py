@@ -93,6 +93,36 @@ async def test_the_first_goes_at_once_and_those_that_come_meanwhile_go_together(
     assert claims.asked == [["uid-0"], [f"uid-{n}" for n in range(1, 5)]]
 
 
+async def test_after_a_claim_that_took_long_more_of_them_share_the_next_one(claims: Claims):
+    now = [100.0]
+    pace = Pace(pause=0.0, pauses_per_claim=2.0, longest_pause=600.0)
+    gathering = gathering_of(claims, pace, lambda: now[0])
+    [first] = wanting(gathering, 0)
+    await eventually(lambda: len(claims.asked) == 1)
+    second = wanting(gathering, 1)
+    now[0] += 100.0
+    claims.go.release()
+    await first
+    third = wanting(gathering, 2)
+    await asyncio.sleep(0.05)
+    assert len(claims.asked) == 1, "it waits for others"
+    await gathering.end()
+    await asyncio.gather(*second, *third, return_exceptions=True)
+
+
+async def test_however_long_a_claim_took_the_next_one_goes_soon(claims: Claims):
+    now = [100.0]
+    gathering = gathering_of(claims, Pace(pause=0.0, longest_pause=0.05), lambda: now[0])
+    [first] = wanting(gathering, 0)
+    await eventually(lambda: len(claims.asked) == 1)
+    others = wanting(gathering, 1, 2)
+    now[0] += 100.0
+    claims.go.release()
+    claims.go.release()
+    await asyncio.gather(first, *others)
+    assert claims.asked == [["uid-0"], ["uid-1", "uid-2"]]
+
+
 async def test_one_that_gives_up_keeps_nobody_waiting(claims: Claims):
     gathering = gathering_of(claims)
     given_up = asyncio.create_task(gathering.answer(want(0)))

@@ -124,6 +124,18 @@ def test_an_observation_that_changes_nothing_is_not_answered_again():
     assert known.sequence == 8
 
 
+def test_pod_cidrs_alone_are_no_news_and_stand_in_the_next_word():
+    given = ("10.244.1.0/24", "fd00:1::/80")
+    known = then_observed(enriched_node(), a_node(pod_cidrs=given), now=T + 60)
+    assert isinstance(step(known, T + 60), Wait), "neither said nor looked at: no machine knows of them"
+    assert known.sequence == 8
+    known = then_observed(known, a_node(pod_cidrs=given, labels={"a": "b"}), sequence=9, now=T + 60)
+    found = step(known, T + 60)
+    assert isinstance(found, Say)
+    assert isinstance(found.event, NodeEnriched)
+    assert (found.event.observed_sequence, found.event.node.spec.pod_cidrs) == (9, given)
+
+
 def test_a_look_that_sees_the_same_later_is_no_news():
     later = some_facts(looked_at=NOW + timedelta(seconds=60))
     assert isinstance(step(then_looked(enriched_node(), later, began=T + 60, now=T + 60), T + 60), Wait)

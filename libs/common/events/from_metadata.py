@@ -13,7 +13,10 @@ from libs.common.signing_request import SigningRequest
 class NodeEnriched(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="event", tag="NodeEnriched.v1"
 ):
-    """The Node, and what the machine that bears it attests."""
+    """The Node, and what the machine that bears it attests.
+
+    Of its podCIDRs alone there is no new word: who reads those follows observed Nodes.
+    """
 
     incarnation: str
     observed_sequence: int  # stream sequence of the observation that it enriches: its place in the order
