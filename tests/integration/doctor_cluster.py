@@ -25,7 +25,7 @@ from libs.testbed.kubelets import MERGE, Answer, Kubelet, Kubelets
 from libs.testbed.machines import Machines, a_machine
 from libs.testbed.nats_server import NatsServer
 from libs.testbed.pki import Authority
-from tests.bus_actors import MAX_BYTES
+from tests.bus_actors import MAX_BYTES, eventually
 from tests.deploy.api_server import ApiServer, path_of
 from tests.integration.conftest import QUICK
 from tests.integration.operator_shell import Said, talos_ccm
@@ -126,6 +126,19 @@ class Installed:
         answer = await self.api.apply(manifest)
         assert answer.status in (200, 201), answer.object
 
+    async def until_allowed(self, account: str, *, events: bool) -> None:
+        """The API server has heard of the change: whether that account may create events in `default`."""
+        path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+        wanted = {"verb": "create", "resource": "events", "namespace": "default"}
+        spec = {"user": f"system:serviceaccount:{SYSTEM}:{account}", "resourceAttributes": wanted}
+        review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}
+
+        async def heard() -> bool:
+            answer = await self.request("POST", path, review)
+            return bool(answer.body["status"]["allowed"]) is events
+
+        await eventually(heard, "the authorizer has heard of the binding", 60)
+
     @asynccontextmanager
     async def changed(self, path: str, wrong: Any, right: Any) -> AsyncIterator[None]:
         """With that merge patch, and afterwards the other."""
@@ -164,7 +177,7 @@ async def _taking_part(nats: NatsServer) -> AsyncIterator[NatsBus]:
     """Every service with a durable asks for more of it."""
     bus = await NatsBus.connect((nats.url,), service="watcher", timing=QUICK)
     await bus.provision(DURABLES, max_bytes=MAX_BYTES)
-    others = [await NatsBus.connect((nats.url,), service=d.service, timing=QUICK) for d in DURABLES]
+    others = [await NatsBus.connect((nats.url,), service=d.service) for d in DURABLES]
     tasks = [asyncio.create_task(_take(*each)) for each in zip(others, DURABLES, strict=True)]
     try:
         yield bus
@@ -204,6 +217,8 @@ async def _install(cluster: Installed) -> None:
             "data": {"ca.crt": Authority.make(common_name="nats").pem.decode()},
         }
     )
+    for service in ("labeler", "csr", "ipam"):
+        await cluster.until_allowed(f"{PREFIX}-{service}", events=True)
     for manifest in manifests():
         if manifest["kind"] in WORKLOADS:
             await set_ready(cluster, manifest, 1)

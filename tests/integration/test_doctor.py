@@ -81,9 +81,11 @@ async def test_a_missing_binding_is_named_with_the_command_that_binds(cluster: I
     binding = manifest("RoleBinding", name, "default")
     await cluster.request("DELETE", f"{BINDINGS}/{name}")
     try:
+        await cluster.until_allowed(name, events=False)
         told = wrong(await cluster.diagnosis())
     finally:
         await cluster.apply(binding)
+        await cluster.until_allowed(name, events=True)
     assert set(told) == {"rights"}
     assert f"ServiceAccount {SYSTEM}/{name} may not create events in default" in told["rights"]
     command = (
