@@ -137,11 +137,11 @@ async def test_an_endpoint_that_swallows_everything_costs_a_bounded_time(pair: M
         async with asking(pair, tmp_path, hole, connect_seconds=0.3) as api:
             begun = asyncio.get_running_loop().time()
             fault = await fault_of(api, "10.73.0.4")
-            assert asyncio.get_running_loop().time() - begun < 2
+            assert asyncio.get_running_loop().time() - begun < 4, "not the deadline of the look, which is 5 s"
             assert (fault.kind, fault.step) == ("timeout", "connect")
-        async with asking(pair, tmp_path, hole, pair.endpoints[0], connect_seconds=0.3) as api:
+        async with asking(pair, tmp_path, hole, pair.endpoints[0], connect_seconds=2) as api:
             for i in range(1, 9):
-                assert (await api.look(f"10.73.0.{i}", deadline_seconds=5)).node_name == f"pair-{i}"
+                assert (await api.look(f"10.73.0.{i}", deadline_seconds=30)).node_name == f"pair-{i}"
         async with asking(pair, tmp_path, hole, connect_seconds=30) as api:
             fault = await fault_of(api, "10.73.0.4", deadline_seconds=0.3)
             assert (fault.kind, fault.step) == ("timeout", "connect")
