@@ -14,7 +14,14 @@ _COLUMN_OF_TRACE: Final = "/^(traceID|Trace ID)$/"
 
 
 def _search_tempo(query: str, rows: int) -> dict[str, Any]:
-    return {"queryType": "traceql", "query": query, "limit": rows, "spss": 20, "tableType": "traces"}
+    return {
+        "queryType": "traceql",
+        "query": query,
+        "filters": [],  # of the search form, which is another way to ask
+        "limit": rows,
+        "spss": 20,
+        "tableType": "traces",
+    }
 
 
 def _journeys(plugin: str, uid: str, target: dict[str, Any]) -> tuple[Panel, ...]:
@@ -164,7 +171,7 @@ NODE_JOURNEY: Final = Board(
     panels=(
         *_journeys("tempo", "talosccm-node-journey", _search_tempo(f"{{ {_OF_NODE} }}", 50)),
         _troubles(),
-        _waterfall("tempo", {"queryType": "traceql", "query": "$trace", "limit": 1, "tableType": "traces"}),
+        _waterfall("tempo", _search_tempo("$trace", 1)),
         *_ALL_NODES,
     ),
 )
