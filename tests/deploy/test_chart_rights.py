@@ -98,6 +98,48 @@ def test_the_one_process_has_the_rights_of_the_services_in_it_together(profile: 
     assert granted(profile) == {("kube-system", prefix(profile)): together}
 
 
+@pytest.mark.parametrize("in_one", [False, True], ids=["deployments", "daemonset"])
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"extraArgs": ["--leader-elect-resource-name=second", "--lifecycle-lease-name=second-lifecycle"]},
+        {
+            "extraArgs": [
+                "--leader-elect-resource-name",
+                "second",
+                "--lifecycle_lease_name",
+                "second-lifecycle",
+            ]
+        },
+        {
+            "extraArgs": ["--leader-elect-resource-name=first"],
+            "services.watcher.extraArgs": ["--leader-elect-resource-name=second"],
+            "services.lifecycle.extraArgs": ["--lifecycle-lease-name=second-lifecycle"],
+        },
+    ],
+    ids=["for all", "in two words", "for one"],
+)
+def test_a_second_installation_has_the_right_to_the_leases_that_it_names(said: dict[str, Any], in_one: bool):
+    told = {"daemonSet.enabled": in_one, "enabledControllers": ["*", "cloud-node-lifecycle"]} | said
+    roles = [m for m in manifests(Values(release="second", said=told)) if m["kind"] == "Role"]
+    leases = {
+        (role["metadata"]["name"].rpartition("-")[2], role["metadata"]["namespace"], name)
+        for role in roles
+        for *_, resource, verb, name in of_role(role, "")
+        if resource == "leases" and verb == "update"
+    }
+    assert leases == {
+        ("watcher", "kube-system", "second"),
+        ("lifecycle", "kube-system", "second-lifecycle"),
+    }
+
+
+def test_a_lease_in_another_namespace_is_its_holders_there():
+    found = manifests(Values(said={"extraArgs": ["--leader-elect-resource-namespace=talos"]}))
+    for kind in ("Role", "RoleBinding"):
+        assert of_kind(found, kind)[f"{prefix('default')}-watcher"]["metadata"]["namespace"] == "talos"
+
+
 @pytest.mark.parametrize("profile", PROFILES)
 def test_whoever_has_rights_or_runs_has_an_account_that_the_chart_makes(profile: str):
     namespace = PROFILES[profile].namespace

@@ -116,3 +116,27 @@ tls://{{ include "talos-ccm.fullname" . }}-nats.{{ .Release.Namespace }}.svc:422
 {{ .Values.nats.external.caConfigMap }}
 {{- end -}}
 {{- end }}
+
+{{/* Flags of the process that runs a service: those for all, and its own or those of all that run in it. JSON. */}}
+{{- define "talos-ccm.extraArgs" -}}
+{{- $all := .root.Values.extraArgs -}}
+{{- $names := ternary (include "talos-ccm.services" .root | fromJson).names (list .service) .root.Values.daemonSet.enabled -}}
+{{- range $names -}}
+{{- $all = concat $all ((get $.root.Values.services . | default dict).extraArgs | default list) -}}
+{{- end -}}
+{{- toJson $all -}}
+{{- end }}
+
+{{/* What a flag is told there, in one word or in two; the last time counts. "" if it is not. */}}
+{{- define "talos-ccm.flag" -}}
+{{- $named := printf "^--?%s" (replace "-" "[-_]" .flag) -}}
+{{- $value := "" -}}
+{{- $next := false -}}
+{{- range include "talos-ccm.extraArgs" . | fromJsonArray -}}
+{{- if $next -}}{{- $value = . -}}
+{{- else if regexMatch (printf "%s=" $named) . -}}{{- $value = regexReplaceAll (printf "%s=" $named) . "" -}}
+{{- end -}}
+{{- $next = regexMatch (printf "%s$" $named) . -}}
+{{- end -}}
+{{- $value -}}
+{{- end }}
