@@ -19,6 +19,7 @@ from libs.common.settings.flags import (
 )
 from libs.common.settings.reference_flags import (
     CSR_APPROVAL,
+    NODE_IPAM,
     NODE_LIFECYCLE,
     allocates_pod_cidrs,
     runs_controller,
@@ -118,11 +119,22 @@ class MetadataSettings(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = 2.0
 
+    def problems(self) -> tuple[str, ...]:
+        """What contradicts itself."""
+        if not (self.without_talos and self._allocates):
+            return ()
+        asked = f"--{ALLOCATE_NODE_CIDRS.name}" if self.allocate_node_cidrs else f"--controllers={NODE_IPAM}"
+        why = "gives no pod CIDR before machines have told of their networks: it would wait for ever"
+        return (f"--without-talos and {asked} contradict one another: ipam {why}",)
+
     @property
     def for_ipam(self) -> bool:
         """Whether the gateways of machines are asked for: somebody allocates."""
-        allocates = allocates_pod_cidrs(self.controllers, allocate_node_cidrs=self.allocate_node_cidrs)
-        return allocates and not self.without_talos
+        return self._allocates and not self.without_talos
+
+    @property
+    def _allocates(self) -> bool:
+        return allocates_pod_cidrs(self.controllers, allocate_node_cidrs=self.allocate_node_cidrs)
 
     @property
     def for_lifecycle(self) -> bool:

@@ -145,6 +145,14 @@ def test_the_schema_speaks_of_every_value_and_every_value_of_the_schema_has_a_de
         ({"enabledControllers": ["cloud-nodes"]}, "enabledControllers"),
         ({"enabledControllers": ["route"]}, "leaves nothing to run"),
         ({"talos.enabled": False}, "labeler cannot work without asking machines"),
+        (
+            {"talos.enabled": False, "enabledControllers": ["node-csr-approval", "node-ipam-controller"]},
+            "ipam cannot work without asking machines",
+        ),
+        (
+            {"extraArgs": ["--allocate-node-cidrs"], "services.metadata.extraArgs": ["--without-talos"]},
+            "ipam cannot work without asking machines",
+        ),
         ({"nats.enabled": False}, "nats.external.url"),
         ({"useDaemonSet": True}, "daemonSet.enabled"),
     ],

@@ -46,6 +46,11 @@
 {{- if and (not .Values.talos.enabled) $nodes -}}
 {{- fail (printf "talos.enabled is false, and %s cannot work without asking machines: leave node-csr-approval alone in enabledControllers" (join ", " $nodes)) -}}
 {{- end -}}
+{{- range concat .Values.extraArgs (.Values.services.metadata.extraArgs | default list) -}}
+{{- if and (has "ipam" $nodes) (regexMatch "^--?without[-_]talos(=.*)?$" .) (not (regexMatch "=(?i:0|f|false)$" .)) -}}
+{{- fail "--without-talos, and ipam cannot work without asking machines: it would wait for ever" -}}
+{{- end -}}
+{{- end -}}
 {{- toJson (dict "names" (concat $names $nodes (ternary (list "csr") list $csr))) -}}
 {{- end }}
 
