@@ -46,6 +46,15 @@ def talos(talosconfig: Path | None, endpoints: str, *, with_stage: bool = False)
     return TalosApi(store, clock=_now, with_stage=with_stage)
 
 
+def talos_certificate_until() -> datetime | None:
+    """The end of the certificate in the talosconfig that a service finds by itself; None without one."""
+    try:
+        store = CredentialStore(file_candidates(os.environ, _home()), endpoints="127.0.0.1")
+        return store.current(_now()).not_after
+    except CredentialsError:
+        return None
+
+
 def _home() -> Path:
     return Path(os.path.expanduser("~"))  # noqa: PTH111 - Path.home() raises where there is none
 

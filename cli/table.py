@@ -38,6 +38,8 @@ def _line(row: Sequence[Text], widths: Sequence[int], indent: int) -> Line:
     label = Text()
     for cell, width in zip(row[:-1], widths, strict=False):
         label.append_text(cell).append(" " * (width - len(cell) + _GAP))
+    if not row[-1].plain:
+        label.rstrip()
     return Line(indent, row[-1], label)
 
 

@@ -1,14 +1,25 @@
 """Reads from NATS what there is to see of the flow, with the reader's key. Publishes and consumes nothing."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Final
 
 import msgspec
+from cryptography import x509
 
-from cli.inside.seen import FlowSeen, Object, ObjectSeen, QueueSeen, StreamSeen, Word, is_spoken_of
+from cli.inside.seen import (
+    CertificateSeen,
+    FlowSeen,
+    Object,
+    ObjectSeen,
+    QueueSeen,
+    StreamSeen,
+    Unknown,
+    Word,
+    is_spoken_of,
+)
 from cli.inside.services import services_seen
 from libs.common.bus import BusError, Durable, NoStream, Unreadable
 from libs.common.nats_bus.access import Access
@@ -68,7 +79,16 @@ class _Consumer(msgspec.Struct, frozen=True):
 async def flow_seen(nats: Access, objects: Sequence[Object] = ()) -> FlowSeen:
     """What there is, and the last words about `objects`. Raises BusError."""
     async with _connected(nats) as connection:
-        return await _Reader(connection).seen(objects)
+        seen = await _Reader(connection).seen(objects)
+        return msgspec.structs.replace(seen, certificates=tuple(_certificates(nats, connection)))
+
+
+async def ask_nats(nats: Access, objects: tuple[Object, ...]) -> FlowSeen | Unknown:
+    """The same, or why NATS does not tell."""
+    try:
+        return await flow_seen(nats, objects)
+    except BusError as error:
+        return Unknown(reason=f"NATS does not tell: {error}")
 
 
 @asynccontextmanager
@@ -178,6 +198,15 @@ class _Reader:
                 subject=subject, published_at=message.published_at, unreadable=message.event.reason
             )  # fmt: skip
         return Word(subject=subject, published_at=message.published_at, event=message.event)
+
+
+def _certificates(nats: Access, connection: Connection) -> Iterator[CertificateSeen]:
+    """Of the server that we speak to, and what we trust it by."""
+    if (until := connection.server_certificate_until) is not None:
+        yield CertificateSeen(name="nats-server", expires_at=until)
+    if nats.tls_ca_file is not None:
+        for authority in x509.load_pem_x509_certificates(nats.tls_ca_file.read_bytes()):
+            yield CertificateSeen(name="nats-authority", expires_at=authority.not_valid_after_utc)
 
 
 def _stream_seen(stream: _Stream) -> StreamSeen:

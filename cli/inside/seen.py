@@ -67,6 +67,13 @@ class ServiceSeen(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     why: str = ""
 
 
+class CertificateSeen(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Something by which one is trusted, and until when."""
+
+    name: str  # "nats-server", "nats-authority", "talos"
+    expires_at: datetime
+
+
 class ObjectSeen(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The last words about an object, those of the services in the order of the flow."""
 
@@ -90,6 +97,7 @@ class FlowSeen(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ta
     dead_count: int = 0  # how many there are
     services: tuple[ServiceSeen, ...] = ()
     objects: tuple[ObjectSeen, ...] = ()
+    certificates: tuple[CertificateSeen, ...] = ()  # of NATS, where it speaks TLS
 
     @property
     def leader(self) -> Leading | None:
@@ -151,3 +159,16 @@ def decoded(data: bytes) -> Answer:
         return _decoder.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"not what `inside flow` says: {error}") from error
+
+
+def certificates_encoded(certificates: tuple[CertificateSeen, ...]) -> bytes:
+    """As they travel."""
+    return msgspec.json.encode(certificates)
+
+
+def certificates_decoded(data: bytes) -> tuple[CertificateSeen, ...]:
+    """Raises ValueError on what is none."""
+    try:
+        return msgspec.json.decode(data, type=tuple[CertificateSeen, ...])
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise ValueError(f"not what `inside certificates` says: {error}") from error

@@ -23,12 +23,12 @@ def _seen(wiring: Wiring, queue: QueueSeen | None, leading: Word | None, at: dat
     if not queue.exists:
         return ServiceSeen(service=wiring.service, here=False, why=f"its durable {queue.name} does not exist")
     if queue.waiting:
-        return ServiceSeen(service=wiring.service, here=True, why=f"asks for more of {queue.name}")
+        return ServiceSeen(service=wiring.service, here=True, why=f"takes from {queue.name}")
     if queue.unacknowledged:
         return ServiceSeen(
-            service=wiring.service, why=f"nobody asks for more of {queue.name}, and some of it was taken"
+            service=wiring.service, why=f"nobody takes from {queue.name}, and some of it was taken"
         )
-    return ServiceSeen(service=wiring.service, here=False, why=f"nobody asks for more of {queue.name}")
+    return ServiceSeen(service=wiring.service, here=False, why=f"nobody takes from {queue.name}")
 
 
 def _leader(service: str, leading: Word | None, at: datetime) -> ServiceSeen:

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from libs.common.settings.flag_values import parse_duration, parse_list
+from libs.common.wiring import LEASE_NAME
 
 _MOST_SECONDS = 360_000_000  # what a date can be added to
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -28,9 +29,105 @@ def _list(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> tupl
     return parse_list(",".join(texts))
 
 
-@click.group(short_help="Show how something stands in a cluster.")
-def status() -> None:
-    """Show how something stands in a cluster now."""
+@click.group(
+    invoke_without_command=True,
+    short_help="Show how everything stands: services, queues, Nodes, certificates.",
+)
+@click.option("--watch", is_flag=True, help="Look again and again, until Ctrl-C.")
+@click.option(
+    "--interval",
+    callback=_seconds,
+    default="5s",
+    show_default=True,
+    metavar="DURATION",
+    help="How long to wait between two looks of --watch.",
+)
+@click.option("--kubeconfig", type=_FILE, help="As for kubectl. Default: KUBECONFIG, ~/.kube/config.")
+@click.option(
+    "--context",
+    "kube_context",
+    default="",
+    metavar="NAME",
+    help="Context of the kubeconfig. Default: its own.",
+)
+@click.option(
+    "--namespace",
+    "-n",
+    default="kube-system",
+    show_default=True,
+    metavar="NAME",
+    help="Where the chart is installed.",
+)
+@click.option("--release", default="", metavar="NAME", help="Of the chart, where the namespace has several.")
+@click.option(
+    "--lease-name",
+    default=LEASE_NAME,
+    show_default=True,
+    metavar="NAME",
+    help="As --leader-elect-resource-name of the watcher.",
+)
+@click.option(
+    "--nats-url",
+    default="",
+    metavar="URL,...",
+    help="Ask NATS here. Default: NATS_URL, else `talos-ccm` in the watcher's pod is run.",
+)
+@click.option("--nats-nkey-file", type=_FILE, help="The reader's key. Default: NATS_NKEY_FILE.")
+@click.option("--nats-ca-file", type=_FILE, help="What NATS is trusted by. Default: NATS_CA_FILE.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="Words, or JSON; with --watch a line for each look.",
+)
+@click.pass_context
+def status(
+    context: click.Context, /, *, watch: bool, interval: float, output: str, nats_url: str, **where: Any
+) -> None:
+    """Show how everything stands now: which services are there and who leads, what waits in the queues,
+    which Nodes are not usable and why, requests for certificates, pod CIDRs, certificates that end.
+
+    Nodes, requests, the Lease, pods and claims are read with your own rights; what you may not read is left
+    out, and said. Messages are read with a key that can only read, in the watcher's pod by exec. Nothing is
+    written.
+
+    \b
+    Exit status:
+      0  all is well
+      1  something is wrong: it is said in the first lines
+      2  that cannot be told: nobody to ask, or no right to ask
+      With --watch, that of the last look.
+
+    \b
+    Examples:
+      talos-ccm status
+      talos-ccm status --watch --interval 2s
+      talos-ccm status -o json | jq '.nodes.uninitialized[]'
+    """  # noqa: D301 - click reads the \b: the paragraph keeps its lines
+    if context.invoked_subcommand is not None:
+        return
+    servers = parse_list(nats_url)
+    try:
+        from cli.lines import complain  # noqa: PLC0415 - `--help` need not load it
+        from cli.status.flow_from_cluster import Source  # noqa: PLC0415
+        from cli.status.flow_run import status_flow, watch_flow  # noqa: PLC0415
+        from cli.status.from_cluster import CannotAsk  # noqa: PLC0415
+
+        source = Source(context=where.pop("kube_context"), nats_servers=servers, **where)
+        as_json = output == "json"
+        try:
+            if watch:
+                code = watch_flow(source, every_seconds=interval, as_json=as_json)
+            else:
+                code = status_flow(source, as_json=as_json)
+        except CannotAsk as error:
+            complain(f"Error: {error}")
+            code = 2
+    except KeyboardInterrupt:
+        code = 128 + signal.SIGINT
+    sys.exit(code)
 
 
 @status.command(short_help="Show pools of pod CIDRs, who has what, and conflicts.")

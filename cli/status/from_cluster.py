@@ -52,15 +52,15 @@ def gather(source: Source) -> Seen:
 async def _gather(source: Source) -> Seen:
     kube = kubernetes(source.kubeconfig, source.context, user_agent="talos-ccm-status")
     try:
-        before = await _pages(kube)
+        before = await claim_pages(kube)
         nodes = [node async for page in kube.list_nodes() for node in page.items]
-        pages = await _pages(kube)
+        pages = await claim_pages(kube)
     finally:
         await kube.close()
     return Seen(before=tuple(before), nodes=tuple(nodes), pages=tuple(pages), at=datetime.now(UTC))
 
 
-async def _pages(kube: KubeApi) -> Sequence[StoredPage]:
+async def claim_pages(kube: KubeApi) -> Sequence[StoredPage]:
     """By their names and not by their labels, which somebody may have taken off."""
     return [
         StoredPage(

@@ -105,7 +105,8 @@ def test_what_explains_is_told_what_was_gathered_and_asks_nobody():
     assert importers == {
         "cli.explain.command", "cli.explain.run", "cli.explain.from_cluster", "cli.render.from_cluster",
         "cli.status.from_cluster", "cli.explain.node.command", "cli.explain.node.run",
-        "cli.explain.node.from_cluster", "cli.exec.pods", "cli.inside.asking",
+        "cli.explain.node.from_cluster", "cli.exec.pods", "cli.inside.asking", "cli.inside.command",
+        "cli.status.flow_from_cluster",
         "cli.doctor.from_cluster"
     }  # fmt: skip
 
@@ -120,13 +121,20 @@ def test_what_the_command_shows_of_pod_cidrs_is_read_and_counted_by_ipams_own_co
 
 
 def test_what_judges_a_status_is_told_what_was_gathered_and_asks_nobody():
+    gathering = {
+        "cli.credentials", "cli.status.from_cluster", "cli.status.flow_from_cluster", "cli.inside.asking",
+        "cli.inside.gather", "cli.exec.pods",
+    }  # fmt: skip
     importers = {
         source.module
         for source in sources("cli/status")
         for node in ast.walk(source.tree)
-        if isinstance(node, ast.ImportFrom) and node.module == "cli.status.from_cluster"
+        if isinstance(node, ast.ImportFrom) and node.module in gathering
     }
-    assert importers == {"cli.status.command", "cli.status.run"}
+    assert importers == {
+        "cli.status.command", "cli.status.run", "cli.status.from_cluster", "cli.status.flow_run",
+        "cli.status.flow_from_cluster",
+    }  # fmt: skip
 
 
 def test_what_the_doctor_judges_is_told_what_was_gathered_and_asks_nobody():

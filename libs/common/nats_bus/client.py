@@ -2,8 +2,10 @@
 
 import asyncio
 import re
+import ssl
 from collections.abc import Callable, Mapping
 from contextvars import copy_context
+from datetime import UTC, datetime
 from typing import Any, Final
 
 import msgspec
@@ -133,6 +135,14 @@ class Client(NatsPyClient):
     def server_id(self) -> str:
         """Of the server that we are connected to."""
         return str(self._server_info.get("server_id", ""))
+
+    @property
+    def server_certificate_until(self) -> datetime | None:
+        """The end of the certificate that the server showed, None without TLS."""
+        writer = getattr(self._transport, "_io_writer", None)
+        shown = writer.get_extra_info("peercert") if writer is not None else None
+        until = shown.get("notAfter") if shown else None
+        return datetime.fromtimestamp(ssl.cert_time_to_seconds(until), UTC) if until else None
 
     def reading(self) -> "asyncio.Task[None]":
         """Done as soon as the connection is over."""

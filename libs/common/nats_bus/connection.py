@@ -5,6 +5,7 @@ import contextlib
 import os
 import ssl
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from itertools import count
 from secrets import token_hex
 from typing import Final, Self
@@ -151,6 +152,11 @@ class Connection:
     def server_id(self) -> str:
         """By which the system account calls this very server."""
         return self._client.server_id
+
+    @property
+    def server_certificate_until(self) -> datetime | None:
+        """The end of the server's certificate, None without TLS."""
+        return self._client.server_certificate_until
 
     @property
     def lost(self) -> "asyncio.Future[str]":

@@ -1,0 +1,41 @@
+"""By which way the flow is asked of."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from cli.inside.seen import Object
+from libs.common.nats_bus.access import Access
+from libs.common.settings.flag_values import parse_list
+from libs.common.wiring import READER
+
+
+class FlowSource(msgspec.Struct, frozen=True, kw_only=True):
+    """By which way to ask, and of which objects."""
+
+    objects: tuple[Object, ...] = ()
+    nats_servers: tuple[str, ...] = ()  # where none is said: NATS_URL, else the watcher's pod is asked
+    nats_nkey_file: Path | None = None
+    nats_ca_file: Path | None = None
+    kubeconfig: Path | None = None
+    context: str = ""
+    namespace: str = "kube-system"
+    release: str = ""  # of the chart; "" = whichever there is
+
+
+def nats_of(source: FlowSource, environment: Mapping[str, str]) -> Access | None:
+    """Where NATS is and who we are there, as the watcher's pod has it; None where nobody says."""
+    servers = source.nats_servers or parse_list(environment.get("NATS_URL", ""))
+    if not servers:
+        return None
+    return Access(
+        servers=servers,
+        service=READER,  # its key may hear that name's inbox, and no other
+        nkey_seed_file=source.nats_nkey_file or _path(environment.get("NATS_NKEY_FILE")),
+        tls_ca_file=source.nats_ca_file or _path(environment.get("NATS_CA_FILE")),
+    )
+
+
+def _path(text: str | None) -> Path | None:
+    return Path(text) if text else None

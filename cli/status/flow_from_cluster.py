@@ -1,0 +1,157 @@
+"""Gathers how the flow stands: from Kubernetes by the caller's own credentials, from NATS by the reader's."""
+
+import asyncio
+from collections.abc import Awaitable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final, TypeVar
+
+import msgspec
+
+from cli.credentials import NoAccess, kubernetes
+from cli.exec.pods import pods_of
+from cli.inside.asking import FlowSource, ask, certificates_of
+from cli.inside.seen import Object
+from cli.status.flow_seen import ClaimsSeen, Evidence, LeaseSeen, Untold
+from cli.status.from_cluster import CannotAsk, claim_pages
+from libs.common.kube_api.api import SIGNING_REQUESTS, KubeApi
+from libs.common.kube_api.errors import KubeError, NotFound
+from libs.common.kube_api.pods import Pod
+from libs.common.node import Node
+from libs.common.signing_request import SigningRequest
+from libs.common.wiring import LEASE_NAME, LEASE_NAMESPACE
+from services.ipam.pages import StoredPage
+
+_ASKED: Final = 20  # Nodes, and requests, of which the last words are read
+T = TypeVar("T")
+
+
+class Source(msgspec.Struct, frozen=True, kw_only=True):
+    """By which way to ask."""
+
+    kubeconfig: Path | None = None
+    context: str = ""
+    namespace: str = "kube-system"
+    release: str = ""
+    lease_name: str = LEASE_NAME
+    nats_servers: tuple[str, ...] = ()
+    nats_nkey_file: Path | None = None
+    nats_ca_file: Path | None = None
+
+
+def gather_flow(source: Source) -> Evidence:
+    """Only reads. Raises CannotAsk where there is nobody to ask, or Nodes may not be listed."""
+    try:
+        return asyncio.run(_gather(source))
+    except NoAccess as error:
+        raise CannotAsk(str(error)) from error
+    except KubeError as error:
+        raise CannotAsk(f"the Kubernetes API does not tell: {error}") from error
+
+
+async def _gather(source: Source) -> Evidence:
+    kube = kubernetes(source.kubeconfig, source.context, user_agent="talos-ccm-status")
+    try:
+        before = await _told(claim_pages(kube))
+        nodes, requests, lease, pods = await asyncio.gather(
+            _nodes(kube), _told(_requests(kube)), _told(_lease(kube, source)), _told(_pods(kube, source))
+        )
+        after = await _told(claim_pages(kube))
+    finally:
+        await kube.close()
+    asked = _flow_source(source, nodes, requests)
+    flow, certificates = await asyncio.gather(ask(asked), certificates_of(asked))
+    return Evidence(
+        at=datetime.now(UTC),
+        namespace=source.namespace,
+        nodes=tuple(nodes),
+        requests=requests,
+        lease=lease,
+        pods=pods,
+        claims=_claims(before, after),
+        flow=flow,
+        certificates=certificates,
+    )
+
+
+def _claims(
+    before: Sequence[StoredPage] | Untold, after: Sequence[StoredPage] | Untold
+) -> ClaimsSeen | Untold:
+    if isinstance(before, Untold):
+        return before
+    return after if isinstance(after, Untold) else ClaimsSeen(before=tuple(before), pages=tuple(after))
+
+
+async def _told(asking: Awaitable[T]) -> T | Untold:
+    """A part that may be missing: who lacks a right is still told the rest."""
+    try:
+        return await asking
+    except KubeError as error:
+        return Untold(str(error))
+
+
+async def _nodes(kube: KubeApi) -> list[Node]:
+    return [node async for page in kube.list_nodes() for node in page.items]
+
+
+async def _requests(kube: KubeApi) -> tuple[SigningRequest, ...]:
+    found: list[SigningRequest] = []
+    token = ""
+    while True:
+        page = await kube.list_page(
+            SIGNING_REQUESTS, continue_token=token, on_unreadable=lambda unreadable: None
+        )
+        found += page.items
+        token = page.continue_token
+        if not token:
+            return tuple(found)
+
+
+async def _lease(kube: KubeApi, source: Source) -> LeaseSeen | None:
+    try:
+        lease = await kube.get_lease(LEASE_NAMESPACE, source.lease_name)
+    except NotFound:
+        return None
+    return LeaseSeen(
+        holder=lease.holder,
+        renewed_at=_moment(lease.spec.renew_time),
+        duration_seconds=lease.spec.lease_duration_seconds or 0,
+    )
+
+
+async def _pods(kube: KubeApi, source: Source) -> tuple[Pod, ...]:
+    return tuple([pod async for pod in pods_of(kube, source.namespace, source.release)])
+
+
+def _moment(text: str | None) -> datetime | None:
+    """Of a Lease, which anybody may have written."""
+    try:
+        found = datetime.fromisoformat(text) if text else None
+    except ValueError:
+        return None
+    return found if found is None or found.tzinfo else found.replace(tzinfo=UTC)
+
+
+def _flow_source(
+    source: Source, nodes: Sequence[Node], requests: Sequence[SigningRequest] | Untold
+) -> FlowSource:
+    """Of all that waits the oldest are asked about."""
+    stuck = [node for node in nodes if not node.initialized]
+    pending = [] if isinstance(requests, Untold) else [one for one in requests if one.pending]
+    objects = [Object("node", node.name) for node in sorted(stuck, key=_age)[:_ASKED]]
+    objects += [Object("csr", one.name) for one in sorted(pending, key=_age)[-_ASKED:]]
+    return FlowSource(
+        objects=tuple(objects),
+        nats_servers=source.nats_servers,
+        nats_nkey_file=source.nats_nkey_file,
+        nats_ca_file=source.nats_ca_file,
+        kubeconfig=source.kubeconfig,
+        context=source.context,
+        namespace=source.namespace,
+        release=source.release,
+    )
+
+
+def _age(of: Node | SigningRequest) -> tuple[float, str]:
+    created = of.metadata.creation_timestamp
+    return (created.timestamp() if created else 0.0, of.name)

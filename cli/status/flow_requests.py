@@ -1,0 +1,104 @@
+"""Requests for serving certificates: the newest of each node counts. Pure."""
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Final, Literal
+
+import msgspec
+
+from cli.inside.seen import FlowSeen
+from libs.common.events import Decided
+from libs.common.signing_request import SigningRequest
+
+State = Literal["pending", "denied", "failed", "not-issued"]
+SOON_SECONDS: Final = 60.0  # within which a request is answered
+
+
+class OpenRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """The newest request of a node that has not led to a certificate."""
+
+    name: str
+    node: str
+    state: State
+    seconds: float | None  # since it was filed
+    why: str
+
+    @property
+    def wrong(self) -> bool:
+        """Whether waiting does not mend it."""
+        return self.state in ("denied", "failed") or self.seconds is None or self.seconds >= SOON_SECONDS
+
+
+class RequestsStanding(msgspec.Struct, frozen=True, kw_only=True):
+    """Those of kubelets, for serving certificates; counts are of all, `open` of the newest."""
+
+    count: int
+    pending: int
+    denied: int
+    not_issued: int  # approved, and the signer has not answered
+    issued: int
+    superseded: int  # of the pending ones: their node has filed a newer one
+    open: tuple[OpenRequest, ...]  # the oldest first
+
+
+def requests_standing(
+    requests: Iterable[SigningRequest], flow: FlowSeen | None, at: datetime
+) -> RequestsStanding:  # fmt: skip
+    """`flow` may know what csr said of those that are pending."""
+    ours = [request for request in requests if request.is_kubelet_serving]
+    newest = {one.node_name: one for one in sorted(ours, key=_filed)}
+    latest = {one.name for one in newest.values()}
+    found = [_open(one, flow, at) for one in newest.values()]
+    pending = [one for one in ours if one.pending]
+    return RequestsStanding(
+        count=len(ours),
+        pending=len(pending),
+        denied=sum(one.condition("Denied") is not None for one in ours),
+        not_issued=sum(one.owed for one in ours),
+        issued=sum(one.status.issued for one in ours),
+        superseded=sum(one.name not in latest for one in pending),
+        open=tuple(sorted((one for one in found if one), key=lambda one: (-(one.seconds or 0.0), one.name))),
+    )
+
+
+def _filed(request: SigningRequest) -> tuple[float, int, str]:
+    at = request.metadata.creation_timestamp
+    return (at.timestamp() if at else 0.0, request.version, request.name)
+
+
+def _open(request: SigningRequest, flow: FlowSeen | None, at: datetime) -> OpenRequest | None:
+    created = request.metadata.creation_timestamp
+    state = _state(request)
+    if state is None:
+        return None
+    return OpenRequest(
+        name=request.name,
+        node=request.node_name,
+        state=state,
+        seconds=(at - created).total_seconds() if created else None,
+        why=_why(request, state, flow),
+    )
+
+
+def _state(request: SigningRequest) -> State | None:
+    if request.condition("Denied") is not None:
+        return "denied"
+    if request.condition("Failed") is not None:
+        return "failed"
+    if request.pending:
+        return "pending"
+    return "not-issued" if request.owed else None
+
+
+def _why(request: SigningRequest, state: State, flow: FlowSeen | None) -> str:
+    if state in ("denied", "failed"):
+        said = request.condition("Denied" if state == "denied" else "Failed")
+        assert said is not None
+        return ": ".join(part for part in (said.reason, said.message) if part)
+    if state == "not-issued":
+        return "the signer, kube-controller-manager, has not answered"
+    about = flow.of("csr", request.name) if flow else None
+    for word in about.decided if about else ():
+        if isinstance(word.event, Decided) and word.event.service == "csr":
+            return f"csr, {word.event.outcome}: {word.event.reason}"
+    return "" if flow is None else "csr has not spoken of it"

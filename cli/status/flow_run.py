@@ -1,0 +1,82 @@
+"""Gathers, judges, shows the flow: once, or again and again. Writes to no cluster."""
+
+import json
+import time
+from contextlib import suppress
+
+import click
+from rich.console import Console
+
+from cli.lines import complain, print_json, print_lines
+from cli.status.flow_from_cluster import Source, gather_flow
+from cli.status.flow_json import flow_json
+from cli.status.flow_standing import FlowStanding, flow_standing
+from cli.status.flow_text import of_flow
+from cli.status.from_cluster import CannotAsk
+
+
+def status_flow(source: Source, *, as_json: bool) -> int:
+    """Show it; the exit status. Raises CannotAsk."""
+    found = flow_standing(gather_flow(source))
+    if as_json:
+        print_json(flow_json(found))
+    else:
+        _print(found, Console(highlight=False))
+    return found.exit_status
+
+
+def watch_flow(source: Source, *, every_seconds: float, as_json: bool) -> int:
+    """Show it until Ctrl-C; the exit status of the last look. On a terminal each look replaces the last."""
+    console = Console(highlight=False)
+    screen = console.is_terminal and not as_json
+    status = 2
+    with suppress(KeyboardInterrupt):
+        if screen:
+            console.set_alt_screen(True)
+            console.show_cursor(False)
+        try:
+            while True:
+                status = _look(source, console, as_json=as_json, screen=screen)
+                time.sleep(every_seconds)
+        finally:
+            if screen:
+                console.show_cursor(True)
+                console.set_alt_screen(False)
+    return status
+
+
+def _look(source: Source, console: Console, *, as_json: bool, screen: bool) -> int:
+    try:
+        found = flow_standing(gather_flow(source))
+    except CannotAsk as error:  # an API server that restarts is no reason to stop looking
+        if screen:
+            _redraw(console, f"Error: {error}\n")
+        else:
+            complain(f"Error: {error}")
+        return 2
+    if as_json:
+        click.echo(json.dumps(flow_json(found)))
+    elif screen:
+        with console.capture() as drawn:
+            console.print(f"{found.at:%Y-%m-%d %H:%M:%S} UTC, Ctrl-C ends it", style="dim")
+            _print(found, console)
+        _redraw(console, drawn.get())
+    else:
+        click.echo(f"--- {found.at:%Y-%m-%d %H:%M:%S} UTC")
+        _print(found, console)
+    return found.exit_status
+
+
+def _print(found: FlowStanding, console: Console) -> None:
+    width = console.width if console.is_terminal else 0
+    print_lines(of_flow(found, width=width), console)
+
+
+def _redraw(console: Console, text: str) -> None:
+    """In place, so that nothing flickers; what has no room is counted."""
+    lines = text.splitlines()
+    room = max(2, console.height)
+    if len(lines) > room:
+        lines = [*lines[: room - 1], f"... {len(lines) - room + 1} more lines: the terminal is too low"]
+    console.file.write("\x1b[H" + "\x1b[K\n".join(lines) + "\x1b[K\x1b[J")
+    console.file.flush()

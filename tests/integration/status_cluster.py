@@ -1,0 +1,149 @@
+"""An installation with separate services, a NATS that knows keys, and pods in which `talos-ccm` runs."""
+
+import asyncio
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+from libs.common.wiring import BY_DEFAULT, IPAM
+from libs.testbed.control_plane.cluster import ControlPlane
+from libs.testbed.exec_kubelet import ExecKubelet
+from libs.testbed.kubelets import Kubelet, Kubelets
+from libs.testbed.machines import Machines, a_machine
+from libs.testbed.running_services import RunningServices
+from tests.bootstrap_actors import Bootstrapped, bootstrapped
+from tests.bus_actors import eventually
+from tests.integration.operator_shell import Said, talos_ccm
+
+NAMESPACE = "status-tests"
+INSTANCE = "status"
+LEASE = f"--lease-name=cloud-controller-manager-talos-{INSTANCE}"
+CHART = {"app.kubernetes.io/name": "talos-cloud-controller-manager", "app.kubernetes.io/instance": "ccm"}
+COMPONENT = "app.kubernetes.io/component"
+WIRINGS = (*BY_DEFAULT, IPAM)
+NETWORKS = ("--cluster-cidr=10.244.0.0/16", "--service-cluster-ip-range=10.96.0.0/12")
+PORTED = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(Path.cwd())}
+
+
+class Installed:
+    """It, and a shell in which kubectl would work."""
+
+    def __init__(self, home: Path, server: ControlPlane, kubelets: Kubelets, machines: Machines) -> None:
+        self.home = home
+        self.server = server
+        self.kubelets = kubelets
+        self.machines = machines
+        self.services: RunningServices
+        self.nats: Bootstrapped
+        self.node: ExecKubelet
+        self._joined: list[str] = []
+        self._machines: list[str] = []
+
+    async def status(self, *arguments: str, **environment: str) -> Said:
+        where = (f"--namespace={NAMESPACE}", LEASE)
+        return await talos_ccm(self.home, self.server, "status", *where, *arguments, **environment)
+
+    async def watched(self, *, looks: int) -> Said:
+        """`status --watch` in a pipe, ended by Ctrl-C after so many looks."""
+        where = (f"--namespace={NAMESPACE}", LEASE, "--watch", "--interval=1s")
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "cli", "status", *where),
+            env=PORTED | {"HOME": str(self.home), "KUBECONFIG": str(self.server.kubeconfig())},
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        assert process.stdout is not None
+        seen = b""
+        async with asyncio.timeout(60):
+            while seen.count(b"--- ") < looks and (line := await process.stdout.readline()):
+                seen += line
+            process.send_signal(signal.SIGINT)
+            rest, err = await process.communicate()
+        assert process.returncode is not None
+        return Said(process.returncode, (seen + rest).decode(), err.decode())
+
+    async def join(self, *names: str, silent: bool = False, foreign: bool = False) -> None:
+        """Nodes; machines of `silent` ones do not answer, `foreign` ones lack the annotation of a node IP."""
+        some = [a_machine(name, f"10.229.0.{len(self._joined) + n}") for n, name in enumerate(names, 1)]
+        if not silent:
+            await self.machines.put(*some)
+            self._machines += names
+        said = {"provided_node_ip": ""} if foreign else {}
+        await self.kubelets.join_all([Kubelet.on(machine, **said) for machine in some])
+        self._joined += names
+
+    async def leave(self) -> None:
+        """All that have joined."""
+        for name in self._joined:
+            await self.kubelets.delete(name)
+        await self.machines.delete(*self._machines)
+
+    async def run_pod(self, service: str, *, ready: bool = True, env: dict[str, str] | None = None) -> None:
+        await self.node.run_pod(
+            self.kubelets,
+            namespace=NAMESPACE,
+            name=f"ccm-{service}-1",
+            labels=CHART | {COMPONENT: service},
+            container=service,
+            env=PORTED | (env or {}),
+            ready=ready,
+        )
+
+
+@asynccontextmanager
+async def installed(
+    run_dir: Path, server: ControlPlane, kubelets: Kubelets, machines: Machines
+) -> AsyncIterator[Installed]:
+    """Ready, with a pod for each service and no Node but that on which these pods are."""
+    home = run_dir / "home"
+    home.mkdir(parents=True)
+    made = Installed(home, server, kubelets, machines)
+    async with AsyncExitStack() as stack:
+        made.nats = await stack.enter_async_context(bootstrapped(run_dir / "nats"))
+        own_flags: dict[str, list[str]] = {each.service: made.nats.flags(each.service) for each in WIRINGS}
+        made.services = await stack.enter_async_context(
+            RunningServices.start(
+                run_dir / "services",
+                server,
+                kubelets,
+                nats_url=made.nats.url,
+                talosconfig=machines.talosconfig(),
+                wirings=WIRINGS,
+                own_flags=own_flags,
+                flags=["--allocate-node-cidrs", *NETWORKS],
+                instance=INSTANCE,
+            )
+        )
+        await made.services.ready()
+        await _namespace(kubelets)
+        certificate, key = server.serving("status-kubelet", ["127.0.0.1"])
+        made.node = await stack.enter_async_context(
+            ExecKubelet.start("status-kubelet", certificate, key, kubelets)
+        )
+        stack.push_async_callback(made.leave)
+        access = made.nats.access("reader")
+        reader = {
+            "NATS_URL": access.servers[0],
+            "NATS_NKEY_FILE": str(access.nkey_seed_file),
+            "NATS_CA_FILE": str(access.tls_ca_file),
+        }
+        of_pods = {"watcher": reader, "metadata": {"TALOSCONFIG": str(machines.talosconfig())}}
+        for service in ("nats", *(wiring.service for wiring in WIRINGS)):
+            await made.run_pod(service, env=of_pods.get(service))
+            stack.push_async_callback(
+                made.node.delete_pod, kubelets, namespace=NAMESPACE, name=f"ccm-{service}-1"
+            )
+        yield made
+
+
+async def _namespace(kubelets: Kubelets) -> None:
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
+    await kubelets.request("POST", "/api/v1/namespaces", body=namespace)
+
+    async def has_account() -> bool:
+        path = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/default"
+        return (await kubelets.request("GET", path)).status == 200
+
+    await eventually(has_account, "the controller manager has made the service account", 60)
