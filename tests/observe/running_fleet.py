@@ -19,6 +19,7 @@ from libs.testbed.sim_apiserver.server import SimApiServer
 from tests.architecture.sources import ROOT
 from tests.bootstrap_actors import Bootstrapped, bootstrapped
 from tests.bus_actors import eventually
+from tests.collector import Collector, a_collector
 from tests.integration.lifecycle_cluster import CONTROL_PLANE, PATIENT, QUICK, Cluster
 
 RULES: Final = ROOT / "deploy" / "observability" / "rules.yaml"
@@ -39,9 +40,15 @@ class Fleet:
     """The cluster, and what is wrong with it."""
 
     def __init__(
-        self, server: SimApiServer, cluster: Cluster, prometheus: Prometheus, bus: Bootstrapped
+        self,
+        server: SimApiServer,
+        cluster: Cluster,
+        bus: Bootstrapped,
+        prometheus: Prometheus,
+        collector: Collector,
     ) -> None:
         self.prometheus = prometheus
+        self.collector = collector
         self._server = server
         self._cluster = cluster
         self._bus = bus
@@ -110,6 +117,7 @@ async def a_fleet(run_dir: Path) -> AsyncIterator[Fleet]:
         machines = await enter(Machines.start(run_dir / "machines"))
         bus = await enter(bootstrapped(run_dir / "nats"))
         await enter(bus.kept())
+        collector = await enter(a_collector())
         cluster = Cluster(kubelets, machines)
         await cluster.join(a_machine(CONTROL_PLANE, "10.240.0.1", control_plane=True))
         own: dict[str, list[str]] = {wiring.service: bus.flags(wiring.service) for wiring in SERVICES}
@@ -125,6 +133,7 @@ async def a_fleet(run_dir: Path) -> AsyncIterator[Fleet]:
                 wirings=SERVICES,
                 flags=[*FLAGS, f"--cloud-config={config}"],
                 own_flags=own,
+                env={"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url},
             )
         )
         cluster.services = services
@@ -132,4 +141,4 @@ async def a_fleet(run_dir: Path) -> AsyncIterator[Fleet]:
         targets["keeper"] = f"127.0.0.1:{bus.health_port}"
         prometheus = await enter(prometheus_running(targets, rules=RULES))
         await services.ready()
-        yield Fleet(server, cluster, prometheus, bus)
+        yield Fleet(server, cluster, bus, prometheus, collector)

@@ -2,6 +2,7 @@
 
 import json
 import math
+import time
 from collections.abc import AsyncIterator
 from typing import Any, Final
 
@@ -19,19 +20,20 @@ NEVER_HERE: Final = {
 }
 
 
-def queries() -> dict[tuple[str, str, str], str]:
-    """Board, panel and letter of each query in PromQL."""
-    found: dict[tuple[str, str, str], str] = {}
+def targets() -> dict[tuple[str, str, str], dict[str, Any]]:
+    """Each query in PromQL, by board, panel and letter."""
+    found: dict[tuple[str, str, str], dict[str, Any]] = {}
     for path in sorted(FOLDER.glob("*.json")):
         panel: dict[str, Any]
         for panel in json.loads(path.read_text())["panels"]:
             for target in panel["targets"]:
                 if "expr" in target:
-                    found[path.stem, panel["title"], target["refId"]] = target["expr"]
+                    found[path.stem, panel["title"], target["refId"]] = target
     return found
 
 
-QUERIES: Final = queries()
+TARGETS: Final = targets()
+WITH_DOTS: Final = sorted({target["expr"] for target in TARGETS.values() if target["exemplar"]})
 
 
 def as_sent(query: str) -> str:
@@ -50,9 +52,9 @@ async def fleet(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fleet
         yield running
 
 
-@pytest.mark.parametrize("where", QUERIES, ids=lambda where: "-".join(where).replace(" ", "_"))
+@pytest.mark.parametrize("where", TARGETS, ids=lambda where: "-".join(where).replace(" ", "_"))
 async def test_a_panel_has_data(fleet: Fleet, where: tuple[str, str, str]):
-    query = as_sent(QUERIES[where])
+    query = as_sent(TARGETS[where]["expr"])
 
     async def has_data() -> bool:
         return any(math.isfinite(sample.value) for sample in await fleet.prometheus.query(query))
@@ -61,6 +63,33 @@ async def test_a_panel_has_data(fleet: Fleet, where: tuple[str, str, str]):
         assert not await has_data(), "it can be had: away from the list with it"
         return
     await eventually(has_data, query, 120)
+
+
+@pytest.mark.parametrize("query", WITH_DOTS)
+async def test_the_dots_of_a_panel_lead_to_traces_that_were_exported(fleet: Fleet, query: str):
+    now = time.time()
+    asked = {"query": as_sent(query), "start": f"{now - 3600}", "end": f"{now + 3600}"}
+
+    async def one_leads_there() -> bool:
+        found = await fleet.prometheus._ask("/api/v1/query_exemplars", asked)
+        dots = {each["labels"]["trace_id"] for series in found for each in series["exemplars"]}
+        return bool(dots & {span.trace_id.hex() for span in fleet.collector.all})
+
+    await eventually(one_leads_there, query, 120)
+
+
+async def test_what_the_node_journey_searches_traces_for_is_on_the_span_that_begins_them(fleet: Fleet):
+    def begun() -> set[str]:
+        return {
+            pair.value.string_value
+            for span in fleet.collector.all
+            if span.name == "watch event" and not span.parent_span_id
+            for pair in span.attributes
+            if pair.key == "k8s.node.name"
+        }
+
+    await eventually(lambda: "seen-11" in begun(), "the journey of seen-11", 60)
+    assert fleet.collector.services["watch event"] == "watcher", "Jaeger is asked for traces with it"
 
 
 async def test_the_cluster_and_the_job_are_found_by_the_variables(fleet: Fleet):
