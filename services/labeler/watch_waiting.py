@@ -153,12 +153,17 @@ class WatchWaiting:
         except (TemporaryError, PermanentError) as error:
             wait.waiting.due = self._clock() + _AGAIN_AFTER_SECONDS * (1.0 + self._random.random())
             log.warning("a Node cannot be told why it waits", extra={"node": name, "error": str(error)})
+            if wait.waiting.failed_write:  # then the Node itself may never say it
+                await self._publish(wait.node, wait.blocked)
             return
         wait.waiting.written = wait.blocked.reason
         log.info("a Node waits", extra={"node": name, "reason": wait.blocked.reason})
         if self._event(f"{ENRICHED_NODE}.{name}") is None:  # else whoever handled that has published it
-            plan = Plan(outcome="blocked", reason=wait.blocked.message, blocked=wait.blocked)
-            await self._decisions.publish(wait.node, plan)
+            await self._publish(wait.node, wait.blocked)
+
+    async def _publish(self, node: Node, blocked: Blocked) -> None:
+        plan = Plan(outcome="blocked", reason=blocked.message, blocked=blocked)
+        await self._decisions.publish(node, plan)
 
     def _judge_outage(self, reasons: Mapping[str, str], waiting: int, at: float) -> None:
         before, self._outage = self._outage, shared_trouble(reasons, waiting)

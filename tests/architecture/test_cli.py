@@ -59,7 +59,7 @@ def test_what_the_command_explains_of_nodes_is_the_services_own_decision():
     ("module", "name", "calls"),
     [
         ("cli.explain.node.from_cluster", "kube", {"list_nodes", "close"}),
-        ("cli.explain.node.from_nats", "bus", {"last", "close"}),
+        ("cli.explain.node.around_from_cluster", "kube", {"list_page", "get_lease"}),
         ("cli.status.from_cluster", "kube", {"list_nodes", "list_config_maps", "close"}),
     ],
 )
@@ -94,7 +94,7 @@ def test_only_what_gathers_asks_machines():
 def test_what_explains_is_told_what_was_gathered_and_asks_nobody():
     gathering = {
         "cli.asking", "cli.credentials", "cli.explain.from_cluster", "cli.explain.node.from_cluster",
-        "cli.explain.node.from_nats"
+        "cli.explain.node.around_from_cluster"
     }  # fmt: skip
     importers = {
         source.module

@@ -222,6 +222,20 @@ async def test_a_node_that_kubernetes_does_not_let_us_write_says_so(flow: Flow):
     assert stage.blocked() == "NodeWriteFailed"
 
 
+async def test_what_kubernetes_does_not_let_us_write_at_all_is_told_as_a_decision(flow: Flow):
+    stage = Stage(flow, InMemoryNodes(a_node()))
+    stage.kube.failing = {"nodes/status": Forbidden("no right", status=403)}
+    stage.hear(observed(a_node()), enriched(a_node(), some_facts()))
+    stage.waiting.write_failed("web-1", "uid-1", "patch nodes: 403 Forbidden: no right")
+    await stage.second(6)
+    decided = await flow.decided("web-1")
+    assert decided is not None
+    assert (decided.outcome, decided.reason) == (
+        "blocked",
+        "writing the Node: patch nodes: 403 Forbidden: no right",
+    )
+
+
 async def test_a_node_that_cannot_be_judged_says_so_and_the_others_are_still_told(flow: Flow):
     odd, other = a_node("odd", uid="uid-2"), a_node()
     stage = Stage(flow, InMemoryNodes(odd, other))

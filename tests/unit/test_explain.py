@@ -1,6 +1,5 @@
 """`talos-ccm explain csr`: each check with its result, the decision, what is not known, and what to do."""
 
-import io
 import json
 from datetime import timedelta
 from pathlib import Path
@@ -8,7 +7,6 @@ from typing import Any, Final
 
 import pytest
 from click.testing import CliRunner
-from rich.console import Console
 
 from cli.__main__ import main
 from cli.explain.advice import advice
@@ -17,7 +15,6 @@ from cli.explain.evidence import Evidence, claimants, contested
 from cli.explain.explanation import Explanation, explain
 from cli.explain.filed import Condition, Filed, Status, newest
 from cli.explain.text import of_explanation
-from cli.lines import print_lines
 from libs.common.cloud_config.rule import Ownership
 from libs.common.machine import AddressStatus, MachineFacts, MachineFault
 from libs.common.node import NodeAddress
@@ -25,6 +22,7 @@ from libs.common.signing_request import SigningRequest
 from services.csr.decide import Policy
 from tests.architecture.sources import ROOT
 from tests.builders import NOW, a_node, a_request, some_facts
+from tests.cli_screen import printed
 from tests.csr_actors import REFUSED, asks
 from tests.csr_cases import CASES, FACTS, NODES, POLICY, UNREACHABLE, Case
 
@@ -120,11 +118,7 @@ def explained(name: str) -> Explanation:
 
 
 def shown(explanation: Explanation, width: int | None = None) -> str:
-    screen = io.StringIO()
-    terminal = {"width": width or 80, "force_terminal": width is not None, "color_system": None}
-    console = Console(file=screen, highlight=False, **terminal)  # type: ignore[arg-type]  # by name
-    print_lines(of_explanation(explanation, NOW), console)
-    return screen.getvalue()
+    return printed(of_explanation(explanation, NOW), width)
 
 
 @pytest.mark.parametrize("name", EVIDENCE)

@@ -1,6 +1,5 @@
 """`talos-ccm explain node`: whose it is, what stands in its way, whether its machine is gone, what to do."""
 
-import io
 import json
 from datetime import timedelta
 from pathlib import Path
@@ -12,21 +11,28 @@ from click.testing import CliRunner
 from hypothesis import example, given
 from hypothesis import strategies as st
 from rich.cells import cell_len
-from rich.console import Console
 
 from cli.__main__ import main
-from cli.explain.node.advice import advice
 from cli.explain.node.as_json import explanation_json
 from cli.explain.node.command import node as node_command
 from cli.explain.node.evidence import Evidence
 from cli.explain.node.explanation import Explanation, explain
-from cli.explain.node.last_words import LastWords, last_words, subjects_about
+from cli.explain.node.last_words import LastWords, last_words
 from cli.explain.node.text import of_explanation
-from cli.lines import print_lines
+from cli.explain.node.verdict import Verdict
+from cli.inside.seen import FlowSeen, Object, ObjectSeen, StreamSeen, Unknown, Word
 from cli.render.config_in_use import config_in_use
 from cli.render.described import DescribedNode
-from libs.common.bus import Unreadable
-from libs.common.events import DeadLetter, Decided, Event, NodeUnreachable
+from libs.common.events import (
+    DeadLetter,
+    Decided,
+    Event,
+    Leading,
+    NodeEnriched,
+    NodeObserved,
+    NodeUnreachable,
+    ObservedOrder,
+)
 from libs.common.machine import AnotherMachine, FaultKind, MachineFacts, MachineFault
 from libs.common.node import CONDITION_BLOCKED, Node, NodeAddress, NodeCondition, Taint
 from libs.common.ownership import why_not_owned
@@ -39,7 +45,8 @@ from services.lifecycle.history import History, Look
 from services.lifecycle.settings import LifecycleSettings
 from services.lifecycle.shutdown import SHUTTING_DOWN
 from services.lifecycle.spot import LIFECYCLE, NOT_READY, PLATFORM
-from tests.builders import NOW, a_message, a_node, enriched, some_facts
+from tests.builders import NOW, a_node, enriched, some_facts
+from tests.cli_screen import printed
 
 TEXTS = Path(__file__).parent / "cli_texts"
 TERMS, SPOT = Terms(), Terms(gcp_spot=True)
@@ -87,6 +94,13 @@ def node(*conditions: NodeCondition, **fields: Any) -> Node:
 
 def joining(**fields: Any) -> Node:
     return node(**{"provider_id": "", "taints": a_node().spec.taints, "labels": None} | fields)
+
+
+def just_joined(**fields: Any) -> Node:
+    made = joining(**fields)
+    return msgspec.structs.replace(
+        made, metadata=msgspec.structs.replace(made.metadata, creation_timestamp=NOW - timedelta(seconds=5))
+    )
 
 
 def facts(**fields: Any) -> MachineFacts:
@@ -141,25 +155,50 @@ def unreachable(why: MachineFault, **fields: Any) -> NodeUnreachable:
     )
 
 
-WORDS: Final = LastWords(
-    decided=(
-        decided("labeler", "unchanged", "left as it is: the machine is silent"),
-        decided("ipam", "unchanged", "it has its pod CIDRs"),
-        decided("lifecycle", "kept", "kept, for want of: 2 of 3 looks show it"),
-    ),
-    dead=(
-        DeadLetter(
-            service="labeler", kind="node", name="web-5", subject="s", sequence=1, reason="not JSON",
-            payload="", at=NOW - timedelta(minutes=9),
+def flow(*said: Event, unreadable: tuple[str, ...] = ()) -> FlowSeen:
+    """What the reader sees where this was said of web-5."""
+
+    def word(event: Event) -> Word:
+        return Word(subject=subject_of(event), published_at=NOW, event=event)
+
+    found = ObjectSeen(
+        object=Object("node", "web-5"),
+        observed=next((word(each) for each in said if isinstance(each, NodeObserved)), None),
+        enriched=next(
+            (word(each) for each in said if isinstance(each, NodeEnriched | NodeUnreachable)), None
         ),
+        decided=(
+            *(word(each) for each in said if isinstance(each, Decided)),
+            *(Word(subject=subject, published_at=NOW, unreadable="not JSON") for subject in unreadable),
+        ),
+        dead=tuple(word(each) for each in said if isinstance(each, DeadLetter)),
+    )
+    leading = word(Leading(incarnation="1", epoch=1, holder="watcher-1"))
+    return FlowSeen(at=NOW, stream=StreamSeen(incarnation="1"), leading=leading, objects=(found,))
+
+
+OBSERVED: Final = NodeObserved(
+    incarnation="1",
+    order=ObservedOrder(epoch=1, resource_version=7),
+    node=node(),
+    observed_at=NOW - timedelta(minutes=20),
+)
+WORDS: Final = flow(
+    OBSERVED,
+    decided("labeler", "unchanged", "left as it is: the machine is silent"),
+    decided("ipam", "unchanged", "it has its pod CIDRs"),
+    decided("lifecycle", "kept", "kept, for want of: 2 of 3 looks show it"),
+    DeadLetter(
+        service="labeler", kind="node", name="web-5", subject="s", sequence=1, reason="not JSON",
+        payload="", at=NOW - timedelta(minutes=9),
     ),
-    of_machine=unreachable(SILENCE),
+    unreachable(SILENCE),
 )  # fmt: skip
 WENT: Final = unreachable(
     SILENCE,
     last_known=msgspec.structs.replace(facts(), stage=SHUTTING_DOWN, looked_at=NOW - timedelta(hours=1)),
 )
-GOING: Final = LastWords(of_machine=WENT)
+GOING: Final = flow(WENT)
 SPOT_LABELS: Final = dict((PLATFORM, LIFECYCLE))
 PREEMPTED: Final = node(
     SILENT_KUBELET,
@@ -175,7 +214,8 @@ HOSTILE_NODE: Final = node(
 )
 EVIDENCE: Final[dict[str, tuple[Evidence, Terms]]] = {
     "well": (evidence(node(pod_cidrs=("10.244.3.0/24",)), facts(uuid=OLD)), TERMS),
-    "joining": (evidence(joining(), facts()), TERMS),
+    "joining": (evidence(just_joined(), facts()), TERMS),
+    "joining-for-a-day": (evidence(joining(), facts()), TERMS),
     "no-metadata": (evidence(joining(), facts(platform="hcloud")), TERMS),
     "silent": (evidence(node(SILENT_KUBELET), SILENCE), TERMS),
     "silent-while-joining": (evidence(joining(), SILENCE), TERMS),
@@ -186,16 +226,16 @@ EVIDENCE: Final[dict[str, tuple[Evidence, Terms]]] = {
     ),
     "replaced": (evidence(node(SILENT_KUBELET), ANOTHER, answered_by=REPLACED), TERMS),
     "replaced-but-ready": (evidence(node(), ANOTHER, answered_by=REPLACED), TERMS),
-    "shut-down": (evidence(node(SILENT_KUBELET), SILENCE, last_words=GOING), TERMS),
+    "shut-down": (evidence(node(SILENT_KUBELET), SILENCE, flow=GOING), TERMS),
     "preempted": (evidence(PREEMPTED, SILENCE), SPOT),
     "without-access": (evidence(joining(), not_asked="no Talos API to ask: there is no talosconfig"), TERMS),
     "without-talos": (evidence(node(), not_asked="not asked: --without-talos", withheld=True), TERMS),
-    "said": (evidence(node(), SILENCE, last_words=WORDS), TERMS),
-    "said-nothing": (evidence(node(), facts(), last_words=LastWords()), TERMS),
-    "no-nats": (evidence(node(), facts(), last_words=LastWords(problem="connection refused")), TERMS),
+    "said": (evidence(node(), SILENCE, flow=WORDS), TERMS),
+    "said-nothing": (evidence(node(), facts(), flow=flow()), TERMS),
+    "no-nats": (evidence(node(), facts(), flow=Unknown(reason="connection refused")), TERMS),
     "hostile": (
-        evidence(HOSTILE_NODE, fault("internal", HOSTILE), file=OWNERSHIP, last_words=LastWords(
-            decided=(decided("ipam", HOSTILE, HOSTILE),), unreadable=(HOSTILE,)
+        evidence(HOSTILE_NODE, fault("internal", HOSTILE), file=OWNERSHIP, flow=flow(
+            decided("ipam", HOSTILE, HOSTILE), unreadable=(HOSTILE,)
         )), TERMS
     ),
 }  # fmt: skip
@@ -206,11 +246,7 @@ def explained(name: str) -> Explanation:
 
 
 def shown(explanation: Explanation, width: int | None = None) -> str:
-    screen = io.StringIO()
-    terminal = {"width": width or 80, "force_terminal": width is not None, "color_system": None}
-    console = Console(file=screen, highlight=False, **terminal)  # type: ignore[arg-type]  # by name
-    print_lines(of_explanation(explanation, NOW), console)
-    return screen.getvalue()
+    return printed(of_explanation(explanation, NOW), width)
 
 
 @pytest.mark.parametrize("name", EVIDENCE)
@@ -240,9 +276,9 @@ def test_whatever_people_and_machines_write_is_told_and_steers_nothing(text: str
         system_uuid=text,
     )
     there = (AnotherMachine(address=text, node_name=text, uuid=text, looked_at=NOW),)
-    words = LastWords(decided=(decided("ipam", text, text),), unreadable=(text,), of_machine=WENT)
+    words = flow(decided("ipam", text, text), WENT, unreadable=(text,))
     explanation = explain(
-        evidence(of, fault(kind, text), answered_by=there, not_proven=text, last_words=words, file=OWNERSHIP),
+        evidence(of, fault(kind, text), answered_by=there, not_proven=text, flow=words, file=OWNERSHIP),
         TERMS,
     )
     told = shown(explanation, 80)
@@ -256,6 +292,7 @@ def test_whatever_people_and_machines_write_is_told_and_steers_nothing(text: str
     [
         ("well", 0, "kept"),
         ("joining", 0, "kept"),
+        ("joining-for-a-day", 2, "kept"),
         ("no-metadata", 1, "kept"),
         ("silent", 1, "kept"),
         ("silent-while-joining", 1, "kept"),
@@ -335,8 +372,7 @@ def test_a_machine_that_was_shut_down_would_be_tainted():
 
 def test_what_the_machine_said_to_another_node_of_that_name_says_nothing():
     before = msgspec.structs.replace(WENT, node=node(uid="uid-before"))
-    words = LastWords(of_machine=before)
-    assert explain(evidence(node(SILENT_KUBELET), SILENCE, last_words=words), TERMS).gone.taint is None
+    assert explain(evidence(node(SILENT_KUBELET), SILENCE, flow=flow(before)), TERMS).gone.taint is None
 
 
 def test_a_machine_that_says_that_it_shuts_down_is_told_so():
@@ -403,22 +439,23 @@ def test_who_is_owned_is_told_as_the_services_judge_it():
 # ---- last words
 
 
-def test_each_subject_at_which_a_service_speaks_of_a_node_is_read():
-    subjects = subjects_about("web-5")
-    said: tuple[Event, ...] = (*WORDS.decided, *WORDS.dead, enriched(node(), facts()), unreachable(SILENCE))
-    for event in said:
-        assert subject_of(event) in subjects
-
-
 def test_what_stands_there_is_told_and_what_is_no_event_too():
-    broken = a_message(
-        Unreadable(reason="not JSON", payload=b"x"), subject="talosccm.v1.decided.ipam.node.web-5"
-    )
-    said = enriched(node(), facts())
-    words = last_words([a_message(said), None, a_message(WORDS.decided[0]), a_message(WORDS.dead[0]), broken])
-    assert (words.of_machine, words.decided, words.dead) == (said, WORDS.decided[:1], WORDS.dead)
-    assert words.unreadable == ("talosccm.v1.decided.ipam.node.web-5",)
-    assert last_words([None, None]) == LastWords()
+    said, subject = enriched(node(), facts()), "talosccm.v1.decided.ipam.node.web-5"
+    words = last_words(flow(said, OBSERVED, decided("ipam", "x", "y"), unreadable=(subject,)), "web-5")
+    assert words is not None
+    assert (words.of_machine, words.observed) == (said, OBSERVED)
+    assert (words.decided, words.unreadable) == ((decided("ipam", "x", "y"),), (subject,))
+    assert last_words(flow(), "web-5") == LastWords()
+    assert last_words(None, "web-5") is None
+
+
+def test_why_nothing_can_be_told_is_told():
+    unknown = last_words(Unknown(reason="it is not there"), "web-5")
+    assert unknown is not None
+    assert unknown.problem == "it is not there"
+    unmade = last_words(FlowSeen(at=NOW), "web-5")
+    assert unmade is not None
+    assert "no stream" in unmade.problem
 
 
 # ---- the command
@@ -431,18 +468,22 @@ def test_json_says_the_same(name: str):
     assert told["name"] == "web-5"
     assert [check["result"] for check in told["checks"]] == [check.result for check in explanation.checks]
     assert told["lifecycle"]["outcome"] == explanation.gone.outcome
-    assert told["advice"] == list(advice(explanation))
+    found = [finding["fault"] for finding in told["verdict"]["findings"]]
+    assert found == [finding.fault for finding in explanation.verdict.findings]
+    assert [step["what"] for step in told["journey"]] == [step.what for step in explanation.journey]
     assert len(told["owners"]) == 4
 
 
 @pytest.mark.parametrize("name", [name for name in EVIDENCE if explained(name).exit_status])
-def test_whatever_is_not_well_comes_with_what_to_do(name: str):
-    if name != "hostile":  # an error of Talos's own, that it words itself
-        assert list(advice(explained(name)))
+def test_whatever_is_not_well_comes_with_its_cause_and_what_mends_it(name: str):
+    for finding in explained(name).verdict.findings:
+        assert finding.cause
+        assert finding.fix
+    assert explained(name).verdict.findings
 
 
-def test_where_all_is_well_nothing_is_advised():
-    assert list(advice(explained("well"))) == []
+def test_where_all_is_well_nothing_is_found():
+    assert explained("well").verdict == Verdict(state="well")
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """`talos-ccm status ipam`: pools in blocks, who has what, what rests until when, what is in conflict."""
 
-import io
 import json
 import re
 from datetime import UTC, datetime, timedelta
@@ -12,10 +11,8 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
-from rich.console import Console
 
 from cli.__main__ import main
-from cli.lines import print_lines
 from cli.status.as_json import standing_json
 from cli.status.conflicts import Kind
 from cli.status.offered import offered
@@ -30,6 +27,7 @@ from services.ipam.pools import Pool
 from services.ipam.release import Present, odd_in_themselves, ranges_of, release_plan
 from tests.architecture.sources import ROOT
 from tests.builders import NOW
+from tests.cli_screen import printed
 
 TEXTS = Path(__file__).parent / "cli_texts"
 REST = timedelta(minutes=10)
@@ -58,12 +56,7 @@ def judged(there: Read, *nodes: Node, pools: tuple[Pool, ...] = BOTH, before: Re
 
 def shown(found: Standing, *, width: int = 0, with_nodes: bool = True) -> str:
     """As a terminal of that width shows it, or, with 0, a pipe."""
-    file = io.StringIO()
-    console = Console(
-        file=file, width=width or 40, force_terminal=bool(width), color_system=None, highlight=False
-    )
-    print_lines(of_standing(found, with_nodes=with_nodes, width=width), console)
-    return file.getvalue()
+    return printed(of_standing(found, with_nodes=with_nodes, width=width), width or None)
 
 
 def kinds(found: Standing) -> list[str]:

@@ -4,7 +4,6 @@ from typing import Any
 
 import msgspec
 
-from cli.explain.node.advice import advice
 from cli.explain.node.explanation import Explanation
 from cli.explain.node.last_words import LastWords
 from cli.explain.node.lifecycle import Gone
@@ -16,10 +15,13 @@ from services.lifecycle.shutdown import SHUTDOWN, Change
 def explanation_json(explanation: Explanation) -> dict[str, Any]:
     """The same as in words; names that Kubernetes has are written as there."""
     node, words = explanation.node, explanation.evidence.last_words
+    verdict = explanation.verdict
     return {
         "name": node.name,
         "uid": node.uid,
         "creationTimestamp": msgspec.to_builtins(node.metadata.creation_timestamp),
+        "verdict": {"state": verdict.state, "findings": msgspec.to_builtins(verdict.findings)},
+        "journey": msgspec.to_builtins(explanation.journey),
         "state": explanation.state,
         "providerID": node.spec.provider_id or None,
         "addresses": msgspec.to_builtins(node.status.addresses),
@@ -31,14 +33,14 @@ def explanation_json(explanation: Explanation) -> dict[str, Any]:
             {"controller": each.controller, "owned": not each.why_not, "why": each.why_not or None}
             for each in explanation.owners
         ],
-        "machineAsked": explanation.evidence.look is not None,
+        "machineAsked": explanation.evidence.look is not None and not explanation.evidence.heard,
         "checks": [
             {"name": check.name, "result": check.result, "text": check.text} for check in explanation.checks
         ],
         "labeler": _plan(explanation.plan) if explanation.plan else None,
         "lifecycle": _gone(explanation.gone),
         "lastWords": _last_words(words) if words else None,
-        "advice": list(advice(explanation)),
+        "notRead": list(explanation.evidence.around.untold),
     }
 
 
@@ -66,9 +68,10 @@ def _taint(change: Change) -> dict[str, Any]:
 
 
 def _last_words(words: LastWords) -> dict[str, Any]:
-    """`ofMachine`, `decided` and `dead` as they stand in the stream."""
+    """`observed`, `ofMachine`, `decided` and `dead` as they stand in the stream."""
     return {
         "problem": words.problem or None,
+        "observed": msgspec.to_builtins(words.observed),
         "ofMachine": msgspec.to_builtins(words.of_machine),
         "decided": msgspec.to_builtins(words.decided),
         "dead": msgspec.to_builtins(words.dead),

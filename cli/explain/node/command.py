@@ -29,6 +29,9 @@ _SECONDS: Any = {
 @click.argument("name")
 @click.option("--kubeconfig", type=_FILE, help="As for kubectl. Default: KUBECONFIG, ~/.kube/config.")
 @click.option("--context", default="", metavar="NAME", help="Context of the kubeconfig. Default: its own.")
+@click.option(
+    "-n", "--namespace", default="kube-system", show_default=True, metavar="NAME", help="Where our pods are."
+)
 @click.option("--talosconfig", type=_FILE, help="As for talosctl. Default: TALOSCONFIG, ~/.talos/config.")
 @click.option(
     "--talos-endpoints",

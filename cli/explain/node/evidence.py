@@ -4,7 +4,9 @@ from datetime import datetime
 
 import msgspec
 
-from cli.explain.node.last_words import LastWords
+from cli.explain.node.around import Around
+from cli.explain.node.last_words import LastWords, last_words
+from cli.inside.seen import FlowSeen, Unknown
 from cli.render.config_in_use import ConfigInUse
 from cli.render.described import DescribedNode
 from libs.common.cloud_config.rule import OwnershipOfNodes
@@ -29,8 +31,16 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     not_proven: str = ""  # why nobody does, where others answer
     others: tuple[DescribedNode, ...] = ()  # other Nodes, as far as their machines were asked, and answer
     file: ConfigInUse | None = None  # --cloud-config
-    last_words: LastWords | None = None  # None: nobody looked
+    heard: bool = False  # the look is metadata's, as it said it last
+    around: Around = Around()
+    flow: FlowSeen | Unknown | None = None  # None: nobody looked
+    namespace: str = "kube-system"  # where our pods are
     at: datetime
+
+    @property
+    def last_words(self) -> LastWords | None:
+        """What the services said last of it."""
+        return last_words(self.flow, self.node.name)
 
     @property
     def config(self) -> Global:
@@ -69,15 +79,14 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
         """As metadata would say it, if it asked now; None if the machine answers, or was not asked."""
         if not isinstance(self.look, MachineFault):
             return None
-        said = self.last_words.of_machine if self.last_words else None
-        same = said is not None and said.node.uid == self.node.uid
+        said = self.last_words.machine_of(self.node) if self.last_words else None
         before = said.last_known if isinstance(said, NodeUnreachable) else said.facts if said else None
         return NodeUnreachable(
             incarnation="",
             observed_sequence=0,
             node=self.node,
             fault=self.look,
-            last_known=before if same else None,
+            last_known=before,
             attempt=1,
             retry_at=self.at,
             answered_by=self.answered_by,

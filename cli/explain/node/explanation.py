@@ -7,13 +7,16 @@ import msgspec
 
 from cli.explain.explanation import Told
 from cli.explain.node.evidence import Evidence
+from cli.explain.node.journey import Step, journey
 from cli.explain.node.lifecycle import Gone, is_gone
+from cli.explain.node.verdict import Case, Verdict, judge
 from cli.render.described import DescribedNode
 from libs.common.cloud_config.rule import OwnershipOfNodes
 from libs.common.controllers import CLOUD_NODE, CSR_APPROVAL, NODE_IPAM, NODE_LIFECYCLE
 from libs.common.machine import MachineFault
 from libs.common.node import Node
 from libs.common.ownership import why_not_owned
+from libs.common.wiring import LABELER
 from services.labeler.ownership import why_not_ours
 from services.labeler.plan import Plan, plan_node, plan_unreachable, why_left_alone, why_not_ours_by_rules
 from services.labeler.reported_provider_id import reported_provider_id
@@ -48,6 +51,8 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     checks: tuple[Told, ...]
     plan: Plan | None  # the labeler's; None where it would have to know the machine
     gone: Gone  # what lifecycle would make of it
+    verdict: Verdict
+    journey: tuple[Step, ...]
 
     @property
     def node(self) -> Node:
@@ -62,9 +67,9 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     def exit_status(self) -> int:
         """0: all is well, or is being made so; 1: something is not; 2: that cannot be told."""
         results = {check.result for check in self.checks}
-        if "failed" in results:
+        if self.verdict.state == "stuck" or "failed" in results:
             return NOT_WELL
-        return UNTOLD if "unknown" in results else WELL
+        return UNTOLD if self.verdict.state == "unknown" or "unknown" in results else WELL
 
 
 def explain(evidence: Evidence, terms: Terms) -> Explanation:
@@ -72,13 +77,17 @@ def explain(evidence: Evidence, terms: Terms) -> Explanation:
     node, plan = evidence.node, _plan(evidence)
     gone = is_gone(evidence, terms)
     state: State = "initialized" if node.initialized else "not initialized"
+    owners = tuple(_owners(evidence, gone))
+    case = Case(evidence=evidence, plan=plan, why_not_ours=owners[0].why_not, mismatch=_mismatch(plan))
     return Explanation(
         evidence=evidence,
         state="being deleted" if node.metadata.deletion_timestamp is not None else state,
-        owners=tuple(_owners(evidence, gone)),
+        owners=owners,
         checks=tuple(_checks(evidence, plan)),
         plan=plan,
         gone=gone,
+        verdict=judge(case),
+        journey=journey(evidence),
     )
 
 
@@ -107,12 +116,19 @@ def _why_not_labelers(evidence: Evidence) -> str:
     node, config, silent = evidence.node, evidence.config, evidence.unreachable
     facts = evidence.look.facts if isinstance(evidence.look, DescribedNode) else None
     facts = silent.last_known if silent else facts
-    why = why_left_alone(node, facts, config)
+    why = why_left_alone(node, facts, config) or _said_not_ours(evidence)
     if why or (facts is None and evidence.look is None):
         return why
     if facts is None:
         return why_not_ours(node, None, by_file=config.ownership)
     return why_not_ours_by_rules(node, facts, config)
+
+
+def _said_not_ours(evidence: Evidence) -> str:
+    """The running labeler's reason, where its --cloud-config is not known here."""
+    decided = evidence.last_words.of(LABELER.service, evidence.node) if evidence.last_words else None
+    is_said = decided is not None and decided.outcome == "not-ours" and evidence.file is None
+    return decided.reason if decided is not None and is_said else ""
 
 
 def _checks(evidence: Evidence, plan: Plan | None) -> Iterator[Told]:
@@ -142,18 +158,23 @@ def _machine(evidence: Evidence) -> Iterator[Told]:
             text = f"the machine at {facts.node_ip} answers as {facts.node_name} ({place or 'no platform'})"
             text += "" if by == "nodename" else ", recognised by its systemUUID"
             text += f"; its stage is {facts.stage!r}" if facts.stage not in ("", "running") else ""
+            text += _as_heard(evidence)
             yield Told(name="machine", result="passed", text=text)
         case MachineFault(step=step, endpoint=endpoint, message=message):
             where = f" at {endpoint}" if endpoint else ""
-            yield Told(name="machine", result="failed", text=f"{step}{where}: {message}")
+            yield Told(name="machine", result="failed", text=f"{step}{where}: {message}{_as_heard(evidence)}")
         case _ if not evidence.withheld:
             yield Told(name="machine", result="unknown", text=evidence.not_asked)
 
 
+def _as_heard(evidence: Evidence) -> str:
+    said = evidence.last_words.machine_of(evidence.node) if evidence.heard and evidence.last_words else None
+    return f"; so it told metadata at {said.enriched_at:%Y-%m-%d %H:%M:%S} UTC" if said is not None else ""
+
+
 def _provider_id(evidence: Evidence, plan: Plan | None) -> Iterator[Told]:
     existing = evidence.node.spec.provider_id
-    mismatch = next((n.message for n in plan.notices if n.reason == "ProviderIDMismatch"), "") if plan else ""
-    if mismatch:
+    if mismatch := _mismatch(plan):
         yield Told(name="providerID", result="failed", text=mismatch)
     elif existing:
         yield Told(name="providerID", result="passed", text=f"{existing}{_as_reported(evidence, plan)}")
@@ -162,6 +183,10 @@ def _provider_id(evidence: Evidence, plan: Plan | None) -> Iterator[Told]:
         yield Told(name="providerID", result="waits", text=text)
     elif evidence.node.initialized:
         yield Told(name="providerID", result="passed", text="none, and who initialised the Node gave none")
+
+
+def _mismatch(plan: Plan | None) -> str:
+    return next((n.message for n in plan.notices if n.reason == "ProviderIDMismatch"), "") if plan else ""
 
 
 def _as_reported(evidence: Evidence, plan: Plan | None) -> str:

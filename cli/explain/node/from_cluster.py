@@ -1,4 +1,4 @@
-"""Gathers what is known of a Node: from Kubernetes, Talos and NATS, with the caller's own credentials."""
+"""Gathers what is known of a Node: from Kubernetes, Talos and the services, with the caller's credentials."""
 
 import asyncio
 from collections.abc import Sequence
@@ -9,14 +9,18 @@ import msgspec
 
 from cli.asking import ask, in_its_place, look
 from cli.credentials import NoAccess, kubernetes, talos
+from cli.explain.node.around_from_cluster import look_around
 from cli.explain.node.evidence import Evidence, Look
-from cli.explain.node.last_words import LastWords
+from cli.explain.node.verdict import OWN_ACCESS
+from cli.inside import asking
+from cli.inside.seen import FlowSeen, Object, Unknown
 from cli.render.config_in_use import ConfigInUse
 from cli.render.described import DescribedNode
 from libs.common.cloud_config.fields import Resource
 from libs.common.cloud_config.inventory import needed_resources
+from libs.common.events import NodeUnreachable
 from libs.common.kube_api.errors import KubeError
-from libs.common.machine import MachineFacts
+from libs.common.machine import MachineFacts, MachineFault
 from libs.common.node import PROVIDED_NODE_IP, Node, what_we_read
 from services.metadata.ask_machine import Seen
 from services.metadata.in_its_place import NotProven
@@ -30,6 +34,7 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     kubeconfig: Path | None = None
     context: str = ""
+    namespace: str = "kube-system"
     talosconfig: Path | None = None
     talos_endpoints: str = ""
     without_talos: bool = False
@@ -53,17 +58,9 @@ def gather(source: Source, file: ConfigInUse | None) -> Evidence:
 
 
 async def _gather(source: Source, file: ConfigInUse | None) -> Evidence:
-    nodes, words = await asyncio.gather(_nodes(source), _last_words(source))
-    node = next((node for node in nodes if node.name == source.name), None)
-    if node is None:
-        raise CannotAsk(
-            f"there is no Node {source.name}. A machine that should be one: its kubelet's log says why it "
-            "has not registered (talosctl logs kubelet)"
-        )
-    evidence = Evidence(
-        node=node, nodes=tuple(nodes), file=file, last_words=words, at=datetime.now(UTC)
-    )  # fmt: skip
-    if not node.provided_node_ip:
+    flow, evidence = await asyncio.gather(_flow(source), _of_kubernetes(source, file))
+    evidence = msgspec.structs.replace(evidence, flow=flow, at=datetime.now(UTC))
+    if not evidence.node.provided_node_ip:
         text = f"the Node has no annotation {PROVIDED_NODE_IP}: metadata does not ask its machine either"
         return msgspec.structs.replace(evidence, not_asked=text, withheld=True)
     if source.without_talos:
@@ -71,30 +68,65 @@ async def _gather(source: Source, file: ConfigInUse | None) -> Evidence:
     try:
         machines = talos(source.talosconfig, source.talos_endpoints, with_stage=True)
     except NoAccess as error:
-        return msgspec.structs.replace(evidence, not_asked=str(error))
+        return _as_heard(msgspec.structs.replace(evidence, not_asked=str(error)))
     try:
-        return await _of_machine(machines, evidence)
+        evidence = await _of_machine(machines, evidence)
     finally:
         await machines.close()
+    found = evidence.look
+    # What is refused to the caller may be granted to metadata.
+    is_our_own = isinstance(found, MachineFault) and found.kind in OWN_ACCESS
+    return _as_heard(evidence) if is_our_own else evidence
 
 
-async def _nodes(source: Source) -> list[Node]:
+async def _of_kubernetes(source: Source, file: ConfigInUse | None) -> Evidence:
     kube = kubernetes(source.kubeconfig, source.context, user_agent="talos-ccm-explain")
     try:
-        return [what_we_read(node) async for page in kube.list_nodes() for node in page.items]
+        nodes = [node async for page in kube.list_nodes() for node in page.items]
+        node = next((node for node in nodes if node.name == source.name), None)
+        if node is None:
+            raise CannotAsk(
+                f"there is no Node {source.name}. A machine that should be one: its kubelet's log says why "
+                "it has not registered (talosctl logs kubelet)"
+            )
+        around = await look_around(kube, node, source.namespace)
     finally:
         await kube.close()
+    return Evidence(
+        node=what_we_read(node),
+        nodes=tuple(map(what_we_read, nodes)),
+        file=file,
+        around=around,
+        namespace=source.namespace,
+        at=datetime.now(UTC),
+    )
 
 
-async def _last_words(source: Source) -> LastWords | None:
-    if not source.nats_servers:
-        return None
-    from cli.explain.node.from_nats import Nats, read_last_words  # noqa: PLC0415 - loaded where it is of use
+async def _flow(source: Source) -> FlowSeen | Unknown:
+    return await asking.ask(
+        asking.FlowSource(
+            objects=(Object("node", source.name),),
+            nats_servers=source.nats_servers,
+            nats_nkey_file=source.nats_nkey_file,
+            nats_ca_file=source.nats_ca_file,
+            kubeconfig=source.kubeconfig,
+            context=source.context,
+            namespace=source.namespace,
+        )
+    )
 
-    nats = Nats(
-        servers=source.nats_servers, nkey_file=source.nats_nkey_file, ca_file=source.nats_ca_file
-    )  # fmt: skip
-    return await read_last_words(nats, source.name)
+
+def _as_heard(evidence: Evidence) -> Evidence:
+    """With what metadata said last of the machine, if it has said anything."""
+    said = evidence.last_words.machine_of(evidence.node) if evidence.last_words else None
+    if said is None:
+        return evidence
+    if isinstance(said, NodeUnreachable):
+        return msgspec.structs.replace(
+            evidence, look=said.fault, answered_by=said.answered_by, heard=True
+        )  # fmt: skip
+    described = DescribedNode(node=evidence.node, facts=said.facts, recognized_by=said.recognized_by)
+    return msgspec.structs.replace(evidence, look=described, heard=True)
 
 
 async def _of_machine(machines: TalosApi, evidence: Evidence) -> Evidence:

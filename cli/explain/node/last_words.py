@@ -1,45 +1,49 @@
-"""What the services said last of a Node, as the stream has it. Pure."""
-
-from collections.abc import Iterable
+"""What the services said last of a Node, as the reader sees it. Pure."""
 
 import msgspec
 
-from libs.common.bus import Message, Unreadable
-from libs.common.events import DeadLetter, Decided, NodeEnriched, NodeUnreachable
-from libs.common.subjects import DEAD, DECIDED, ENRICHED_NODE
-from libs.common.wiring import SERVICES
+from cli.inside.seen import FlowSeen, Unknown
+from libs.common.events import DeadLetter, Decided, NodeEnriched, NodeObserved, NodeUnreachable
+from libs.common.node import Node
 
 
 class LastWords(msgspec.Struct, frozen=True, kw_only=True):
     """What was found; `problem` says why nothing could be."""
 
+    observed: NodeObserved | None = None  # the watcher's
+    of_machine: NodeEnriched | NodeUnreachable | None = None  # metadata's
     decided: tuple[Decided, ...] = ()
     dead: tuple[DeadLetter, ...] = ()
-    of_machine: NodeEnriched | NodeUnreachable | None = None  # metadata's
     unreadable: tuple[str, ...] = ()  # subjects
     problem: str = ""
 
+    def of(self, service: str, node: Node) -> Decided | None:
+        """What a service decided last of this very Node."""
+        return next((one for one in self.decided if (one.service, one.uid) == (service, node.uid)), None)
 
-def subjects_about(name: str) -> tuple[str, ...]:
-    """Where the last words about a Node stand; the stream keeps them for an hour."""
-    told = tuple(f"{prefix}.{each.service}.node.{name}" for prefix in (DECIDED, DEAD) for each in SERVICES)
-    return (f"{ENRICHED_NODE}.{name}", *told)
+    def machine_of(self, node: Node) -> NodeEnriched | NodeUnreachable | None:
+        """What metadata said of this very Node's machine."""
+        said = self.of_machine
+        return said if said is not None and said.node.uid == node.uid else None
 
 
-def last_words(messages: Iterable[Message | None]) -> LastWords:
-    """Of what stands under those subjects."""
-    decided, dead, unreadable = [], [], []
-    of_machine: NodeEnriched | NodeUnreachable | None = None
-    for message in messages:
-        match message.event if message else None:
-            case Decided() as event:
-                decided.append(event)
-            case DeadLetter() as event:
-                dead.append(event)
-            case NodeEnriched() | NodeUnreachable() as event:
-                of_machine = event
-            case Unreadable() if message:
-                unreadable.append(message.subject)
+def last_words(seen: FlowSeen | Unknown | None, name: str) -> LastWords | None:
+    """Of what was seen of the flow; None if nobody looked."""
+    if seen is None:
+        return None
+    if isinstance(seen, Unknown):
+        return LastWords(problem=seen.reason)
+    if seen.stream is None:
+        return LastWords(problem="NATS has no stream TALOSCCM: the watcher that leads makes it")
+    found = seen.of("node", name)
+    if found is None:
+        return LastWords()
+    words = tuple(filter(None, (found.observed, found.enriched, *found.decided, *found.dead)))
+    said = [word.event for word in words]
     return LastWords(
-        decided=tuple(decided), dead=tuple(dead), of_machine=of_machine, unreadable=tuple(unreadable)
+        observed=next((event for event in said if isinstance(event, NodeObserved)), None),
+        of_machine=next((event for event in said if isinstance(event, NodeEnriched | NodeUnreachable)), None),
+        decided=tuple(event for event in said if isinstance(event, Decided)),
+        dead=tuple(event for event in said if isinstance(event, DeadLetter)),
+        unreadable=tuple(word.subject for word in words if word.unreadable),
     )

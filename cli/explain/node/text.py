@@ -7,8 +7,8 @@ from typing import Final
 from rich.text import Text
 
 from cli.explain.layout import blank, field, moment, of_check, written
-from cli.explain.node.advice import advice
-from cli.explain.node.explanation import Explanation, Owner, State
+from cli.explain.node.explanation import Explanation, Owner
+from cli.explain.node.journey import Standing, Step
 from cli.explain.node.last_words import LastWords
 from cli.explain.node.lifecycle import Found, Gone
 from cli.explain.node.lifecycle import Outcome as Fate
@@ -22,9 +22,13 @@ from services.lifecycle.shutdown import SHUTDOWN
 _LONGEST: Final = 1200  # characters of a text of somebody else's
 _MOST_LINES: Final = 40
 _COLUMN: Final = 12
-_STATES: Final[dict[State, str]] = {
-    "initialized": "green", "not initialized": "red", "being deleted": "yellow"
-}  # fmt: skip
+_TIME: Final = 21
+_OWED: Final[dict[Standing, tuple[str, str]]] = {
+    "done": ("at a time not known", "dim"),
+    "owed": ("not yet", "yellow"),
+    "unknown": ("not known here", "cyan"),
+    "none": ("-", "dim"),
+}
 _FOUND: Final[dict[Found, tuple[str, str]]] = {
     "has": ("proof", "red"),
     "lacks": ("no proof", "green"),
@@ -47,7 +51,14 @@ _PLANS: Final[dict[Outcome, tuple[str, str]]] = {
 
 
 def of_explanation(explanation: Explanation, now: datetime) -> Iterator[Line]:
-    """What it is, whose it is, each check, what is done next, what was said last, what to do."""
+    """What is wrong and what mends it; then its journey, what it is, whose it is, each check, what is done
+    next, what was said last.
+    """
+    yield from of_verdict(explanation, now)
+    yield blank()
+    yield _title("Journey, in UTC")
+    yield from map(_of_step, explanation.journey)
+    yield blank()
     yield from _heading(explanation, now)
     yield blank()
     yield from _owners(explanation)
@@ -61,15 +72,48 @@ def of_explanation(explanation: Explanation, now: datetime) -> Iterator[Line]:
     if explanation.evidence.last_words is not None:
         yield blank()
         yield from _of_last_words(explanation.evidence.last_words, now)
-    for number, each in enumerate(advice(explanation)):
-        if not number:
-            yield blank()
-        yield field("" if number else "Do", Text(each))
+    for each in explanation.evidence.around.untold:
+        yield field("Not read", Text(_shown(each), style="cyan"))
+
+
+def of_verdict(explanation: Explanation, now: datetime) -> Iterator[Line]:
+    """The first lines: what is wrong since when, why, and what mends it."""
+    name, verdict = (explanation.node.name, "bold"), explanation.verdict
+    created = explanation.node.metadata.creation_timestamp
+    match verdict.state:
+        case "well":
+            yield Line(0, Text.assemble(name, " is ", ("well", "green"), ": initialized and ready"))
+        case "moving":
+            yield Line(
+                0,
+                Text.assemble(
+                    name, " is ", ("being initialized", "yellow"), f" since {moment(created, now)}"
+                ),
+            )
+        case "another's":
+            yield Line(0, Text.assemble(name, " is ", ("another's", "yellow"), ", and initialized"))
+        case "unknown" | "stuck":
+            first = verdict.findings[0]
+            since = f" since {moment(first.since, now)}" if first.since else ""
+            yield Line(0, Text.assemble(name, " is ", (first.what, "red"), since))
+    for number, finding in enumerate(verdict.findings):
+        if number:
+            yield field("Also", Text(finding.what, style="red"))
+        yield field("Cause", Text(_shown(finding.cause)))
+        yield field("Fix", Text(_shown(finding.fix), style="bold"))
+
+
+def _of_step(step: Step) -> Line:
+    word, style = _OWED[step.standing]
+    if step.at is not None:
+        word, style = f"{step.at:%Y-%m-%d %H:%M:%S}", "green"
+    label = Text.assemble((f"{word:<{_TIME}}", style), f"{step.who:<{_COLUMN}}")
+    return Line(2, Text(_shown(step.what + (f": {step.note}" if step.note else ""))), label)
 
 
 def _heading(explanation: Explanation, now: datetime) -> Iterator[Line]:
     node = explanation.node
-    yield Line(0, Text.assemble((node.name, "bold"), "  ", (explanation.state, _STATES[explanation.state])))
+    yield field("State", Text(explanation.state))
     yield field("Registered", Text(moment(node.metadata.creation_timestamp, now)))
     if node.metadata.deletion_timestamp is not None:
         yield field("Deleted", Text(moment(node.metadata.deletion_timestamp, now)))

@@ -1,0 +1,96 @@
+"""Lists what Kubernetes holds around a Node. What the caller may not read is told, and the rest is read."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
+
+import msgspec
+
+from cli.explain.filed import Filed, newest
+from cli.explain.node.around import Around, HeldEvent, HeldPod, Leadership, leadership, told
+from libs.common.kube_api.api import SIGNING_REQUESTS, KubeApi
+from libs.common.kube_api.errors import KubeError, NotFound
+from libs.common.kube_api.newest_event import CLUSTER
+from libs.common.kube_api.objects import Item, Resource
+from libs.common.node import Node
+from libs.common.wiring import LEASE_NAME, LEASE_NAMESPACE
+
+_CHART: Final = "app.kubernetes.io/name=talos-cloud-controller-manager"
+_REQUESTS: Final = Resource(
+    plural=SIGNING_REQUESTS.plural, path=SIGNING_REQUESTS.path, item=Filed, query=SIGNING_REQUESTS.query
+)
+
+Found = TypeVar("Found")
+
+
+async def look_around(kube: KubeApi, node: Node, namespace: str) -> Around:
+    """All that the caller may read."""
+    untold: list[str] = []
+
+    async def found(what: str, asking: Awaitable[Found], otherwise: Found) -> Found:
+        try:
+            return await asking
+        except KubeError as error:
+            untold.append(f"{what}: {error}")
+            return otherwise
+
+    events, of_cluster, requests, lease, pods = await asyncio.gather(
+        found("Events of the Node", _all(kube, _events(node.name)), []),
+        found("Events of the cluster", _all(kube, _events(CLUSTER.name)), []),
+        found("certificate requests", _all(kube, _REQUESTS), []),
+        found("the Lease", _lease(kube), None),
+        found("our pods", _pods(kube, namespace), []),
+    )
+    own = [one for one in requests if one.request.node_name == node.name]
+    return Around(
+        events=told(events, node.uid),
+        of_cluster=told(
+            (each for each in of_cluster if each.involved_object.kind == CLUSTER.kind), CLUSTER.uid
+        ),
+        request=newest(own),
+        leadership=lease,
+        pods=tuple(pods),
+        network_unavailable=node.condition("NetworkUnavailable"),
+        untold=tuple(untold),
+    )
+
+
+def _events(name: str) -> Resource[HeldEvent]:
+    # About what lies in no namespace they live in `default`.
+    return Resource(
+        plural="events",
+        path="/api/v1/namespaces/default/events",
+        item=HeldEvent,
+        query={"fieldSelector": f"involvedObject.name={name}"},
+    )
+
+
+async def _pods(kube: KubeApi, namespace: str) -> list[HeldPod]:
+    path = f"/api/v1/namespaces/{namespace}/pods"
+    try:
+        return await _all(
+            kube, Resource(plural="pods", path=path, item=HeldPod, query={"labelSelector": _CHART})
+        )
+    except NotFound:
+        return []
+
+
+async def _lease(kube: KubeApi) -> Leadership | None:
+    try:
+        return leadership(await kube.get_lease(LEASE_NAMESPACE, LEASE_NAME))
+    except NotFound:
+        return Leadership()
+
+
+async def _all(kube: KubeApi, resource: Resource[Item]) -> list[Item]:
+    items: list[Item] = []
+    token = ""
+    while True:
+        page = await kube.list_page(resource, continue_token=token, on_unreadable=_leave_out)
+        items += page.items
+        token = page.continue_token
+        if not token:
+            return items
+
+
+_leave_out: Final[Callable[[msgspec.Struct], None]] = lambda unreadable: None  # noqa: E731 - others tell of it

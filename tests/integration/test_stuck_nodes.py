@@ -1,0 +1,344 @@
+"""A Node stuck by each fault that happens: `talos-ccm explain node NAME` alone tells the cause and the fix.
+
+The services run as an operator runs them; faults are made in machines, kubelets, rights and processes. The
+operator has a kubeconfig, and NATS as the watcher's pod has it; no talosconfig.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import pytest
+
+from libs.common.wiring import BY_DEFAULT, IPAM, LABELER
+from libs.testbed.kubelets import Kubelet, Kubelets
+from libs.testbed.machines import Machines, a_machine
+from libs.testbed.nats_server import NatsServer
+from libs.testbed.running_services import RunningServices
+from libs.testbed.service_rights import user_of
+from libs.testbed.sim_apiserver.server import SimApiServer
+from libs.testbed.sim_machines import client as sim_machines
+from tests.bus_actors import eventually
+from tests.integration.operator_shell import Cluster, Said
+
+_SECONDS = 90
+POOL: Final = "10.244.0.0/24"
+FILE: Final = """
+ownership:
+  nodeSelector:
+    - matchExpressions:
+        - {key: team, operator: NotIn, values: [others]}
+transformations:
+  - name: gives what is not there
+    nodeSelector:
+      - matchExpressions:
+          - {key: hostname, operator: In, values: [by-rule]}
+    platformMetadata:
+      ProviderID: "aws://{{ .NoSuchField }}"
+"""
+
+
+class Stuck(NamedTuple):
+    """A cluster in which the services run, and what they run on."""
+
+    cluster: Cluster
+    services: RunningServices
+    nats: NatsServer
+    talosconfig: Path  # metadata's
+
+    async def join(self, name: str, ip: str, **of_kubelet: Any) -> None:
+        machine = a_machine(name, ip)
+        await self.cluster.machines.put(machine)
+        await self.cluster.kubelets.join(Kubelet.on(machine, **of_kubelet))
+
+    async def explain(self, name: str, *arguments: str) -> Said:
+        return await self.cluster.explain(name, *arguments, NATS_URL=self.nats.url, TALOSCONFIG="none")
+
+    async def told(self, name: str, cause: str, fix: str, what: str = "not initialized") -> Said:
+        """The first lines, as soon as they say this."""
+        found: list[Said] = []
+
+        async def says() -> bool:
+            said = await self.explain(name)
+            found[:] = [said]
+            first, *others = said.out.splitlines()[:3]
+            return first.startswith(f"{name} is {what}") and all(
+                part in line for part, line in zip((cause, fix), others, strict=True)
+            )
+
+        try:
+            await eventually(says, "", _SECONDS)
+        except AssertionError:
+            first_lines = "\n".join(found[0].out.splitlines()[:3])
+            pytest.fail(f"It does not say {cause!r} and {fix!r}, but\n{first_lines}")
+        assert found[0].status == 1
+        return found[0]
+
+
+@pytest.fixture(scope="module")
+async def stuck(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stuck]:
+    """All services but lifecycle, each a process, with room for two pod CIDRs."""
+    home = tmp_path_factory.mktemp("stuck")
+    file = home / "ccm-config.yaml"
+    file.write_text(FILE)
+    async with AsyncExitStack() as stack:
+        server = await stack.enter_async_context(SimApiServer.start(home / "api"))
+        kubelets = await stack.enter_async_context(Kubelets.start(server))
+        machines = await stack.enter_async_context(sim_machines.start(home / "talos"))
+        nats = await stack.enter_async_context(NatsServer.start(home / "nats"))
+        services = await stack.enter_async_context(
+            RunningServices.start(
+                home / "services",
+                server,
+                kubelets,
+                nats_url=nats.url,
+                talosconfig=machines.talosconfig(home / "talosconfig"),
+                flags=(f"--cloud-config={file}",),
+                own_flags={
+                    "ipam": (
+                        "--allocate-node-cidrs",
+                        f"--cluster-cidr={POOL}",
+                        "--node-cidr-mask-size=26",
+                        "--service-cluster-ip-range=10.96.0.0/12",
+                    )
+                },
+                wirings=(*BY_DEFAULT, IPAM),
+            )
+        )
+        await services.ready()
+        yield Stuck(Cluster("node", home, server, machines, kubelets), services, nats, home / "talosconfig")
+
+
+# ---- its kubelet
+
+
+async def test_a_kubelet_without_external_cloud_provider(stuck: Stuck):
+    await stuck.cluster.kubelets.join(Kubelet(name="plain", ips=("10.233.0.1",), uninitialized=False))
+    await stuck.told(
+        "plain",
+        "Its kubelet runs without --cloud-provider=external",
+        "Set cluster.externalCloudProvider.enabled: true",
+        what="initialized by nobody",
+    )
+
+
+async def test_a_kubelet_that_gives_no_address(stuck: Stuck):
+    await stuck.cluster.kubelets.join(Kubelet(name="no-ip", ips=("10.233.0.2",), provided_node_ip=""))
+    await stuck.told(
+        "no-ip",
+        "It has the taint, and no annotation alpha.kubernetes.io/provided-node-ip",
+        "Set cluster.externalCloudProvider.enabled: true",
+    )
+
+
+async def test_a_kubelet_that_gives_an_address_which_nobody_may_ask(stuck: Stuck):
+    await stuck.cluster.kubelets.join(
+        Kubelet(name="bad-ip", ips=("10.233.0.3",), provided_node_ip="127.0.0.1")
+    )
+    await stuck.told("bad-ip", "it is a loopback address", "machine.kubelet.nodeIP.validSubnets")
+
+
+# ---- its machine
+
+
+async def test_a_machine_whose_talos_does_not_answer(stuck: Stuck):
+    machine = a_machine("silent", "10.233.0.4")
+    await stuck.cluster.machines.put(machine)
+    await stuck.cluster.machines.fault(machine.id, unavailable=True)
+    await stuck.cluster.kubelets.join(Kubelet.on(machine))
+    said = await stuck.told(
+        "silent", "Its machine does not answer the Talos API: ", "talosctl -n 10.233.0.4 version"
+    )
+    assert "  not yet              metadata    its machine asked, and answered: no answer at try " in said.out
+
+
+async def test_a_role_that_talos_refuses(stuck: Stuck):
+    machine = a_machine("refused", "10.233.0.5")
+    await stuck.cluster.machines.put(machine)
+    await stuck.cluster.machines.fault(machine.id, permission_denied=True)
+    await stuck.cluster.kubelets.join(Kubelet.on(machine))
+    await stuck.told("refused", "Talos refuses the role that it is asked with", "allowedRoles: [os:reader]")
+
+
+async def test_another_machine_at_its_address(stuck: Stuck):
+    await stuck.cluster.machines.put(a_machine("newcomer", "10.233.0.6"))
+    await stuck.cluster.kubelets.join(Kubelet(name="replaced", ips=("10.233.0.6",)))
+    await stuck.told(
+        "replaced",
+        "Another machine answers at its address: ",
+        "is gone for good: kubectl delete node replaced",
+    )
+
+
+# ---- the file, and whose it is
+
+
+async def test_a_rule_that_fails(stuck: Stuck):
+    await stuck.join("by-rule", "10.233.0.7")
+    await stuck.told(
+        "by-rule",
+        "A rule of --cloud-config should give its providerID, and fails: ",
+        "talos-ccm render FILE --from-cluster by-rule",
+    )
+
+
+async def test_a_node_of_others(stuck: Stuck):
+    await stuck.join("theirs", "10.233.0.8", labels={"team": "others"})
+    await stuck.told(
+        "theirs", "The labeler leaves it alone: ownership.nodeSelector", "correct ownership", what="another's"
+    )
+
+
+async def test_a_node_that_another_controller_has(stuck: Stuck):
+    await stuck.cluster.kubelets.join(Kubelet(name="hetzner", ips=("10.233.0.9",)))
+    body = {"spec": {"providerID": "hcloud://7"}}
+    await stuck.cluster.kubelets.request(
+        "PATCH", "/api/v1/nodes/hetzner", body=body, content_type="application/merge-patch+json"
+    )
+    await stuck.cluster.machines.put(a_machine("hetzner", "10.233.0.9"))
+    await stuck.told(
+        "hetzner",
+        "belongs to another cloud controller manager",
+        "Let one controller have it",
+        what="another's",
+    )
+
+
+# ---- its certificate, its pod CIDR
+
+
+async def test_a_certificate_that_is_denied(stuck: Stuck):
+    await stuck.join("asks-much", "10.233.0.10")
+    kubelet = Kubelet(name="asks-much", ips=("10.233.0.10",))
+    name = await stuck.cluster.kubelets.ask_for_certificate(kubelet, dns=("kubernetes",))
+    said = await stuck.told(
+        "asks-much",
+        f"The serving certificate {name} is denied, so logs and exec fail on it: ",
+        f"talos-ccm explain csr {name} says what to correct",
+        what="without a serving certificate",
+    )
+    assert "  csr         certificate denied\n" in said.out
+
+
+async def test_no_pod_cidr_is_left(stuck: Stuck):
+    for number in range(5):
+        await stuck.join(f"crowd-{number}", f"10.233.1.{number + 1}")
+    without: list[str] = []
+
+    async def one_is_left() -> bool:
+        answer = await stuck.cluster.kubelets.request("GET", "/api/v1/nodes")
+        nodes = [node for node in answer.body["items"] if node["metadata"]["name"].startswith("crowd-")]
+        without[:] = [node["metadata"]["name"] for node in nodes if not node["spec"].get("podCIDR")]
+        tainted = [node for node in nodes if "uninitialized" in str(node["spec"].get("taints", ""))]
+        return bool(without) and not tainted
+
+    await eventually(one_is_left, "a Node has no pod CIDR", _SECONDS)
+    await stuck.told(
+        without[0],
+        f"no free IPv4 block of /26 in {POOL}",
+        "talos-ccm status ipam shows the pools",
+        what="without a pod CIDR",
+    )
+
+
+async def test_a_node_that_all_have_done_their_part_for_is_well(stuck: Stuck):
+    """So that none of the others says what it says of whatever Node."""
+    await stuck.join("fine", "10.233.0.11")
+
+    async def is_well() -> bool:
+        return "fine" in (await stuck.explain("fine")).out.splitlines()[0]
+
+    await eventually(is_well, "it is told", _SECONDS)
+    told = (await stuck.explain("fine")).out
+    assert "  labeler     taint removed\n" in told
+
+
+# ---- the services; what is ended here is started again
+
+
+async def restarted(stuck: Stuck, service: str) -> None:
+    stuck.services.restart(service)
+    await stuck.services.ready(_SECONDS)
+
+
+async def test_metadata_does_not_run(stuck: Stuck):
+    await stuck.services.kill("metadata")
+    await stuck.join("unasked", "10.233.0.12")
+    await stuck.told(
+        "unasked", "metadata has said nothing of its machine: ", "app.kubernetes.io/component=metadata"
+    )
+    await restarted(stuck, "metadata")
+
+
+async def test_the_labeler_does_not_run(stuck: Stuck):
+    await stuck.services.kill("labeler")
+    await stuck.join("unwritten", "10.233.0.13")
+    await stuck.told(
+        "unwritten",
+        "Its machine has answered, and the labeler has not carried it out: ",
+        "app.kubernetes.io/component=labeler",
+    )
+    await restarted(stuck, "labeler")
+
+
+async def test_kubernetes_refuses_what_the_labeler_writes(stuck: Stuck):
+    path, rights = await _rights_of_labeler(stuck)
+    await stuck.cluster.kubelets.request("DELETE", path)
+    try:
+        await stuck.join("unpermitted", "10.233.0.14")
+        await stuck.told(
+            "unpermitted",
+            "Kubernetes does not take what the labeler writes on it: ",
+            "helm upgrade grants the rights",
+        )
+    finally:
+        await stuck.cluster.kubelets.request("POST", path.rpartition("/")[0], body=rights)
+
+
+async def _rights_of_labeler(stuck: Stuck) -> tuple[str, Any]:
+    """The binding by which it has them on Nodes."""
+    bindings = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
+    answer = await stuck.cluster.kubelets.request("GET", bindings)
+    user = user_of(LABELER)
+    [found] = [one for one in answer.body["items"] if user in [each["name"] for each in one["subjects"]]]
+    metadata = {"name": found["metadata"]["name"]}
+    kept = {key: value for key, value in found.items() if key in ("roleRef", "subjects")}
+    body = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": metadata}
+    return f"{bindings}/{metadata['name']}", body | kept
+
+
+async def test_no_watcher_leads(stuck: Stuck):
+    child = stuck.services.children.pop("watcher")
+    await child.stop(30)
+    await stuck.join("unseen", "10.233.0.15")
+    await stuck.told(
+        "unseen", "No watcher leads, so nothing moves: the Lease ", "app.kubernetes.io/component=watcher"
+    )
+    await restarted(stuck, "watcher")
+
+
+async def test_nats_does_not_run(stuck: Stuck):
+    await stuck.nats.kill()
+    await stuck.join("unheard", "10.233.0.16")
+    await stuck.told(
+        "unheard", "NATS does not answer, so no service hears of it: ", "app.kubernetes.io/component=nats"
+    )
+    await stuck.nats.restart()
+    await stuck.services.ready(_SECONDS)
+
+
+async def test_the_certificate_for_talos_has_expired(stuck: Stuck):
+    """The last one: nothing is asked of machines from here on."""
+    machines: Machines = stuck.cluster.machines
+    before = datetime.now(UTC) - timedelta(hours=12)
+    machines.talosconfig(stuck.talosconfig, issued_at=before, lifetime=timedelta(hours=6))
+    await stuck.services.kill("metadata")
+    stuck.services.restart("metadata")
+    await stuck.join("expired", "10.233.0.17")
+    await stuck.told(
+        "expired",
+        "Talos does not take the certificate",
+        "kubectl -n kube-system describe serviceaccounts.talos.dev",
+    )
