@@ -36,6 +36,26 @@ TARGETS: Final = targets()
 WITH_DOTS: Final = sorted({target["expr"] for target in TARGETS.values() if target["exemplar"]})
 
 
+def steps() -> dict[tuple[str, str, str], list[dict[str, Any]]]:
+    """The thresholds of each panel that is one number, by where its query is."""
+    found: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
+    for path in sorted(FOLDER.glob("*.json")):
+        for panel in json.loads(path.read_text())["panels"]:
+            if panel["type"] == "stat":
+                defaults = panel["fieldConfig"]["defaults"]
+                found[path.stem, panel["title"], "A"] = defaults["thresholds"]["steps"]
+    return found
+
+
+STEPS: Final = steps()
+
+
+def colour(value: float, thresholds: list[dict[str, Any]]) -> str:
+    """What Grafana paints it."""
+    passed = [step["color"] for step in thresholds if step["value"] is None or step["value"] <= value]
+    return str(passed[-1])
+
+
 def as_sent(query: str) -> str:
     """With what is chosen in the place of the variables."""
     for variable, value in CHOSEN.items():
@@ -44,10 +64,28 @@ def as_sent(query: str) -> str:
     return query
 
 
+async def painted(fleet: Fleet) -> dict[tuple[str, str, str], str]:
+    """The colour of each panel that is one number, as of now; "" without data."""
+    now: dict[tuple[str, str, str], str] = {}
+    for where, thresholds in STEPS.items():
+        found = await fleet.prometheus.query(as_sent(TARGETS[where]["expr"]))
+        now[where] = colour(found[0].value, thresholds) if found else ""
+    return now
+
+
 @pytest.fixture(scope="module")
 async def fleet(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fleet]:
+    """All was well, and everything was green; then much was broken."""
     async with a_fleet(tmp_path_factory.mktemp("fleet")) as running:
         await running.live()
+
+        async def all_is_well() -> bool:
+            return {*(await painted(running)).values()} <= {"green", "blue"}
+
+        try:
+            await eventually(all_is_well, "every number is green or blue", 60)
+        except AssertionError as error:
+            raise AssertionError(f"{error}: {await painted(running)}") from error
         await running.break_much()
         yield running
 
@@ -63,6 +101,25 @@ async def test_a_panel_has_data(fleet: Fleet, where: tuple[str, str, str]):
         assert not await has_data(), "it can be had: away from the list with it"
         return
     await eventually(has_data, query, 120)
+
+
+async def test_numbers_that_were_green_while_all_was_well_are_not_when_much_is_broken(fleet: Fleet):
+    wanted = {
+        "Alerts that fire",
+        "Blocked nodes",
+        "Calls that fail",
+        "Dead letters",
+        "Denied",
+        "Nodes not usable yet",
+        "Requests that wait",
+    }
+    bad: set[str] = set()
+
+    async def told() -> bool:
+        bad.update(title for (_, title, _), now in (await painted(fleet)).items() if now in ("orange", "red"))
+        return wanted <= bad
+
+    await eventually(told, "what is broken is told", 120)
 
 
 @pytest.mark.parametrize("query", WITH_DOTS)

@@ -162,6 +162,18 @@ def test_a_query_names_metrics_and_labels_that_the_code_has(name: str, panel: di
 
 
 @every_panel
+def test_where_nobody_is_there_nothing_is_said_to_be_well(name: str, panel: dict[str, Any]):
+    """`or vector(0)` would be green then. Of alerts there is no other way: quiet ones are absent."""
+    for target in of_prometheus(panel):
+        assert not target["expr"].endswith("or vector(0)") or "ALERTS" in target["expr"]
+
+
+@every_panel
+def test_a_title_has_room_on_a_small_screen(name: str, panel: dict[str, Any]):
+    assert len(panel["title"]) <= 6.5 * panel["gridPos"]["w"]
+
+
+@every_panel
 def test_a_legend_names_labels_that_are_left(name: str, panel: dict[str, Any]):
     for target in of_prometheus(panel):
         expr = target["expr"]

@@ -34,7 +34,7 @@ CERTIFICATES: Final = Board(
         ),
         stat(
             "Requests that wait",
-            "sum(max by (reason) (talosccm_csr_waiting)) or vector(0)",
+            "sum(max by (reason) (talosccm_csr_waiting)) or 0 * max(talosccm_csr_superseded)",
             good="0: nothing waits for what can still become right.",
             bad="a number that stays.",
             steps=ANY_IS_A_WARNING,
@@ -65,7 +65,7 @@ CERTIFICATES: Final = Board(
             decimals=0,
         ),
         stat(
-            "Approved without asking a machine",
+            "Approved without Talos",
             "sum(increase(talosccm_csr_approved_without_talos_total[$__range]))",
             good="0 in the chosen time.",
             bad="above 0: only the Node object bore these out.",

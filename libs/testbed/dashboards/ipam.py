@@ -29,7 +29,7 @@ IPAM: Final = Board(
     question="Is there room in the pools, and does every node have its pod CIDRs, from us alone?",
     panels=(
         stat(
-            "Nodes for which there is no block",
+            "Nodes with no block left",
             "max(talosccm_ipam_exhausted_nodes)",
             good="0.",
             bad="above 0: the pools are used up, and pods on these nodes get no address.",
@@ -49,7 +49,7 @@ IPAM: Final = Board(
         ),
         stat(
             "Nodes without pod CIDRs",
-            "sum(max by (outcome) (talosccm_ipam_waiting_nodes)) or vector(0)",
+            "sum(max by (outcome) (talosccm_ipam_waiting_nodes)) or 0 * max(talosccm_ipam_exhausted_nodes)",
             good="0, or a number that falls while nodes join.",
             bad="a number that stays: see by outcome, below.",
             steps=ANY_IS_A_WARNING,

@@ -152,7 +152,11 @@ _ALL_NODES: Final = (
             "[$__rate_interval]))",
             "{{verb}} {{resource}} {{status}}",
         ),
-        Query("sum(rate(talosccm_transformer_errors_total[$__rate_interval])) or vector(0)", "rule keys"),
+        Query(
+            "sum(rate(talosccm_transformer_errors_total[$__rate_interval]))"
+            " or 0 * max(talosccm_blocked_nodes)",
+            "rule keys",
+        ),
         good="nothing; a 409 now and then is somebody else's write in between.",
         bad="403: a right is missing. none: no answer. 422: a rule asks for what cannot be.",
         unit="reqps",

@@ -29,7 +29,7 @@ OVERVIEW: Final = Board(
         stat(
             "Alerts that fire",
             'count(ALERTS{alertname=~"TalosCCM.+", alertstate="firing"}) or vector(0)',
-            good="0.",
+            good="0, if Prometheus has loaded the rules: without them it is always 0.",
             bad="anything else; the table below says which, with its runbook.",
             steps=ANY_IS_BAD,
         ),
@@ -51,8 +51,8 @@ OVERVIEW: Final = Board(
             alerts=("TalosCCMNodeUninitializedTooLong",),
         ),
         stat(
-            "Processes that do not answer",
-            "count(up == 0) or vector(0)",
+            "Processes not answering",
+            "count(up == 0) or 0 * count(up)",
             good="0.",
             bad="one or more: Prometheus gets no metrics of them.",
             steps=ANY_IS_BAD,
@@ -60,11 +60,12 @@ OVERVIEW: Final = Board(
         ),
         stat(
             "Services without NATS",
-            "count(talosccm_nats_connected == 0) or vector(0)",
+            "count(talosccm_nats_connected == 0) or 0 * count(talosccm_nats_connected)",
             good="0.",
             bad="one or more: they neither hear nor say anything until it is back.",
             steps=ANY_IS_BAD,
             alerts=("TalosCCMBusDisconnected",),
+            silent_because="all services are one process without NATS (--bus=memory).",
         ),
         stat(
             "Leader",
@@ -121,11 +122,12 @@ OVERVIEW: Final = Board(
         ),
         stat(
             "Config file not obeyed by",
-            "count(talosccm_rules_reload_success == 0) or vector(0)",
+            "count(talosccm_rules_reload_success == 0) or 0 * count(talosccm_rules_reload_success)",
             good="0 services.",
             bad="one or more: the --cloud-config file has mistakes for them, and they obey an older one.",
             steps=ANY_IS_A_WARNING,
             alerts=("TalosCCMRulesReloadFailed",),
+            silent_because="no service has a --cloud-config file.",
             width=6,
             height=8,
         ),

@@ -31,9 +31,9 @@ PIPELINE: Final = Board(
             alerts=("TalosCCMDeadLetters",),
         ),
         stat(
-            "Longest standstill of a queue",
+            "Longest standstill",
             "max(talosccm_queue_stalled_seconds)",
-            good="0, or a few seconds: something waits and something is acknowledged.",
+            good="0, or a few seconds: in each queue something waits and something is acknowledged.",
             bad="minutes: whoever is to handle that queue does not.",
             unit="s",
             steps=((30, ORANGE), (90, RED)),
@@ -48,7 +48,7 @@ PIPELINE: Final = Board(
         ),
         stat(
             "Stream in use",
-            "max(talosccm_stream_bytes / (talosccm_stream_max_bytes > 0)) or vector(0)",
+            "max(talosccm_stream_bytes / (talosccm_stream_max_bytes > 0)) or 0 * max(talosccm_stream_bytes)",
             good="below 60 %.",
             bad="close to 100 %: nothing can be published into a full stream.",
             unit="percentunit",

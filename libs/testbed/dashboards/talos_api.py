@@ -18,7 +18,8 @@ TALOS_API: Final = Board(
         stat(
             "Calls that fail",
             f"(sum(rate({_ERRORS}[$__rate_interval])) or vector(0))"
-            f" / (sum(rate({_CALLS}_count[$__rate_interval])) > 0) or vector(0)",
+            f" / (sum(rate({_CALLS}_count[$__rate_interval])) > 0)"
+            " or 0 * sum(talosccm_talos_machine_watches)",
             good="0 %, or a little while machines boot.",
             bad="more than a tenth for a quarter of an hour: a machine, a firewall, or our rights.",
             unit="percentunit",
