@@ -6,6 +6,7 @@ import random
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
+from datetime import datetime
 from functools import cache, partial
 from typing import Final
 
@@ -14,6 +15,7 @@ from libs.common.bus import Message, Unreadable
 from libs.common.delivery import Ack, Nak, NotYet, PermanentError, PutAside, TemporaryError, Verdict, verdict
 from libs.common.delivery import failure_reason as reason_of
 from libs.common.events import CsrEnriched, Event, NodeEnriched, NodeUnreachable
+from libs.common.journey import about
 
 log = logging.getLogger(__name__)
 
@@ -50,11 +52,16 @@ class Handling:
         self._duration_of = cache(partial(metrics.HANDLING_DURATION.labels, service))
         self._latency_of = cache(partial(metrics.HOP_LATENCY.labels, service))
         self._journey_of = cache(partial(metrics.JOURNEY.labels, service))
+        self._begun: dict[str, tuple[int, datetime]] = {}  # name -> the message that was handled last
         self._arrived: dict[tuple[str, str], int] = {}  # event and name -> sequence of what was observed
         self._handled_as = cache(partial(metrics.HANDLED.labels, service))
 
-    def around(self, handle: Handle) -> Callable[[Message], Awaitable[Verdict]]:
-        """The handler as `Bus.consume` wants it: what `handle` raises becomes a verdict, and one log line."""
+    def around(self, handle: Handle, *, again: bool = False) -> Callable[[Message], Awaitable[Verdict]]:
+        """The handler as `Bus.consume` wants it: what `handle` raises becomes a verdict, and one log line.
+
+        The line says attempt, outcome, reason and seconds, beside service, object and event from context.
+        `again`: the messages were handled before, by us or by a predecessor: nobody waited for them.
+        """
 
         async def handled(message: Message) -> Verdict:
             name = self._name_in(message.subject)
@@ -65,7 +72,7 @@ class Handling:
                 self._in_flight.inc()
                 try:
                     async with self._turn(name):
-                        return await self._handle(handle, message, name, event)
+                        return await self._handle(handle, message, name, again)
                 finally:
                     self._in_flight.dec()
 
@@ -84,26 +91,35 @@ class Handling:
         """Forget the failures of that name."""
         self._attempts.pop(name, None)
 
-    async def _handle(self, handle: Handle, message: Message, name: str, event: str) -> Verdict:
-        began = self._clock()
+    async def _handle(self, handle: Handle, message: Message, name: str, again: bool) -> Verdict:
+        event, began = type(message.event).__name__, self._clock()
         with telemetry.notes() as notes, self._span(message, name) as span:
             exemplar = telemetry.exemplar()
-            if not message.redelivered:  # what comes again comes as late as we asked for
+            if self._is_new(message, name) and not again:
                 age = self._now() - message.published_at.timestamp()
                 self._latency_of(event).observe(max(0.0, age), exemplar)
             error = await _error_of(handle, message)
-            attempt = self.attempt(name, error) if error else 1
+            attempt = self.attempt(name, error) if error else 1 + sum(self._attempts.get(name, {}).values())
             decided = verdict(error, attempt, self._random.random())
             if not isinstance(decided, Nak):
                 self.succeeded(name)
+            span.set({"talosccm.delivery.attempt": attempt})
             if error:
-                span.set({"error.type": reason_of(error), "talosccm.delivery.attempt": attempt})
+                span.set({"error.type": reason_of(error)})
         seconds = self._clock() - began
         self._duration_of(event).observe(seconds, exemplar)
-        if isinstance(decided, Ack):
+        if isinstance(decided, Ack) and not again:
             self._measure_journey(message.event, name, exemplar)
-        self._tell(decided, error, attempt, event, notes | {"seconds": round(seconds, 4)})
+        self._tell(decided, error, attempt, event, notes | {"attempt": attempt, "seconds": round(seconds, 4)})
         return decided
+
+    def _is_new(self, message: Message, name: str) -> bool:
+        """Whether it is handled for the first time: again, it comes as late as we asked for."""
+        begun = self._begun.pop(name, None)
+        self._begun[name] = key = (message.sequence, message.published_at)
+        if len(self._begun) > _MOST_NAMES:
+            del self._begun[next(iter(self._begun))]
+        return not message.redelivered and begun != key
 
     def _measure_journey(self, event: Event | Unreadable, name: str, exemplar: dict[str, str] | None) -> None:
         """Once for each observation: said again because the machine has changed, it is another journey."""
@@ -132,7 +148,11 @@ class Handling:
         }
         headers = message.headers
         return telemetry.span(
-            f"process {template}", kind="consumer", parent_headers=headers, attributes=attributes
+            f"process {template}",
+            kind="consumer",
+            parent_headers=headers,
+            links=(headers,) if headers else (),  # as the conventions want it, beside the parent
+            attributes=attributes | about(message.event),
         )
 
     def _tell(
@@ -151,14 +171,13 @@ class Handling:
                 log.log(level, "handled", extra=fields)
             case Nak() if isinstance(error, NotYet):
                 level = logging.INFO if attempt == 1 else logging.DEBUG  # told once; it may wait for hours
-                log.log(level, "waits", extra=fields | {"attempt": attempt, "reason": decided.reason})
+                log.log(level, "waits", extra=fields | {"reason": decided.reason})
             case Nak():
                 unforeseen = None if isinstance(error, TemporaryError) else error
                 log.warning(
                     "not handled, will be tried again",
                     extra=fields
                     | {
-                        "attempt": attempt,
                         "error": decided.reason,
                         "again_in_seconds": round(decided.delay_seconds, 1),
                     },
@@ -169,7 +188,7 @@ class Handling:
                 unforeseen = None if isinstance(error, PermanentError) else error
                 log.error(
                     "put aside as a dead letter",
-                    extra=fields | {"attempt": attempt, "error": decided.reason},
+                    extra=fields | {"error": decided.reason},
                     exc_info=unforeseen,
                 )
 

@@ -1,12 +1,15 @@
 """Publishes what has a place in an order: with the last sequence known, and yielding to what is newer."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from enum import Enum
 from typing import Final
 
+from libs.common import telemetry
 from libs.common.bus import Bus, Unreadable, WrongLastSequence
 from libs.common.delivery import TemporaryError
-from libs.common.events import Event
+from libs.common.events import Event, encode
+from libs.common.journey import of_sending
 from libs.common.ordering import Standing, standing
 from libs.common.subjects import subject_of
 
@@ -42,6 +45,25 @@ class OrderedPublisher:
     def sequence_of(self, subject: str) -> int:
         """The last sequence known for a subject, 0 for none."""
         return self._known.get(subject, 0)
+
+    def sending(
+        self,
+        event: Event,
+        *,
+        parent_headers: Mapping[str, str] | None = None,
+        links: Sequence[Mapping[str, str]] = (),
+    ) -> AbstractContextManager[telemetry.Span]:
+        """A span to publish it in; `telemetry.outgoing_headers` in there go with it."""
+        if not telemetry.tracing_is_on():  # most of the time, and then nobody reads what it would bear
+            return telemetry.span("")
+        attributes = of_sending(event, system=self._bus.system, size=len(encode(event)))
+        return telemetry.span(
+            f"send {attributes['messaging.destination.template']}",
+            kind="producer",
+            parent_headers=parent_headers,
+            links=links,
+            attributes=attributes,
+        )
 
     async def publish(
         self, event: Event, *, headers: Mapping[str, str] | None = None, ttl_seconds: int | None = None

@@ -63,7 +63,7 @@ class Replay:
         """`handling` is that of live messages: two versions of one Node take turns. `clock` is monotonic."""
         self._table = table
         self._handler = handler
-        judged = handling.around(self._handle)
+        judged = handling.around(self._handle, again=True)
         self._judge = Judge(judged, service=LABELER.service, put_aside=put_aside, clock=now)
         self._paused = paused
         self._in_flight = min(in_flight, MOST_IN_FLIGHT)

@@ -1,5 +1,7 @@
 """News of one Node: its shutdown taint, and whether it is to be deleted; what came of it is said."""
 
+import asyncio
+import logging
 from collections.abc import Callable
 
 from libs.common.cloud_config.rule import Ownership
@@ -13,6 +15,8 @@ from services.lifecycle.known_nodes import KnownNodes
 from services.lifecycle.shutdown import is_tainted, why_shut_down
 from services.lifecycle.spot import is_spot
 from services.lifecycle.taints_api import ShutdownTaints
+
+log = logging.getLogger(__name__)
 
 
 class OnNodeEnriched:
@@ -38,12 +42,17 @@ class OnNodeEnriched:
         self._gcp_spot = gcp_spot
         self._told: dict[str, str] = {}  # name -> uid, of those of which something was said
         self._deleted: dict[str, str] = {}  # name -> uid: the watcher tells it a little later
+        self._attempts: dict[str, int] = {}  # name -> looks since something was said of it
+        self._began = 0.0  # the present look
+        self._outcomes: dict[str, tuple[str, str]] = {}  # name -> uid and outcome that were logged last
 
     async def __call__(self, name: str) -> None:
         """Look at it. Raises TemporaryError for what is worth another look."""
         node = self._known.node(name)
         if node is None or not self.wants(name):
             return
+        self._attempts[name] = self._attempts.get(name, 0) + 1
+        self._began = asyncio.get_running_loop().time()
         why = not_ours(self._ownership(), node)
         if why:
             await self._say(node, "not-owned", why)
@@ -80,6 +89,8 @@ class OnNodeEnriched:
         """The Node is gone, or another one bears its name."""
         self._told.pop(name, None)
         self._deleted.pop(name, None)
+        self._attempts.pop(name, None)
+        self._outcomes.pop(name, None)
         self._deletions.forget(name)
         self._taints.forget(name)
         self._decisions.forget(name)
@@ -96,4 +107,20 @@ class OnNodeEnriched:
 
     async def _say(self, node: Node, outcome: str, reason: str, changes: tuple[str, ...] = ()) -> None:
         self._told[node.name] = node.uid
+        self._log(node, outcome, reason)
         await self._decisions.publish(node, outcome, reason, changes=changes)
+
+    def _log(self, node: Node, outcome: str, reason: str) -> None:
+        """One line for each look; the same outcome again is only worth a debug line."""
+        word = self._known.case(node).word
+        again = self._outcomes.get(node.name) == (node.uid, outcome)
+        self._outcomes[node.name] = (node.uid, outcome)
+        told = {
+            "node": node.name,
+            "event": type(word).__name__ if word is not None else "NodeObserved",
+            "attempt": self._attempts.pop(node.name, 1),
+            "outcome": outcome,
+            "reason": reason,
+            "seconds": round(asyncio.get_running_loop().time() - self._began, 4),
+        }
+        log.log(logging.DEBUG if again else logging.INFO, "handled", extra=told)

@@ -54,6 +54,10 @@ class Agenda:
         """How many names failed and have not been dealt with since."""
         return len(self._failures)
 
+    def failures(self, name: str) -> int:
+        """How often in a row the errand to that name failed."""
+        return self._failures.get(name, 0)
+
     @property
     def resting(self) -> int:
         """How many names have just been said."""

@@ -34,7 +34,6 @@ class Kind(msgspec.Struct, Generic[Seen], frozen=True, kw_only=True):
     message: str  # of the log when one was said
     plural: str  # Kubernetes' word, and the metrics'
     subject: str
-    span_attribute: str
     what_we_read: Callable[[Seen], Seen]
     same_to_us: Callable[[Seen, Seen], bool]
     is_ours: Callable[[Seen], bool]  # others are never said
@@ -74,7 +73,6 @@ NODE: Final[Kind[Node]] = Kind(
     message="node observed",
     plural="nodes",
     subject=OBSERVED_NODE,
-    span_attribute="k8s.node.name",
     what_we_read=what_we_read,
     same_to_us=same_to_us,
     is_ours=lambda node: True,
@@ -91,7 +89,6 @@ CSR: Final[Kind[SigningRequest]] = Kind(
     message="csr observed",
     plural="certificatesigningrequests",
     subject=OBSERVED_CSR,
-    span_attribute="talosccm.csr",
     what_we_read=what_we_read_of_request,
     same_to_us=same_request_to_us,
     # What has a longer name could never be said, and would be remembered by it: up to a megabyte each.

@@ -12,6 +12,7 @@ from services.watcher.kinds import Kind, Said, Seen
 BYTES_PER_NODE: Final = 20_000  # a Node, its facts and its decisions, with room for large labels
 BYTES_PER_REQUEST: Final = 12_000  # a CSR, itself with the facts about its machine, and what was decided
 BYTES_PER_GONE: Final = 1_000  # what remains of either for an hour
+SAID_AGAIN: Final = "said again"  # though nothing changed
 _SHOWN: Final = 80  # characters of a name that cannot be published
 STREAM_STEP_BYTES: Final = 64 * 1024 * 1024  # the least, and the step in which the stream grows
 
@@ -112,4 +113,4 @@ def _why_say(
         return "exists again"
     if not kind.same_to_us(known, found):
         return "changed"
-    return "said again" if anyway else None
+    return SAID_AGAIN if anyway else None

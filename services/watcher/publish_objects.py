@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from datetime import datetime
 from typing import Final, Generic
 
@@ -10,12 +10,21 @@ from libs.common import metrics, telemetry
 from libs.common.bus import BusError, NoStream
 from libs.common.delivery import TemporaryError, backoff_seconds
 from libs.common.events import EventError
-from libs.common.publisher import OrderedPublisher, Outcome
+from libs.common.journey import Attributes, about
+from libs.common.publisher import MOST_SUBJECTS, OrderedPublisher, Outcome
 from libs.common.subjects import ROOT, subject_of
 from services.watcher.agenda import Agenda, Errand, rest_seconds
 from services.watcher.held import HeldFlow
 from services.watcher.kinds import Kind, Said, Seen
-from services.watcher.observe import Observation, Publish, Skipped, Stamp, observe, observe_absence
+from services.watcher.observe import (
+    SAID_AGAIN,
+    Observation,
+    Publish,
+    Skipped,
+    Stamp,
+    observe,
+    observe_absence,
+)
 from services.watcher.store import Store
 
 log = logging.getLogger(__name__)
@@ -53,6 +62,7 @@ class ObjectPublisher(Generic[Seen]):
         self._tasks: asyncio.TaskGroup | None = None
         self._trouble = ""
         self._skipped: dict[str, str] = {}
+        self._traces: dict[str, Mapping[str, str]] = {}  # of each name's last word, while traces are on
 
     @property
     def round_complete(self) -> bool:
@@ -154,16 +164,46 @@ class ObjectPublisher(Generic[Seen]):
         return observe_absence(kind, held, stamp, seen_version=self._store.seen_version, now=self._now())
 
     async def _publish(self, name: str, event: Said, reason: str) -> bool:
-        attributes = {self._kind.span_attribute: name}
-        with telemetry.span("watch event", kind="producer", attributes=attributes) as span:
-            outcome = await self._publisher.publish(event, headers=telemetry.outgoing_headers())
-            span.set({"talosccm.outcome": outcome.value, "talosccm.reason": reason})
+        clock = asyncio.get_running_loop().time
+        began = clock()
+        with telemetry.span(
+            "watch event", links=self._earlier(name), attributes=self._told_of(event)
+        ) as span:
+            span.set({"talosccm.reason": reason})
+            outcome = await self._send(name, event)
+            span.set({"talosccm.outcome": outcome.value})
         if outcome is Outcome.PUBLISHED:
             self._held.said(event, self._publisher.sequence_of(subject_of(event)))
             self._skipped.pop(name, None)
-        told = {"event": type(event).__name__, "reason": reason, "outcome": outcome.value}
-        log.debug(self._kind.message, extra=self._of(name) | told)
+        told: dict[str, object] = {
+            "event": type(event).__name__,
+            "reason": reason,
+            "outcome": outcome.value,
+        }
+        told |= {"attempt": 1 + self._agenda.failures(name), "seconds": round(clock() - began, 4)}
+        again = reason == SAID_AGAIN  # every five minutes, of each object
+        log.log(logging.DEBUG if again else logging.INFO, self._kind.message, extra=self._of(name) | told)
         return outcome is Outcome.PUBLISHED
+
+    async def _send(self, name: str, event: Said) -> Outcome:
+        with self._publisher.sending(event) as span:
+            headers = telemetry.outgoing_headers()
+            outcome = await self._publisher.publish(event, headers=headers)
+            span.set({"talosccm.stream.seq": self._publisher.sequence_of(subject_of(event))})
+        if headers:
+            self._traces[name] = headers
+            if len(self._traces) > MOST_SUBJECTS:
+                del self._traces[next(iter(self._traces))]
+        return outcome
+
+    def _earlier(self, name: str) -> tuple[Mapping[str, str], ...]:
+        """The trace of what was said of it before: a resync and a change name what they follow."""
+        headers = self._traces.pop(name, None)
+        return (headers,) if headers else ()
+
+    @staticmethod
+    def _told_of(event: Said) -> Attributes:
+        return about(event) if telemetry.tracing_is_on() else {}
 
     def _try_later(self, name: str, error: Exception) -> None:
         attempt = self._agenda.failed(name)

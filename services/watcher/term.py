@@ -98,7 +98,7 @@ class Term:
             tasks.create_task(self._rounds.run())
             tasks.create_task(self._resync())
             tasks.create_task(self._say_leading())
-            tasks.create_task(self._queues.run())
+            tasks.create_task(self._look_at_queues())
             tasks.create_task(self._usable.run())
             await self._candidacy.keep(self._renewed.set)
         raise AssertionError("a leader leads until it is cancelled or loses the lead")
@@ -127,6 +127,10 @@ class Term:
                 self._rounds.begin_again()
             except (BusError, TemporaryError) as error:
                 log.info("who leads cannot be said this time", extra={"error": str(error)})
+
+    async def _look_at_queues(self) -> NoReturn:
+        await self._rounds.first.wait()  # before, there may be no stream to look at
+        await self._queues.run()
 
     async def _resync(self) -> NoReturn:
         await self._rounds.first.wait()

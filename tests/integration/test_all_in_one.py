@@ -167,7 +167,14 @@ async def test_a_node_s_journey_is_one_trace_from_the_watch_event_to_the_patch(
             patches = [span for span in collector.all if span.name == "patch nodes"]
             return {span.name for span in collector.all if span.trace_id in {p.trace_id for p in patches}}
 
-        hops = {"watch event", "process talosccm.v1.flow.enriched.node", "patch nodes"}
+        hops = {
+            "watch event",
+            "send talosccm.v1.flow.observed.node",
+            "look at machine",
+            "send talosccm.v1.flow.enriched.node",
+            "process talosccm.v1.flow.enriched.node",
+            "patch nodes",
+        }
         await eventually(lambda: hops <= journey(), "the whole journey is exported", 30)
         (root,) = {span.trace_id for span in collector.all if span.name == "patch nodes"}
         first = min((s for s in collector.all if s.trace_id == root), key=lambda s: s.start_time_unix_nano)

@@ -13,7 +13,7 @@ from libs.common.bus import Message, Unreadable
 from libs.common.delivery import Ack, Nak, PermanentError, PutAside, TemporaryError, Verdict
 from libs.common.handling import Handling
 from libs.common.logs import fields_of
-from tests.builders import a_message, a_node, observed
+from tests.builders import NOW, a_message, a_node, enriched, observed, some_facts
 
 
 def of_node(name: str = "web-1", sequence: int = 1, *, redelivered: bool = False) -> Message:
@@ -228,3 +228,58 @@ async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(30):
         while not condition():  # noqa: ASYNC110 - what is waited for is a metric
             await asyncio.sleep(0)
+
+
+# ---- how late, and how long since the cluster said so
+
+
+def a_handling_of(service: str, at: float) -> Handling:
+    rng = random.Random(7)
+    return Handling(service, "node", system="memory", clock=lambda: 0.0, random=rng, now=lambda: at)
+
+
+def an_enriched(name: str = "web-1", *, observed_sequence: int = 1, sequence: int = 2) -> Message:
+    return a_message(
+        enriched(a_node(name), some_facts(), observed_sequence=observed_sequence), sequence=sequence
+    )
+
+
+async def test_a_message_is_measured_when_it_is_handled_for_the_first_time_and_never_again():
+    handling = a_handling_of("hop", NOW.timestamp() + 3)
+    around = handling.around(that_raises(*[None] * 5))
+    for message in (of_node(), of_node(), of_node(sequence=2, redelivered=True), of_node(sequence=3)):
+        await around(message)
+    assert counted("talosccm_hop_latency_seconds_count", service="hop", event="NodeObserved") == 2
+    assert counted("talosccm_hop_latency_seconds_sum", service="hop", event="NodeObserved") == 6
+    await handling.around(that_raises(None), again=True)(of_node(sequence=4))
+    assert counted("talosccm_hop_latency_seconds_count", service="hop", event="NodeObserved") == 2
+
+
+async def test_a_clock_that_is_behind_the_server_s_measures_nothing_negative():
+    await a_handling_of("early", NOW.timestamp() - 3).around(that_raises(None))(of_node())
+    assert counted("talosccm_hop_latency_seconds_sum", service="early", event="NodeObserved") == 0
+
+
+async def test_a_journey_ends_with_the_first_success_for_what_was_observed():
+    around = a_handling_of("far", NOW.timestamp() + 5).around(
+        that_raises(TemporaryError("busy"), None, None, None)
+    )
+    told = {"service": "far", "event": "NodeEnriched"}
+    await around(an_enriched())
+    assert counted("talosccm_journey_seconds_count", **told) == 0
+    await around(an_enriched())
+    await around(an_enriched(sequence=3))  # said again: the machine has changed, nothing was observed
+    assert counted("talosccm_journey_seconds_count", **told) == 1
+    await around(an_enriched(observed_sequence=4, sequence=5))
+    assert counted("talosccm_journey_seconds_sum", **told) == 10
+
+
+async def test_every_line_of_a_handled_event_says_attempt_outcome_and_seconds(
+    caplog: pytest.LogCaptureFixture,
+):
+    caplog.set_level(logging.DEBUG, "libs.common.handling")
+    around = a_handling().around(that_raises(TemporaryError("busy"), TemporaryError("away"), None))
+    for _ in range(3):
+        await around(of_node())
+    assert [record.__dict__["attempt"] for record in caplog.records] == [1, 1, 3]
+    assert all("seconds" in record.__dict__ for record in caplog.records)

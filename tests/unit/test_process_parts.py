@@ -15,7 +15,7 @@ from cryptography import x509
 from hypothesis import given
 from hypothesis import strategies as st
 
-from libs.common import metrics
+from libs.common import metrics, telemetry
 from libs.common.bus import BusError, StreamFull, WrongLastSequence
 from libs.common.process.endings import at_end, in_background
 from libs.common.process.health import report
@@ -223,3 +223,38 @@ def test_what_was_loaded_is_never_looked_through_and_a_thousand_new_objects_are_
         "kept += [[number] for number in range(20_000)]; assert begun and gc.isenabled()"
     )
     subprocess.run([sys.executable, "-c", script], cwd=ROOT, check=True, timeout=60)
+
+
+def test_writes_for_nodes_are_counted_by_service_once_the_api_server_took_them():
+    def writes(resource: str) -> float | None:
+        return metrics.REGISTRY.get_sample_value(
+            "talosccm_node_writes_total", {"service": "gardener", "resource": resource}
+        )
+
+    with telemetry.log_fields(service="gardener"):
+        for verb, resource, status in (
+            ("patch", "nodes", 200),
+            ("patch", "nodes", 422),
+            ("patch", "nodes", 0),
+            ("get", "nodes", 200),
+            ("create", "events", 201),
+            ("update", "leases", 200),
+        ):
+            observe_kubernetes(verb, resource, status, 0.01)
+    assert writes("nodes") == 1
+    assert writes("events") == 1
+    assert writes("leases") is None
+
+
+def test_a_gauge_that_only_one_process_knows_has_no_series_in_the_others():
+    def shown() -> list[str]:
+        text = metrics.exposition("")[0].decode()
+        return [line for line in text.splitlines() if line.startswith("talosccm_queue_redelivered")]
+
+    metrics.QUEUE_REDELIVERED.know({("labeler-nodes",): 2, ("csr-requests",): 0})
+    assert shown() == [
+        'talosccm_queue_redelivered{durable="labeler-nodes"} 2.0',
+        'talosccm_queue_redelivered{durable="csr-requests"} 0.0',
+    ]
+    metrics.QUEUE_REDELIVERED.know({})
+    assert shown() == []

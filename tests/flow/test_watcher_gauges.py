@@ -1,0 +1,91 @@
+"""What the watcher that leads shows of queues and Nodes: only it does, and looking is in nobody's way."""
+
+import asyncio
+import logging
+
+import pytest
+
+from libs.common import metrics
+from libs.common.bus import BusError, Looked
+from libs.common.memory_bus.bus import MemoryBus, MemoryServer
+from services.watcher.watch_queues import WatchQueues
+from tests.builders import a_node
+from tests.bus_actors import MAX_BYTES, NODES, a_word, doing, eventually
+from tests.watcher_actors import Flow, ScriptedNodes, a_watcher
+
+NEVER_AGAIN = 3600.0
+
+
+class UnwatchedBus(MemoryBus):
+    """A look at it fails, or never ends."""
+
+    def __init__(self, server: MemoryServer, *, hangs: bool = False) -> None:
+        super().__init__(server)
+        self._hangs = hangs
+        self.looks = 0
+
+    async def look(self) -> Looked:
+        self.looks += 1
+        if self._hangs:
+            await asyncio.Event().wait()
+        raise BusError("the server does not answer")
+
+
+def shown(name: str, **labels: str) -> float | None:
+    return metrics.REGISTRY.get_sample_value(name, labels)
+
+
+async def test_the_leader_shows_queues_stream_and_nodes_and_nobody_after_it():
+    bus = MemoryBus(MemoryServer())
+    source = ScriptedNodes(a_node("web-1"), a_node("web-2", taints=()))
+    assert shown("talosccm_stream_messages") is None
+    async with doing(a_watcher(bus, source.source).run()):
+        await eventually(lambda: shown("talosccm_stream_messages") is not None, "it has looked")
+        assert shown("talosccm_stream_max_bytes") == MAX_BYTES
+        assert shown("talosccm_dead_letters_lying") == 0
+        assert shown("talosccm_queue_pending", durable="labeler-nodes") == 0
+        assert shown("talosccm_queue_stalled_seconds", durable="labeler-nodes") == 0
+        assert shown("talosccm_queue_pending", durable="ipam-nodes") is None, "ipam is not asked for"
+        await eventually(lambda: shown("talosccm_nodes", state="uninitialized") == 1, "Nodes are counted")
+        assert shown("talosccm_nodes", state="usable") == 1
+        assert (shown("talosccm_oldest_uninitialized_seconds") or 0) > 0
+        source.put(a_node("web-1", taints=()))
+        await eventually(lambda: shown("talosccm_nodes", state="usable") == 2, "counted again")
+        assert shown("talosccm_oldest_uninitialized_seconds") == 0
+    assert shown("talosccm_stream_messages") is None
+    assert shown("talosccm_queue_pending", durable="labeler-nodes") is None
+    assert shown("talosccm_nodes", state="usable") is None
+    assert shown("talosccm_oldest_uninitialized_seconds") is None
+
+
+async def test_what_is_asked_for_is_looked_at_now_and_a_failed_look_is_told_once_and_shows_nothing(
+    caplog: pytest.LogCaptureFixture,
+):
+    bus = MemoryBus(MemoryServer())
+    await bus.provision((NODES,), max_bytes=MAX_BYTES)
+    queues = WatchQueues(bus, expected=frozenset({NODES.name}), clock=lambda: 0.0, look_seconds=NEVER_AGAIN)
+    async with doing(queues.run()):
+        await eventually(lambda: shown("talosccm_queue_pending", durable=NODES.name) == 0, "at once")
+        await bus.publish(a_word())
+        queues.look_now()
+        await eventually(lambda: shown("talosccm_queue_pending", durable=NODES.name) == 1, "when asked")
+    unwatched = UnwatchedBus(MemoryServer())
+    queues = WatchQueues(unwatched, expected=frozenset(), clock=lambda: 0.0, look_seconds=0.01)
+    with caplog.at_level(logging.INFO, "services.watcher.watch_queues"):
+        async with doing(queues.run()):
+            await eventually(lambda: unwatched.looks > 3, "it goes on")
+            assert shown("talosccm_stream_messages") is None
+    assert [record.message for record in caplog.records] == ["the queues cannot be looked at"]
+
+
+@pytest.mark.parametrize("hangs", [True, False], ids=["hangs", "fails"])
+async def test_a_look_that_fails_or_hangs_delays_neither_leading_nor_publishing(hangs: bool):
+    bus, source, flow = UnwatchedBus(MemoryServer(), hangs=hangs), ScriptedNodes(a_node("web-1")), Flow()
+    async with flow.following(bus), doing(a_watcher(bus, source.source).run()):
+        await flow.hears(lambda flow: flow.snapshots(), "all is said")
+        await eventually(lambda: bus.looks > 0, "a look is under way or has failed")
+        led = len(flow.leadings())
+        source.put(a_node("web-2"))
+        await flow.hears(lambda flow: "web-2" in flow.existing(), "news")
+        await flow.hears(lambda flow: len(flow.leadings()) > led, "it leads on")
+        await eventually(lambda: shown("talosccm_nodes", state="uninitialized") == 2, "Nodes are counted")
