@@ -61,21 +61,25 @@ def _ready(node: Node) -> bool:
 
 def _stuck(node: Node, flow: FlowSeen | None, at: datetime) -> StuckNode:
     created = node.metadata.creation_timestamp
+    seconds = (at - created).total_seconds() if created else None
     said = flow.of("node", node.name) if flow else None
     blocked = node.condition(CONDITION_BLOCKED)
     is_blocked = blocked is not None and blocked.status == "True"
     if blocked is not None and is_blocked:
         why = f"{blocked.reason}: {blocked.message}" if blocked.message else blocked.reason
     else:
-        why = _what_is_missing(node, said, flow)
-    seconds = (at - created).total_seconds() if created else None
+        why = _what_is_missing(node, said, flow, seconds)
     return StuckNode(name=node.name, seconds=seconds, blocked=is_blocked, why=why)
 
 
-def _what_is_missing(node: Node, said: ObjectSeen | None, flow: FlowSeen | None) -> str:
+def _what_is_missing(
+    node: Node, said: ObjectSeen | None, flow: FlowSeen | None, seconds: float | None
+) -> str:
     """The first step of its way that has not been taken."""
     if not node.provided_node_ip:
         return f"its kubelet has set no annotation {PROVIDED_NODE_IP}: nobody asks its machine"
+    if said is None and seconds is not None and seconds < JOINING_SECONDS:
+        return "it has just joined"
     if flow is None or said is None:
         return "no condition says why: see talos-ccm explain node"
     if said.dead:

@@ -15,7 +15,7 @@ from libs.common.wiring import BY_DEFAULT, SERVICES
 State = Literal["well", "wrong", "unknown", "absent"]
 COMPONENT: Final = "app.kubernetes.io/component"
 ALL_IN_ONE: Final = "all-in-one"
-_ORDER: Final = ("nats", "nats-single", *(wiring.service for wiring in SERVICES), ALL_IN_ONE)
+_ORDER: Final = ("nats", *(wiring.service for wiring in SERVICES), ALL_IN_ONE)
 _DEFAULT: Final = frozenset(wiring.service for wiring in BY_DEFAULT)
 _STALLED_SECONDS: Final = 60.0
 _RENEWED_BEFORE: Final = {
@@ -63,7 +63,8 @@ def services_standing(evidence: Evidence) -> tuple[ServiceStanding, ...]:
     by_component: dict[str, list[Pod]] = {}
     for pod in evidence.pods:
         if not pod.ended:
-            by_component.setdefault(pod.metadata.labels.get(COMPONENT, ALL_IN_ONE), []).append(pod)
+            component = pod.metadata.labels.get(COMPONENT, ALL_IN_ONE).removesuffix("-single")
+            by_component.setdefault(component, []).append(pod)  # NATS' only server is a Deployment's
     names = sorted(by_component, key=lambda name: (_ORDER.index(name) if name in _ORDER else -1, name))
     return tuple(_by_pods(name, by_component[name], seen.get(name)) for name in names)
 
