@@ -2,24 +2,22 @@
 
 import asyncio
 import importlib.metadata
-import json
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from cli.credentials import NoAccess, kubernetes
+from cli.doctor.ask_kubelets import serving
 from cli.doctor.ask_kubernetes import Ask, or_absent, or_not
+from cli.doctor.ask_workloads import last_words, pods_in, workloads_of
 from cli.doctor.checks.rights_held import paths_of
 from cli.doctor.installation import Installation, assumed, chosen, installations
 from cli.doctor.objects import (
-    COLLECTIONS,
     LeaseItem,
     Namespace,
-    Pod,
-    PodEvent,
     TalosAccount,
     Workload,
 )
@@ -32,14 +30,11 @@ from cli.inside.asking import FlowSource, ask
 from cli.inside.seen import FlowSeen, Unknown
 from libs.common.kube_api.api import SIGNING_REQUESTS
 from libs.common.kube_api.config_maps import ConfigMap
-from libs.common.kube_api.errors import Forbidden, KubeError, NotFound
+from libs.common.kube_api.errors import KubeError, NotFound
 from libs.common.node import Node
 
 SYSTEM: Final = "kube-system"
 _CONNECTIONS: Final = 8
-_KUBELETS: Final = 50  # that are asked for their settings
-_KUBELET_SECONDS: Final = 5.0
-_UNREADY: Final = 10  # pods whose last line is asked for
 _ELSEWHERE: Final = "the right to list them everywhere is missing"
 _TALOS: Final = "/apis/talos.dev/v1alpha1"
 
@@ -90,13 +85,13 @@ async def _gather(source: Source, only: frozenset[str]) -> Seen:
 
 async def _seen(ask_kube: Ask, source: Source, only: frozenset[str]) -> Seen:
     server_clock = await ask_kube.clock()
-    workloads, everywhere = await _workloads(ask_kube, source.namespace or SYSTEM)
+    workloads, everywhere = await workloads_of(ask_kube, source.namespace or SYSTEM)
     found = installations(workloads) if not isinstance(workloads, NotSeen) else ()
     here = _meant(source, workloads, found)
     place = here.namespace
     own, system, nodes, requests, leases = await asyncio.gather(
-        _pods(ask_kube, place),
-        _pods(ask_kube, SYSTEM),
+        pods_in(ask_kube, place),
+        pods_in(ask_kube, SYSTEM),
         or_not(_nodes(ask_kube), "list nodes"),
         or_not(_requests(ask_kube), "list certificatesigningrequests.certificates.k8s.io"),
         or_not(
@@ -129,8 +124,8 @@ async def _with_the_rest(ask_kube: Ask, source: Source, seen: Seen, only: frozen
     def needed(*checks: str) -> bool:
         return not only or bool(only & set(checks))
 
-    unready = await _unready(ask_kube, seen) if needed("services") else ((), {})
-    serving = await _serving(ask_kube, seen) if needed("serving-certificates") else {}
+    unready = await last_words(ask_kube, seen) if needed("services") else ((), {})
+    asking = await serving(ask_kube, seen) if needed("serving-certificates") else {}
     config = await _config(ask_kube, here)
     reviews = await _reviews(ask_kube, here) if needed("rights") else _Reviews(())
     talos = await _talos(ask_kube, here)
@@ -145,7 +140,7 @@ async def _with_the_rest(ask_kube: Ask, source: Source, seen: Seen, only: frozen
         seen,
         events=unready[0],
         last_lines=unready[1],
-        serving=serving,
+        serving=asking,
         config=config,
         reviews=reviews.reviewed,
         objects_there=reviews.there,
@@ -158,26 +153,6 @@ async def _with_the_rest(ask_kube: Ask, source: Source, seen: Seen, only: frozen
         authority=await _authority(ask_kube, here),
         namespace_labels=await or_not(_labels(ask_kube, here.namespace), f"get namespaces/{here.namespace}"),
     )
-
-
-async def _workloads(ask_kube: Ask, namespace: str) -> tuple[tuple[Workload, ...] | NotSeen, bool]:
-    """Of the whole cluster, or of that namespace; whether it is the whole. Raises KubeError but Forbidden."""
-    for place, everywhere in (("", True), (f"/namespaces/{namespace}", False)):
-        try:
-            lists = await asyncio.gather(
-                *(
-                    ask_kube.listed(f"/apis/apps/v1{place}/{plural}", Workload)
-                    for plural in COLLECTIONS.values()
-                )
-            )
-        except Forbidden:
-            continue
-        kinds = zip(COLLECTIONS, lists, strict=True)
-        return tuple(
-            msgspec.structs.replace(w, kind=kind) for kind, found in kinds for w in found
-        ), everywhere
-    right = f"list deployments.apps --namespace {namespace}"
-    return NotSeen(why=f"it takes the right to {right}", right=right), False
 
 
 def _meant(
@@ -194,78 +169,12 @@ def _meant(
     raise CannotAsk("none of its services is installed in this cluster: docs/install.md says how to")
 
 
-async def _pods(ask_kube: Ask, namespace: str) -> tuple[Pod, ...] | NotSeen:
-    listing = ask_kube.listed(f"/api/v1/namespaces/{namespace}/pods", Pod)
-    return await or_not(listing, f"list pods --namespace {namespace}")
-
-
 async def _nodes(ask_kube: Ask) -> tuple[Node, ...]:
     return tuple([node async for page in ask_kube.kube.list_nodes() for node in page.items])
 
 
 async def _requests(ask_kube: Ask) -> tuple[Filed, ...]:
     return await ask_kube.listed(SIGNING_REQUESTS.path, Filed, SIGNING_REQUESTS.query)
-
-
-async def _unready(ask_kube: Ask, seen: Seen) -> tuple[tuple[PodEvent, ...], dict[str, str]]:
-    """Events and last lines of what is not ready; of what may not be read there are none."""
-    if isinstance(seen.pods, NotSeen):
-        return (), {}
-    names = tuple(f"{workload.name}-" for workload in seen.installation.workloads)
-    pods = [pod for pod in seen.pods if pod.name.startswith(names) and not pod.ready][:_UNREADY]
-    if not pods:
-        return (), {}
-    place = f"/api/v1/namespaces/{seen.installation.namespace}"
-    query = {"fieldSelector": "involvedObject.kind=Pod,type=Warning"}
-    try:
-        events = await ask_kube.listed(f"{place}/events", PodEvent, query)
-    except KubeError:
-        events = ()
-    lines = await asyncio.gather(*(_last_line(ask_kube, place, pod) for pod in pods))
-    return events, {pod.name: line for pod, line in zip(pods, lines, strict=True) if line}
-
-
-async def _last_line(ask_kube: Ask, place: str, pod: Pod) -> str:
-    """Of the container that does not run, or is not ready; "" if nobody tells."""
-    for status in (*pod.status.init_container_statuses, *pod.status.container_statuses):
-        if status.ready or (status.state.terminated and not status.state.terminated.exit_code):
-            continue
-        crashed = {"previous": "true"} if status.state.waiting and status.restart_count else {}
-        try:
-            query = {"container": status.name, "tailLines": "1", **crashed}
-            said = await ask_kube.read(f"{place}/pods/{pod.name}/log", query, seconds=5.0)
-        except KubeError:
-            continue
-        return said.decode(errors="replace").strip()
-    return ""
-
-
-async def _serving(ask_kube: Ask, seen: Seen) -> dict[str, bool | NotSeen]:
-    """Whether kubelets ask for serving certificates, of those whose request does not show it."""
-    if isinstance(seen.nodes, NotSeen) or isinstance(seen.requests, NotSeen):
-        return {}
-    filed = {one.request.node_name for one in seen.requests}
-    silent = [node.name for node in seen.nodes if node.name not in filed and _is_ready(node)][:_KUBELETS]
-    if not seen.installation.runs("csr"):
-        return {}
-    told = await asyncio.gather(*(or_not(_bootstraps(ask_kube, name), "get nodes/proxy") for name in silent))
-    return dict(zip(silent, told, strict=True))
-
-
-async def _bootstraps(ask_kube: Ask, name: str) -> bool:
-    """As the kubelet's own settings say (--rotate-server-certificates is serverTLSBootstrap)."""
-    path = f"/api/v1/nodes/{name}/proxy/configz"
-    text = await ask_kube.read(path, seconds=_KUBELET_SECONDS)
-    try:
-        settings: Any = json.loads(text)["kubeletconfig"]
-        return bool(settings.get("serverTLSBootstrap", False))
-    except (ValueError, LookupError, TypeError, AttributeError) as error:
-        raise KubeError(f"its settings cannot be read: {error!r}") from error
-
-
-def _is_ready(node: Node) -> bool:
-    ready = node.condition("Ready")
-    return ready is not None and ready.status == "True"
 
 
 async def _config(ask_kube: Ask, here: Installation) -> str | Absent | NotSeen:

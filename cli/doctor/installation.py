@@ -27,6 +27,7 @@ from libs.common.settings.reference_flags import (
 from libs.common.wiring import BY_DEFAULT, LEASE_NAME, LEASE_NAMESPACE, SERVICES, Wiring
 
 CHART: Final = "talos-cloud-controller-manager"
+PUBLISHED: Final = "ghcr.io/talos-ccm/"  # what the rendered files name, and nobody has published
 TALOS_VOLUME: Final = "talos-secrets"
 INSTANCE: Final = "app.kubernetes.io/instance"
 _SERVICE: Final = re.compile(r"services(?:\.(?P<name>\w+))?")
@@ -100,9 +101,21 @@ class Installation(msgspec.Struct, frozen=True, kw_only=True):
         if self.by_helm:
             upgrade = f"helm upgrade --namespace {self.namespace} --reuse-values {self.release}"
             return f"{upgrade} deploy/k8s/chart"
-        kind = "-daemonset" if self.all_in_one else ""
-        file = f"deploy/k8s/manifests/cloud-controller-manager{kind}.yml"
-        return f"kubectl apply --server-side --filename {file}"
+        file = f"deploy/k8s/manifests/cloud-controller-manager{self._profile}.yml"
+        image = self.processes[0].container.image if self.processes else ""
+        if not image or image.startswith(PUBLISHED):
+            return f"kubectl apply --server-side --filename {file}"
+        edit = f"sed 's|{PUBLISHED}{CHART}:[^\"]*|{image}|' {file}"
+        return f"{edit} | kubectl apply --server-side --filename -"
+
+    @property
+    def _profile(self) -> str:
+        """Which of the rendered files it is of."""
+        if self.all_in_one:
+            return "-all-in-one" if self.runs("ipam") else "-daemonset"
+        if not self.talos_account:
+            return "-csr-only"
+        return "-ha" if self.nats is not None and self.nats.wanted > 1 else ""
 
     @property
     def kubectl(self) -> str:
@@ -186,7 +199,7 @@ def assumed(namespace: str, release: str, why: str) -> Installation:
                 workload=workload("Deployment", wiring.service, pod), container=container, services=(wiring,)
             )
         )
-    nats = workload("StatefulSet", "nats", PodSpec(service_account_name=f"{prefix}-nats"))
+    nats = workload("Deployment", "nats", PodSpec(service_account_name=f"{prefix}-nats"))
     return Installation(
         namespace=namespace, release=release, processes=tuple(processes), nats=nats, assumed=why
     )

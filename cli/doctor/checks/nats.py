@@ -94,7 +94,8 @@ def _authority(seen: Seen) -> Iterator[Finding]:
             yield wrong(
                 f"there is no ConfigMap {name} with a ca.crt: no service can trust NATS",
                 "NATS' init container makes it, and says why it cannot:",
-                f"{kubectl} logs statefulset/{seen.installation.nats.name} --container bootstrap --tail 20",
+                f"{kubectl} logs {seen.installation.nats.kind.lower()}/{seen.installation.nats.name} "
+                "--container bootstrap --tail 20",
             )
         case str() as pem:
             yield from _ends(pem, seen.at, name, kubectl)

@@ -11,10 +11,14 @@ from cli.doctor.objects import Container, LeaseItem, Pod, Workload
 from cli.doctor.seen import NotSeen, Seen
 from libs.common.cloud_config.rule import Ownership
 from libs.common.controllers import CLOUD_NODE
+from libs.common.settings.reference_flags import runs_controller
 from libs.common.wiring import LEASE_NAMESPACE
 
 _REFERENCE: Final = re.compile(r"siderolabs/talos-cloud-controller-manager([:@]|$)")
-_CLOUD: Final = re.compile(r"(?:^|[/-])(?:cloud-controller-manager|ccm)(?:$|[-_])|cloud-controller-manager")
+_CLOUD: Final = re.compile(
+    r"cloud-controller-manager|cloud-node-manager|cloud-provider-(?:aws|azure|gcp|kubevirt|openstack|vsphere)"
+    r"|cpi-vsphere|\b\w+-ccm\b"
+)
 _APPROVERS: Final = re.compile(
     r"kubelet-csr-approver|kubelet-serving-cert-approver|kubelet-rubber-stamp|csr-approver|machine-approver"
     r"|cluster-machine-approver|approve-csr"
@@ -81,7 +85,7 @@ def controllers(seen: Seen) -> Iterator[Finding]:
     """Whoever else takes the taint off, labels or deletes Nodes."""
     found = [*_leaseholder(seen), *_twins(seen), *_other_managers(seen)]
     yield from found
-    if not any(finding.state == "wrong" for finding in found):
+    if not found:
         if isinstance(seen.leases, NotSeen):
             told = seen.leases
             yield unknown(f"who leads is not known: {told.why}", told.fix, *told.commands)
@@ -113,6 +117,8 @@ def _leaseholder(seen: Seen) -> Iterator[Finding]:
             )
         return
     if isinstance(seen.pods, NotSeen):
+        told = seen.pods
+        yield unknown(f"whether {holder}, who holds {place}, is ours: {told.why}", told.fix, *told.commands)
         return
     host = holder.partition("_")[0]
     hosts = {pod.name for pod in seen.pods} | {pod.spec.node_name for pod in _own_pods(seen, seen.pods)}
@@ -173,9 +179,10 @@ def _other_managers(seen: Seen) -> Iterator[Finding]:
 
 
 def _is_cloud_manager(container: Container) -> bool:
-    if container.last_said("cloud-provider") in ("", "external") and not container.said("cloud-config"):
-        return False
-    return _CLOUD.search(_program(container)) is not None
+    """One whose cloud-node controller is off touches no Node."""
+    said = container.last_said("controllers", "*")
+    runs = runs_controller(tuple(item.strip() for item in said.split(",")), CLOUD_NODE)
+    return runs and _CLOUD.search(_program(container)) is not None
 
 
 def _program(container: Container) -> str:

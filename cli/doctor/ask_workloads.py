@@ -1,0 +1,73 @@
+"""What runs in a cluster, and of what does not, its events and last words."""
+
+import asyncio
+from typing import Final
+
+import msgspec
+
+from cli.doctor.ask_kubernetes import Ask, or_not
+from cli.doctor.objects import COLLECTIONS, Pod, PodEvent, Workload
+from cli.doctor.seen import NotSeen, Seen
+from libs.common.kube_api.errors import Forbidden, KubeError
+
+_UNREADY: Final = 10  # pods whose last line is asked for
+_LOG_SECONDS: Final = 5.0
+
+
+async def workloads_of(ask_kube: Ask, namespace: str) -> tuple[tuple[Workload, ...] | NotSeen, bool]:
+    """Of the whole cluster, or of that namespace; whether it is the whole. Raises KubeError but Forbidden."""
+    for place, everywhere in (("", True), (f"/namespaces/{namespace}", False)):
+        try:
+            lists = await asyncio.gather(
+                *(
+                    ask_kube.listed(f"/apis/apps/v1{place}/{plural}", Workload)
+                    for plural in COLLECTIONS.values()
+                )
+            )
+        except Forbidden:
+            continue
+        kinds = zip(COLLECTIONS, lists, strict=True)
+        return tuple(
+            msgspec.structs.replace(w, kind=kind) for kind, found in kinds for w in found
+        ), everywhere
+    right = f"list deployments.apps --namespace {namespace}"
+    return NotSeen(why=f"it takes the right to {right}", right=right), False
+
+
+async def pods_in(ask_kube: Ask, namespace: str) -> tuple[Pod, ...] | NotSeen:
+    """All of them."""
+    listing = ask_kube.listed(f"/api/v1/namespaces/{namespace}/pods", Pod)
+    return await or_not(listing, f"list pods --namespace {namespace}")
+
+
+async def last_words(ask_kube: Ask, seen: Seen) -> tuple[tuple[PodEvent, ...], dict[str, str]]:
+    """Events and last lines of what is not ready; of what may not be read there are none."""
+    if isinstance(seen.pods, NotSeen):
+        return (), {}
+    names = tuple(f"{workload.name}-" for workload in seen.installation.workloads)
+    pods = [pod for pod in seen.pods if pod.name.startswith(names) and not pod.ready][:_UNREADY]
+    if not pods:
+        return (), {}
+    place = f"/api/v1/namespaces/{seen.installation.namespace}"
+    query = {"fieldSelector": "involvedObject.kind=Pod,type=Warning"}
+    try:
+        events = await ask_kube.listed(f"{place}/events", PodEvent, query)
+    except KubeError:
+        events = ()
+    lines = await asyncio.gather(*(_last_line(ask_kube, place, pod) for pod in pods))
+    return events, {pod.name: line for pod, line in zip(pods, lines, strict=True) if line}
+
+
+async def _last_line(ask_kube: Ask, place: str, pod: Pod) -> str:
+    """Of the container that does not run, or is not ready; "" if nobody tells."""
+    for status in (*pod.status.init_container_statuses, *pod.status.container_statuses):
+        if status.ready or (status.state.terminated and not status.state.terminated.exit_code):
+            continue
+        crashed = {"previous": "true"} if status.state.waiting and status.restart_count else {}
+        try:
+            query = {"container": status.name, "tailLines": "1", **crashed}
+            said = await ask_kube.read(f"{place}/pods/{pod.name}/log", query, seconds=_LOG_SECONDS)
+        except KubeError:
+            continue
+        return said.decode(errors="replace").strip()
+    return ""
