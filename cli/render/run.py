@@ -77,6 +77,11 @@ def read_config(path: Path) -> ConfigInUse:
     content = sys.stdin.buffer.read(MOST_BYTES + 1) if str(path) == "-" else read_config_file(path)
     if isinstance(content, Unreadable):
         raise Refused(f"{source}: cannot be read: {content.reason}")
+    return judged(content, source)
+
+
+def judged(content: str | bytes, source: str) -> ConfigInUse:
+    """What stands in it. Raises Refused with every mistake."""
     try:
         return config_in_use(content, source)
     except CloudConfigError as error:

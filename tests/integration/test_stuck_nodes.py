@@ -323,7 +323,9 @@ async def test_nats_does_not_run(stuck: Stuck):
     await stuck.nats.kill()
     await stuck.join("unheard", "10.233.0.16")
     await stuck.told(
-        "unheard", "NATS does not answer, so no service hears of it: ", "app.kubernetes.io/component=nats"
+        "unheard",
+        "NATS does not answer, so no service hears of it: ",
+        "app.kubernetes.io/component in (nats, nats-single)",
     )
     await stuck.nats.restart()
     await stuck.services.ready(_SECONDS)

@@ -8,8 +8,11 @@ import msgspec
 
 from cli.explain.filed import Filed
 from libs.common.kube_api.lease import Lease
-from libs.common.node import NodeCondition, ObjectMeta
+from libs.common.kube_api.pods import Pod
+from libs.common.node import ObjectMeta
+from libs.common.wiring import SERVICES
 
+COMPONENT: Final = "app.kubernetes.io/component"  # of the chart's labels: which service a pod runs
 _LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
 
 
@@ -30,55 +33,6 @@ class HeldEvent(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     message: str | None = None
     last_timestamp: datetime | None = None
     event_time: datetime | None = None
-
-
-class _Waits(msgspec.Struct, frozen=True, kw_only=True):
-    reason: str = ""
-    message: str = ""
-
-
-class _State(msgspec.Struct, frozen=True, kw_only=True):
-    waiting: _Waits | None = None
-    terminated: _Waits | None = None
-
-
-class _Container(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    state: _State = _State()
-    last_state: _State = _State()
-
-
-class _PodStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    phase: str = ""
-    conditions: tuple[NodeCondition, ...] = ()  # of the same shape
-    container_statuses: tuple[_Container, ...] = ()
-
-
-class HeldPod(msgspec.Struct, frozen=True, kw_only=True):
-    """A core/v1 Pod."""
-
-    metadata: ObjectMeta
-    status: _PodStatus = _PodStatus()
-
-    @property
-    def service(self) -> str:
-        """Which of ours runs in it, by the chart's label."""
-        return self.metadata.labels.get("app.kubernetes.io/component", "")
-
-    @property
-    def ready(self) -> bool:
-        return any((each.type, each.status) == ("Ready", "True") for each in self.status.conditions)
-
-    @property
-    def why_not_ready(self) -> str:
-        """In words; "" for one that is."""
-        if self.ready:
-            return ""
-        states = [each.state for each in self.status.container_statuses]
-        states += [each.last_state for each in self.status.container_statuses]
-        said = next(filter(None, (state.waiting or state.terminated for state in states)), None)
-        if said is None:
-            return f"its phase is {self.status.phase or 'not known'}"
-        return ": ".join(filter(None, (said.reason, said.message)))
 
 
 class Told(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,8 +71,9 @@ class Around(msgspec.Struct, frozen=True, kw_only=True):
     of_cluster: tuple[Told, ...] = ()  # on all of it
     request: Filed | None = None  # the newest one of its kubelet for a serving certificate
     leadership: Leadership | None = None
-    pods: tuple[HeldPod, ...] = ()
-    network_unavailable: NodeCondition | None = None
+    pods: tuple[Pod, ...] = ()
+    file: str = ""  # --cloud-config as the chart has it, and where that is
+    file_source: str = ""
     untold: tuple[str, ...] = ()  # what may not be read, and why
 
     def event(self, *reasons: str) -> Told | None:
@@ -126,10 +81,15 @@ class Around(msgspec.Struct, frozen=True, kw_only=True):
         return next((told for told in self.events if told.reason in reasons), None)
 
     def pods_not_ready(self, *services: str) -> Iterator[str]:
-        """Which of these services' pods are not, and why."""
+        """Which of these services' pods are not, and why; or that there is none, where there are others."""
+        named = {pod.metadata.labels.get(COMPONENT, ""): pod for pod in self.pods}
+        is_ours = services[0] in [each.service for each in SERVICES]  # NATS may be elsewhere
+        if is_ours and any(named) and services[0] not in named:
+            yield f"there is no pod of {services[0]}"
         for pod in self.pods:
-            if pod.service in services and pod.why_not_ready:
-                yield f"pod {pod.metadata.name} is not ready: {pod.why_not_ready}"
+            service = pod.metadata.labels.get(COMPONENT, "")  # "": all services are in it
+            if service in ("", *services) and not pod.ended and pod.why_not_ready:
+                yield f"pod {pod.name} is not ready: {pod.why_not_ready}"
 
 
 def told(events: Iterable[HeldEvent], *uids: str) -> tuple[Told, ...]:

@@ -6,16 +6,18 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from cli.exec.pods import labels_of, pods_of
 from cli.explain.filed import Filed, newest
-from cli.explain.node.around import Around, HeldEvent, HeldPod, Leadership, leadership, told
+from cli.explain.node.around import Around, HeldEvent, Leadership, leadership, told
 from libs.common.kube_api.api import SIGNING_REQUESTS, KubeApi
 from libs.common.kube_api.errors import KubeError, NotFound
 from libs.common.kube_api.newest_event import CLUSTER
 from libs.common.kube_api.objects import Item, Resource
+from libs.common.kube_api.pods import Pod
 from libs.common.node import Node
 from libs.common.wiring import LEASE_NAME, LEASE_NAMESPACE
 
-_CHART: Final = "app.kubernetes.io/name=talos-cloud-controller-manager"
+_FILE: Final = "ccm-config.yaml"  # in the chart's ConfigMap
 _REQUESTS: Final = Resource(
     plural=SIGNING_REQUESTS.plural, path=SIGNING_REQUESTS.path, item=Filed, query=SIGNING_REQUESTS.query
 )
@@ -23,7 +25,7 @@ _REQUESTS: Final = Resource(
 Found = TypeVar("Found")
 
 
-async def look_around(kube: KubeApi, node: Node, namespace: str) -> Around:
+async def look_around(kube: KubeApi, node: Node, namespace: str, release: str) -> Around:
     """All that the caller may read."""
     untold: list[str] = []
 
@@ -34,12 +36,13 @@ async def look_around(kube: KubeApi, node: Node, namespace: str) -> Around:
             untold.append(f"{what}: {error}")
             return otherwise
 
-    events, of_cluster, requests, lease, pods = await asyncio.gather(
+    events, of_cluster, requests, lease, pods, (file, file_source) = await asyncio.gather(
         found("Events of the Node", _all(kube, _events(node.name)), []),
         found("Events of the cluster", _all(kube, _events(CLUSTER.name)), []),
         found("certificate requests", _all(kube, _REQUESTS), []),
         found("the Lease", _lease(kube), None),
-        found("our pods", _pods(kube, namespace), []),
+        found("our pods", _pods(kube, namespace, release), []),
+        found("our --cloud-config", _file(kube, namespace, release), ("", "")),
     )
     own = [one for one in requests if one.request.node_name == node.name]
     return Around(
@@ -50,7 +53,8 @@ async def look_around(kube: KubeApi, node: Node, namespace: str) -> Around:
         request=newest(own),
         leadership=lease,
         pods=tuple(pods),
-        network_unavailable=node.condition("NetworkUnavailable"),
+        file=file,
+        file_source=file_source,
         untold=tuple(untold),
     )
 
@@ -65,14 +69,22 @@ def _events(name: str) -> Resource[HeldEvent]:
     )
 
 
-async def _pods(kube: KubeApi, namespace: str) -> list[HeldPod]:
-    path = f"/api/v1/namespaces/{namespace}/pods"
+async def _pods(kube: KubeApi, namespace: str, release: str) -> list[Pod]:
     try:
-        return await _all(
-            kube, Resource(plural="pods", path=path, item=HeldPod, query={"labelSelector": _CHART})
-        )
+        return [pod async for pod in pods_of(kube, namespace, release)]
     except NotFound:
         return []
+
+
+async def _file(kube: KubeApi, namespace: str, release: str) -> tuple[str, str]:
+    """What --cloud-config says there, and where; nothing where the chart is not installed, or twice."""
+    maps = [
+        each async for page in kube.list_config_maps(namespace, labels_of(release)) for each in page.items
+    ]
+    found = [each for each in maps if _FILE in each.data]
+    if len(found) != 1:
+        return "", ""
+    return found[0].data[_FILE], f"ConfigMap {namespace}/{found[0].metadata.name}"
 
 
 async def _lease(kube: KubeApi) -> Leadership | None:

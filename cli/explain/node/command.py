@@ -30,8 +30,14 @@ _SECONDS: Any = {
 @click.option("--kubeconfig", type=_FILE, help="As for kubectl. Default: KUBECONFIG, ~/.kube/config.")
 @click.option("--context", default="", metavar="NAME", help="Context of the kubeconfig. Default: its own.")
 @click.option(
-    "-n", "--namespace", default="kube-system", show_default=True, metavar="NAME", help="Where our pods are."
+    "-n",
+    "--namespace",
+    default="kube-system",
+    show_default=True,
+    metavar="NAME",
+    help="Where the chart is installed.",
 )
+@click.option("--release", default="", metavar="NAME", help="Of the chart, where the namespace has several.")
 @click.option("--talosconfig", type=_FILE, help="As for talosctl. Default: TALOSCONFIG, ~/.talos/config.")
 @click.option(
     "--talos-endpoints",

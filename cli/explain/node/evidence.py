@@ -31,6 +31,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     not_proven: str = ""  # why nobody does, where others answer
     others: tuple[DescribedNode, ...] = ()  # other Nodes, as far as their machines were asked, and answer
     file: ConfigInUse | None = None  # --cloud-config
+    file_mistakes: str = ""  # of the one that the chart's ConfigMap holds
     heard: bool = False  # the look is metadata's, as it said it last
     around: Around = Around()
     flow: FlowSeen | Unknown | None = None  # None: nobody looked

@@ -87,7 +87,7 @@ def explain(evidence: Evidence, terms: Terms) -> Explanation:
         plan=plan,
         gone=gone,
         verdict=judge(case),
-        journey=journey(evidence),
+        journey=journey(evidence, is_anothers=bool(owners[0].why_not)),
     )
 
 

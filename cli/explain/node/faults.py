@@ -106,7 +106,7 @@ FAULTS: Final[Mapping[str, Words]] = {
     # whose it is
     "of-another": Words(
         "The labeler leaves it alone: {said}.",
-        "Its own controller has to initialise it. If it should be ours, correct ownership in --cloud-config.",
+        "Its own controller looks after it. If it should be ours, correct ownership in --cloud-config.",
     ),
     "of-another-controller": Words(
         "The labeler leaves it alone: {said}.",
@@ -128,7 +128,8 @@ FAULTS: Final[Mapping[str, Words]] = {
     ),
     "nats-silent": Words(
         "NATS does not answer, so no service hears of it: {said}.",
-        _LOGS.format("nats"),
+        "kubectl -n {namespace} logs --tail=50 -l 'app.kubernetes.io/component in (nats, nats-single)' says "
+        "why.",
     ),
     "no-stream": Words(
         "NATS has no stream TALOSCCM, so no service hears of it.",

@@ -9,6 +9,7 @@ import msgspec
 
 from cli.asking import ask, in_its_place, look
 from cli.credentials import NoAccess, kubernetes, talos
+from cli.explain.node.around import Around
 from cli.explain.node.around_from_cluster import look_around
 from cli.explain.node.evidence import Evidence, Look
 from cli.explain.node.verdict import OWN_ACCESS
@@ -16,6 +17,7 @@ from cli.inside import asking
 from cli.inside.seen import FlowSeen, Object, Unknown
 from cli.render.config_in_use import ConfigInUse
 from cli.render.described import DescribedNode
+from cli.render.run import Refused, judged
 from libs.common.cloud_config.fields import Resource
 from libs.common.cloud_config.inventory import needed_resources
 from libs.common.events import NodeUnreachable
@@ -35,6 +37,7 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
     kubeconfig: Path | None = None
     context: str = ""
     namespace: str = "kube-system"
+    release: str = ""  # of the chart; "" = whichever there is
     talosconfig: Path | None = None
     talos_endpoints: str = ""
     without_talos: bool = False
@@ -89,17 +92,30 @@ async def _of_kubernetes(source: Source, file: ConfigInUse | None) -> Evidence:
                 f"there is no Node {source.name}. A machine that should be one: its kubelet's log says why "
                 "it has not registered (talosctl logs kubelet)"
             )
-        around = await look_around(kube, node, source.namespace)
+        around = await look_around(kube, node, source.namespace, source.release)
     finally:
         await kube.close()
+    mistakes = ""
+    if file is None and around.file:
+        file, mistakes = _in_use(around)
     return Evidence(
         node=what_we_read(node),
         nodes=tuple(map(what_we_read, nodes)),
         file=file,
+        file_mistakes=mistakes,
         around=around,
         namespace=source.namespace,
         at=datetime.now(UTC),
     )
+
+
+def _in_use(around: Around) -> tuple[ConfigInUse | None, str]:
+    """The file of the chart's ConfigMap, or its mistakes."""
+    try:
+        return judged(around.file, around.file_source), ""
+    except Refused as error:
+        first, *others = str(error).splitlines()
+        return None, first + (f" (and {len(others)} more)" if others else "")
 
 
 async def _flow(source: Source) -> FlowSeen | Unknown:
@@ -112,6 +128,7 @@ async def _flow(source: Source) -> FlowSeen | Unknown:
             kubeconfig=source.kubeconfig,
             context=source.context,
             namespace=source.namespace,
+            release=source.release,
         )
     )
 

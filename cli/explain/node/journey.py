@@ -26,18 +26,21 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     note: str = ""
 
 
-def journey(evidence: Evidence) -> tuple[Step, ...]:
-    """In the order in which it goes."""
-    return tuple(_steps(evidence))
+def journey(evidence: Evidence, *, is_anothers: bool) -> tuple[Step, ...]:
+    """In the order in which it goes; of a Node that is another's, the labeler owes nothing."""
+    return tuple(_steps(evidence, is_anothers=is_anothers))
 
 
-def _steps(evidence: Evidence) -> Iterator[Step]:
+def _steps(evidence: Evidence, *, is_anothers: bool) -> Iterator[Step]:
     node = evidence.node
     created = node.metadata.creation_timestamp
     yield Step(who="kubelet", what="Node created", standing="done", at=created)
     yield _observed(evidence)
     yield _asked(evidence)
-    yield from _written(evidence)
+    if is_anothers:
+        yield Step(who=LABELER.service, what="left alone", standing="none", note="the Node is another's")
+    else:
+        yield from _written(evidence)
     yield from _certificate(evidence)
     yield _pod_cidr(evidence)
     ready = node.condition("Ready")

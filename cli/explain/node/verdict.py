@@ -81,11 +81,16 @@ def _findings(case: Case) -> Iterator[Finding]:
     yield from _of_kubelet(case)
     yield from _of_pod_cidr(case)
     yield from _of_certificate(case)
-    refused = case.evidence.around.of_cluster
-    if refused and refused[0].reason == "CloudConfigRejected":
-        yield _found(
-            case, "cloud-config-refused", refused[0].message, what="under old rules", since=refused[0].at
-        )
+    yield from _of_file(case)
+
+
+def _of_file(case: Case) -> Iterator[Finding]:
+    evidence, what = case.evidence, "under old rules, or none"
+    told = next((each for each in evidence.around.of_cluster if each.reason in _OF_CLOUD_CONFIG), None)
+    if evidence.file_mistakes:
+        yield _found(case, "cloud-config-refused", evidence.file_mistakes, what=what)
+    elif told is not None and told.reason == "CloudConfigRejected":
+        yield _found(case, "cloud-config-refused", told.message, what=what, since=told.at)
 
 
 # ---- initialisation
@@ -131,8 +136,8 @@ def _of_flow(case: Case) -> Iterator[Finding]:
         yield _found(case, "no-leader", _and_pods(case, why, "watcher"), what=UNINITIALIZED)
     if isinstance(flow, Unknown) and flow.reason.startswith(NATS_SILENT):
         said = flow.reason.removeprefix(NATS_SILENT).lstrip(": ")
-        yield _found(case, "nats-silent", _and_pods(case, said, "nats"), what=UNINITIALIZED)
-    elif isinstance(flow, Unknown) and (down := _and_pods(case, "", "nats")):
+        yield _found(case, "nats-silent", _and_pods(case, said, *NATS), what=UNINITIALIZED)
+    elif isinstance(flow, Unknown) and not flow.all_in_one and (down := _and_pods(case, "", *NATS)):
         yield _found(case, "nats-silent", down, what=UNINITIALIZED)
     elif isinstance(flow, FlowSeen) and flow.stream is None and not why:
         yield _found(case, "no-stream", "", what=UNINITIALIZED)
@@ -266,6 +271,8 @@ def _of_certificate(case: Case) -> Iterator[Finding]:
 
 # ---- words
 
+_OF_CLOUD_CONFIG: Final = ("CloudConfigRejected", "CloudConfigAccepted")
+NATS: Final = ("nats", "nats-single")  # as the chart labels its pods
 NATS_SILENT: Final = "NATS does not tell"
 _DIALLING: Final = 'UNAVAILABLE: connection error: desc = "transport: Error while dialing: '
 _DENIED: Final = "by Talos Cloud Controller Manager, Reason: "
