@@ -1,15 +1,20 @@
 # One image for all services: `docker build .` in this folder; the command says which one runs.
 # `docker build --target testbed .` adds what deploy/compose simulates: Talos machines and joining nodes.
 #
-# BASE needs python3 (3.11 or newer), BUILDER also its pip, and both the same interpreter at the same path.
+# BASE needs python3 (3.11 or newer), BUILDER also its pip, and both the same interpreter at the same path. A tag moves;
+# what is built twice alike names the digest: --build-arg=BASE=docker.io/library/python@sha256:...
 ARG BASE=docker.io/library/python:3.11-slim-bookworm
 ARG BUILDER=${BASE}
 
 FROM ${BUILDER} AS dependencies
 WORKDIR /src
-COPY requirements-image.lock ./
+COPY requirements-image.lock requirements-build.lock ./
+# What builds wheels lies beside the image's environment; nothing is fetched without its hash.
 RUN python3 -m venv --without-pip /app \
- && python3 -m pip --python /app/bin/python install --quiet --no-cache-dir --require-hashes -r requirements-image.lock
+ && python3 -m pip install --quiet --no-cache-dir --require-hashes --target /build -r requirements-build.lock \
+ && PYTHONPATH=/build python3 -m pip wheel --quiet --no-cache-dir --require-hashes --no-build-isolation \
+    --wheel-dir /locked -r requirements-image.lock \
+ && python3 -m pip --python /app/bin/python install --quiet --no-cache-dir --no-index --no-deps /locked/*.whl
 
 FROM dependencies AS installed
 COPY pyproject.toml README.md LICENSE ./
@@ -17,11 +22,13 @@ COPY libs/__init__.py libs/
 COPY libs/common libs/common
 COPY services services
 COPY cli cli
-RUN python3 -m pip --python /app/bin/python install --quiet --no-cache-dir --no-deps .
+RUN PYTHONPATH=/build python3 -m pip wheel --quiet --no-cache-dir --no-index --no-deps --no-build-isolation --wheel-dir /own . \
+ && python3 -m pip --python /app/bin/python install --quiet --no-cache-dir --no-index --no-deps /own/*.whl
 
 FROM installed AS installed-testbed
 COPY libs/testbed libs/testbed
-RUN python3 -m pip --python /app/bin/python install --quiet --no-cache-dir --no-deps --force-reinstall .
+RUN PYTHONPATH=/build python3 -m pip wheel --quiet --no-cache-dir --no-index --no-deps --no-build-isolation --wheel-dir /own-testbed . \
+ && python3 -m pip --python /app/bin/python install --quiet --no-cache-dir --no-index --no-deps --force-reinstall /own-testbed/*.whl
 
 FROM ${BASE} AS runtime
 LABEL org.opencontainers.image.title="talos-cloud-controller-manager" \

@@ -39,12 +39,13 @@ $(BIN)/uv:
 	$$pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
 
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
-  --no-emit-find-links --custom-compile-command "make lock" pyproject.toml
+  --no-emit-find-links --custom-compile-command "make lock"
 
 lock: $(BIN)/uv ## write the lock files anew from pyproject.toml
-	$(COMPILE) --group dev --output-file requirements.lock
-	$(COMPILE) --group demo --constraint requirements.lock --output-file requirements-demo.lock
-	$(COMPILE) --constraint requirements.lock --output-file requirements-image.lock
+	$(COMPILE) pyproject.toml --group dev --output-file requirements.lock
+	$(COMPILE) pyproject.toml --group demo --constraint requirements.lock --output-file requirements-demo.lock
+	$(COMPILE) pyproject.toml --constraint requirements.lock --output-file requirements-image.lock
+	printf '%s\n' hatchling setuptools wheel | $(COMPILE) - --constraint requirements.lock --output-file requirements-build.lock
 
 testbed: env
 	@# A machine without a recent Go gets the toolchain from its wheel, which is 74 MB and so not in the lock.

@@ -9,10 +9,10 @@ import pytest
 
 from libs.testbed.control_plane.build import built
 from libs.testbed.control_plane.cluster import ControlPlane
-from libs.testbed.helm.chart import CHART, HELM, Values, nats_of
+from libs.testbed.helm.chart import CHART, HELM, Values, nats_of, of_kind
 from libs.testbed.kubelets import Kubelet, Kubelets
 from tests.bus_actors import eventually
-from tests.deploy.profiles import PROFILES, rendered
+from tests.deploy.profiles import PROFILES, prefix, rendered
 from tests.deploy.releases import Operator
 
 RELEASE, NAME = "replaced", "replaced-talos-cloud-controller-manager-nats"
@@ -29,7 +29,7 @@ class Cluster:
 
     async def pods(self) -> list[dict[str, Any]]:
         found = await self._kubelets.request(
-            "GET", f"{self._pods}?labelSelector=app.kubernetes.io%2Fcomponent+in+%28nats%2Cnats-single%29"
+            "GET", f"{self._pods}?labelSelector=app.kubernetes.io%2Fcomponent%3Dnats"
         )
         assert found.status == 200, found
         items: list[dict[str, Any]] = found.body["items"]
@@ -151,10 +151,8 @@ def test_a_workload_that_kubectl_has_left_behind_gets_no_client():
         left = nats_of(rendered(other))
         assert left is not None
         labels = left["spec"]["template"]["metadata"]["labels"]
-        services = [m for m in rendered(this) if m["kind"] == "Service" and "-nats" in m["metadata"]["name"]]
-        assert services
-        for service in services:
-            assert not service["spec"]["selector"].items() <= labels.items()
+        service = of_kind(rendered(this), "Service")[f"{prefix(this)}-nats"]
+        assert not service["spec"]["selector"].items() <= labels.items()
 
 
 async def sent_to(cluster: Cluster, address: str) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 import shutil
 import sysconfig
 import zipfile
@@ -19,8 +18,8 @@ BASE: Final = "talos-ccm-local/base"
 BUILDER: Final = "talos-ccm-local/builder"
 KUBE: Final = "talos-ccm-local/kube"
 NATS: Final = "talos-ccm-local/nats"
-_LOCK: Final = ROOT / "requirements-image.lock"
-_TOOLS: Final = ("pip==26.3", "setuptools==80.9.0", "wheel==0.45.1")
+_LOCKS: Final = (ROOT / "requirements-image.lock", ROOT / "requirements-build.lock")
+_PIP: Final = "pip==26.3"
 _BUILDER: Final = f"""\
 FROM {BASE}
 COPY wheels /wheels
@@ -43,7 +42,7 @@ def for_compose() -> Mapping[str, str]:
 
 def wheels() -> Path:
     """All that the Dockerfile installs, for the Python of the base."""
-    digest = hashlib.sha256(_LOCK.read_bytes() + " ".join(_TOOLS).encode()).hexdigest()[:12]
+    digest = hashlib.sha256(b"".join(lock.read_bytes() for lock in _LOCKS) + _PIP.encode()).hexdigest()[:12]
     return kept(f"wheels-{digest}", "what the image installs", _download)
 
 
@@ -85,21 +84,15 @@ def _download(out: Path) -> None:
         Path(sysconfig.get_path("scripts")) / "uvx",
         "--quiet",
         "--from",
-        _TOOLS[0],
+        _PIP,
         "pip",
         "download",
         "--quiet",
     ]
     for_base = ["--no-deps", "--python-version=3.11", f"--dest={out}"]
-    run([*pip, *for_base, "--require-hashes", f"--requirement={_LOCK}"])
-    run([*pip, "--python-version=3.11", "--only-binary=:all:", f"--dest={out}", *_TOOLS, _hatchling()])
-
-
-def _hatchling() -> str:
-    """Builds our own wheel; in the version that the lock has."""
-    found = re.search(r"^hatchling==\S+", (ROOT / "requirements-demo.lock").read_text(), re.MULTILINE)
-    assert found is not None, "requirements-demo.lock has hatchling"
-    return found[0]
+    for lock in _LOCKS:
+        run([*pip, *for_base, "--require-hashes", f"--requirement={lock}"])
+    run([*pip, *for_base, "--only-binary=:all:", _PIP])
 
 
 def _pip(work: Path) -> Path:

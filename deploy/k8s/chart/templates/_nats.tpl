@@ -5,10 +5,10 @@
 {{- if gt (int .Values.nats.replicas) 1 -}}true{{- end -}}
 {{- end }}
 
-{{/* Of pods. A server alone and one of several bear different ones: who leaves the other workload behind, as
-     `kubectl apply` does, has no client sent to it. */}}
-{{- define "talos-ccm.natsComponent" -}}
-{{ ternary "nats" "nats-single" (not (empty (include "talos-ccm.natsCluster" .))) }}
+{{/* Of pods, and of the Service that clients ask: who leaves the other workload behind, as `kubectl apply` does, has
+     no client sent to it. */}}
+{{- define "talos-ccm.natsServers" -}}
+talos-ccm/servers: {{ ternary "several" "one" (not (empty (include "talos-ccm.natsCluster" .))) }}
 {{- end }}
 
 {{- define "talos-ccm.natsPod" -}}
@@ -82,7 +82,7 @@ affinity:
         labelSelector:
           matchLabels:
             {{- include "talos-ccm.selector" . | nindent 12 }}
-            app.kubernetes.io/component: {{ include "talos-ccm.natsComponent" . }}
+            app.kubernetes.io/component: nats
 {{- end }}
 volumes:
   - name: generated
