@@ -16,7 +16,11 @@ from tests.observe.running_fleet import Fleet, a_fleet
 CHOSEN: Final = {"$cluster": ".*", "$job": "talos-ccm", "$__rate_interval": "10m", "$__range": "10m"}
 # No fault of the test makes these, and no data is what they show while all is well.
 NEVER_HERE: Final = {
-    ("pipeline", "What goes wrong", "C"): "nothing fails to be published while NATS is there and has room",
+    (
+        "pipeline",
+        "What goes wrong, by number",
+        "C",
+    ): "nothing fails to be published while NATS is there and has room",
 }
 
 

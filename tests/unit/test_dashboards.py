@@ -18,7 +18,7 @@ from tests.architecture.sources import ROOT
 FILES: Final = {path.stem: json.loads(path.read_text()) for path in FOLDER.glob("*.json")}
 PANELS: Final = [(name, panel) for name, board in FILES.items() for panel in board["panels"]]
 OURS: Final = ("datasource", "cluster", "job", "runbooks")
-OF_PROMETHEUS: Final = {"instance", "job", "cluster"}
+OF_PROMETHEUS: Final = {"instance", "pod", "job", "cluster"}
 OF_ALERTS: Final = {"alertname", "alertstate", "severity", "service"}
 OF_THE_PROCESS: Final = {"process_cpu_seconds_total", "process_resident_memory_bytes"}
 

@@ -1,11 +1,8 @@
 """`python -m libs.testbed.dashboards`: write deploy/observability/dashboards anew, and the chart's copies."""
 
-from libs.testbed.dashboards.boards import write
-from libs.testbed.helm.observed import COPIES, observed_files, surplus
+from libs.testbed.dashboards.boards import FOLDER, write
+from libs.testbed.helm.observed import COPIES
 
 if __name__ == "__main__":
-    write()
-    for name, text in observed_files().items():
-        (COPIES / name).write_text(text)
-    for stale in surplus():
-        stale.unlink()
+    for folder in (FOLDER, COPIES / FOLDER.name):
+        write(folder)

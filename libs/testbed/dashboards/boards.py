@@ -26,15 +26,15 @@ BOARDS: Final[tuple[Board, ...]] = (
 )
 
 
-def path_of(board: Board) -> Path:
+def path_of(board: Board, folder: Path = FOLDER) -> Path:
     """Its file."""
-    return FOLDER / f"{board.name}.json"
+    return folder / f"{board.name}.json"
 
 
-def write() -> None:
+def write(folder: Path = FOLDER) -> None:
     """Write every file, and remove those of boards that are none any more."""
-    FOLDER.mkdir(parents=True, exist_ok=True)
-    for stale in set(FOLDER.glob("*.json")) - {path_of(board) for board in BOARDS}:
+    folder.mkdir(parents=True, exist_ok=True)
+    for stale in set(folder.glob("*.json")) - {path_of(board, folder) for board in BOARDS}:
         stale.unlink()
     for board in BOARDS:
-        path_of(board).write_text(text_of(board))
+        path_of(board, folder).write_text(text_of(board))

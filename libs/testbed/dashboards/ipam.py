@@ -14,6 +14,7 @@ from libs.testbed.dashboards.panels import (
     Panel,
     Query,
     quantile,
+    risen,
     series,
     stat,
 )
@@ -92,8 +93,8 @@ IPAM: Final = Board(
         ),
         series(
             "Blocks that are free",
-            Query(f"{_BLOCKS} * (1 - {_USAGE})", "{{clusterCIDR}}"),
-            good="more than the nodes that are to come.",
+            Query(f"{_BLOCKS} * (1 - {_USAGE}) < 1e6", "{{clusterCIDR}}"),
+            good="more than the nodes that are to come. Pools with a million and more are left out.",
             bad="a line that goes to 0.",
             decimals=0,
             alerts=("TalosCCMIPAMExhausted",),
@@ -111,19 +112,18 @@ IPAM: Final = Board(
         series(
             "Blocks claimed and freed",
             Query(
-                "sum by (clusterCIDR) (rate(node_ipam_controller_cidrset_cidrs_allocations_total"
-                "[$__rate_interval]))",
+                risen("node_ipam_controller_cidrset_cidrs_allocations_total", "clusterCIDR"),
                 "{{clusterCIDR}} claimed",
             ),
             Query(
-                "sum by (clusterCIDR) (rate(node_ipam_controller_cidrset_cidrs_releases_total"
-                "[$__rate_interval]))",
+                risen("node_ipam_controller_cidrset_cidrs_releases_total", "clusterCIDR"),
                 "{{clusterCIDR}} freed",
             ),
-            Query("sum(rate(talosccm_ipam_nodes_served_total[$__rate_interval]))", "nodes served"),
+            Query("sum(increase(talosccm_ipam_nodes_served_total[$__rate_interval]))", "nodes served"),
             good="it follows joining and leaving nodes.",
             bad="claims while no node joins.",
-            unit="cps",
+            decimals=0,
+            silent_because=_OFF,
         ),
         series(
             "Blocks looked at until one was free (99 %)",

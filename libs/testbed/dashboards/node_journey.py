@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from libs.testbed.dashboards.panels import NEUTRAL, ORANGE, RED, Board, Panel, Query, quantile, series, stat
+from libs.testbed.dashboards.panels import (
+    NEUTRAL,
+    ORANGE,
+    RED,
+    Board,
+    Panel,
+    Query,
+    quantile,
+    risen,
+    series,
+    stat,
+)
 from libs.testbed.dashboards.variables import source_variable, tempo_values, text_variable
 
 _TRACES: Final = "traces"  # the variable that names Tempo or Jaeger
@@ -148,18 +159,17 @@ _ALL_NODES: Final = (
     series(
         "Requests that Kubernetes refused, and keys that rules could not set",
         Query(
-            'sum by (verb, resource, status) (rate(talosccm_kubernetes_requests_total{status!~"2.."}'
-            "[$__rate_interval]))",
+            risen("talosccm_kubernetes_requests_total", "verb, resource, status", 'status!~"2.."'),
             "{{verb}} {{resource}} {{status}}",
         ),
         Query(
-            "sum(rate(talosccm_transformer_errors_total[$__rate_interval]))"
-            " or 0 * max(talosccm_blocked_nodes)",
-            "rule keys",
+            risen("talosccm_transformer_errors_total", "type"),
+            "rules: {{type}}",
         ),
         good="nothing; a 409 now and then is somebody else's write in between.",
         bad="403: a right is missing. none: no answer. 422: a rule asks for what cannot be.",
-        unit="reqps",
+        decimals=0,
+        silent_because="Kubernetes has refused nothing, and rules could set all that they say.",
     ),
 )
 

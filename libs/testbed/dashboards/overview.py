@@ -15,6 +15,7 @@ from libs.testbed.dashboards.panels import (
     Panel,
     Query,
     quantile,
+    risen,
     series,
     stat,
 )
@@ -135,7 +136,7 @@ OVERVIEW: Final = Board(
             "Nodes of machines that are gone",
             Query("sum(increase(talosccm_lifecycle_capped_total[$__rate_interval]))", "kept: cap or record"),
             Query(
-                "sum by (outcome) (increase(talosccm_lifecycle_deletions_total[$__rate_interval]))",
+                risen("talosccm_lifecycle_deletions_total", "outcome"),
                 "{{outcome}}",
             ),
             Query("max(talosccm_lifecycle_proving_nodes)", "being proven"),

@@ -90,7 +90,18 @@ def series(title: str, *queries: Query, good: str, bad: str, **more: Any) -> Pan
 
 
 def quantile(share: float, histogram: str, by: str = "", only: str = "") -> str:
-    """Below which value that share of what a histogram saw lies, by labels."""
+    """Below which value that share of what a histogram saw lies, by labels; nothing where it saw nothing."""
     labels = ", ".join(filter(None, ("le", by)))
     buckets = f"{histogram}_bucket{{{only}}}" if only else f"{histogram}_bucket"
-    return f"histogram_quantile({share}, sum by ({labels}) (rate({buckets}[$__rate_interval])))"
+    return f"histogram_quantile({share}, sum by ({labels}) (rate({buckets}[$__rate_interval]))) >= 0"
+
+
+def risen(counter: str, by: str, only: str = "") -> str:
+    """How far a counter has risen within a point, by labels.
+
+    One with labels is first there with its first event, of which `rate` knows nothing: what was not there
+    before has risen from 0.
+    """
+    counter = f"{counter}{{{only}}}" if only else counter
+    born = f"{counter} unless {counter} offset $__rate_interval"
+    return f"sum by ({by}) (({born}) or increase({counter}[$__rate_interval]))"

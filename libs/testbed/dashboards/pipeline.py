@@ -11,6 +11,7 @@ from libs.testbed.dashboards.panels import (
     Board,
     Query,
     quantile,
+    risen,
     series,
     stat,
 )
@@ -85,24 +86,22 @@ PIPELINE: Final = Board(
             alerts=("TalosCCMConsumerStalled",),
         ),
         series(
-            "What goes wrong",
+            "What goes wrong, by number",
             Query(
-                'sum by (service, outcome) (rate(talosccm_events_handled_total{outcome!="handled"}'
-                "[$__rate_interval]))",
+                risen("talosccm_events_handled_total", "service, outcome", 'outcome!="handled"'),
                 "{{service}}: {{outcome}}",
             ),
             Query(
-                "sum by (service) (rate(talosccm_redelivered_total[$__rate_interval]))",
+                risen("talosccm_redelivered_total", "service"),
                 "{{service}}: redelivered",
             ),
             Query(
-                'sum by (outcome) (rate(talosccm_published_total{outcome=~"failed|stream_full|unreadable"}'
-                "[$__rate_interval]))",
+                risen("talosccm_published_total", "outcome", 'outcome=~"failed|stream_full|unreadable"'),
                 "not published: {{outcome}}",
             ),
             good="nothing; `retried` while a machine cannot be asked.",
             bad="put_aside, stream_full, or redelivered without end.",
-            unit="cps",
+            decimals=0,
             alerts=("TalosCCMDeadLetters",),
             silent_because="nothing has gone wrong since the services started.",
         ),
@@ -143,10 +142,13 @@ PIPELINE: Final = Board(
         ),
         series(
             "Lateness of the event loops (99 %), and processors in use",
-            Query(quantile(0.99, "talosccm_event_loop_lag_seconds", "instance"), "{{instance}} late (s)"),
             Query(
-                "sum by (instance) (rate(process_cpu_seconds_total[$__rate_interval]))",
-                "{{instance}} processors",
+                quantile(0.99, "talosccm_event_loop_lag_seconds", "pod, instance"),
+                "{{pod}} {{instance}} late (s)",
+            ),
+            Query(
+                "sum by (pod, instance) (rate(process_cpu_seconds_total[$__rate_interval]))",
+                "{{pod}} {{instance}} processors",
             ),
             good="late by less than 50 ms, and well below one processor.",
             bad="late by half a second: the process has too little CPU, look at its limits.",

@@ -120,7 +120,11 @@ TALOS_API: Final = Board(
         ),
         series(
             "Machines under watch",
-            Query("sum by (instance) (talosccm_talos_machine_watches)", "{{instance}}"),
+            Query(
+                "sum by (pod, instance) (talosccm_talos_machine_watches and on (instance)"
+                " (talosccm_talos_client_certificate_expiry_timestamp_seconds > 0))",
+                "{{pod}} {{instance}}",
+            ),
             good="level, shared by the replicas.",
             bad="a fall to 0: connections to machines broke.",
             decimals=0,
@@ -129,7 +133,8 @@ TALOS_API: Final = Board(
         series(
             "Our certificate ends in",
             Query(
-                "(talosccm_talos_client_certificate_expiry_timestamp_seconds > 0) - time()", "{{instance}}"
+                "(talosccm_talos_client_certificate_expiry_timestamp_seconds > 0) - time()",
+                "{{pod}} {{instance}}",
             ),
             good="a saw: it falls to an hour and is renewed.",
             bad="a line that falls below half an hour.",
