@@ -10,7 +10,7 @@ import msgspec
 from cli.inside.seen import CertificateSeen, FlowSeen, QueueSeen, ServiceSeen
 from cli.status.flow_seen import Evidence, LeaseSeen, Untold
 from libs.common.kube_api.pods import Pod
-from libs.common.wiring import BY_DEFAULT, SERVICES
+from libs.common.wiring import BY_DEFAULT, SERVICES, WATCHER
 
 State = Literal["well", "wrong", "unknown", "absent"]
 COMPONENT: Final = "app.kubernetes.io/component"
@@ -73,7 +73,8 @@ def _by_pods(name: str, pods: Sequence[Pod], seen: ServiceSeen | None) -> Servic
     ready = sum(pod.ready for pod in pods)
     unready = [f"{pod.name} {pod.why_not_ready}" for pod in pods if not pod.ready]
     text = unready[0] + (f", and {len(unready) - 1} more" if len(unready) > 1 else "") if unready else ""
-    silent = seen is not None and seen.here is False and not unready
+    # A watcher that is silent need not lead; that nobody does is told of the leader.
+    silent = seen is not None and seen.here is False and not unready and name != WATCHER.service
     return ServiceStanding(
         name=name,
         state="wrong" if unready or silent else "well",

@@ -11,6 +11,7 @@ from libs.common.events import Decided
 from libs.common.signing_request import SigningRequest
 
 State = Literal["pending", "denied", "failed", "not-issued"]
+_OWN: Final = ", Reason: "  # csr's own message says before it who denied
 SOON_SECONDS: Final = 60.0  # within which a request is answered
 
 
@@ -94,7 +95,7 @@ def _why(request: SigningRequest, state: State, flow: FlowSeen | None) -> str:
     if state in ("denied", "failed"):
         said = request.condition("Denied" if state == "denied" else "Failed")
         assert said is not None
-        return ": ".join(part for part in (said.reason, said.message) if part)
+        return said.message.partition(_OWN)[2] or said.message or said.reason
     if state == "not-issued":
         return "the signer, kube-controller-manager, has not answered"
     about = flow.of("csr", request.name) if flow else None

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -94,6 +95,42 @@ async def test_what_cannot_run_is_told_by_its_cause(
     with pytest.raises(Forbidden, match="pods/exec"):
         await run(stranger, "shell", "true")
     await stranger.close()
+
+
+@pytest.mark.parametrize("verbs", [("get", "create"), ("create",), ("get",)])
+async def test_it_takes_the_rights_that_the_page_names_and_no_others(
+    kubelets: Kubelets, kubelet: ExecKubelet, control_plane: ControlPlane, verbs: tuple[str, ...]
+):
+    user = f"execs-{'-'.join(verbs)}"
+    await grant(kubelets, user, {"apiGroups": [""], "resources": ["pods/exec"], "verbs": verbs})
+    api = KubeApi(load_kube_config(control_plane.kubeconfig(user), {}), user_agent="test-exec")
+
+    async def allowed() -> bool:
+        try:
+            ran = await exec_in_pod(
+                api, namespace=NAMESPACE, pod="shell", container="shell", command=("true",), seconds=60
+            )
+        except Forbidden:
+            return False
+        return ran.exit_status == 0
+
+    if len(verbs) == 2:
+        await eventually(allowed, "RBAC has heard of it", 60)
+    else:
+        assert not await allowed()
+    await api.close()
+
+
+async def grant(kubelets: Kubelets, user: str, rule: dict[str, Any]) -> None:
+    rbac = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{NAMESPACE}"
+    binding = {
+        "metadata": {"name": user},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": user},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}],
+    }
+    made = [("roles", {"metadata": {"name": user}, "rules": [rule]}), ("rolebindings", binding)]
+    for plural, body in made:
+        assert (await kubelets.request("POST", f"{rbac}/{plural}", body=body)).status == 201
 
 
 async def test_what_the_flow_is_like_is_asked_in_the_watchers_pod(

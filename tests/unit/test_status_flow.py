@@ -82,7 +82,9 @@ def usable(name: str) -> Node:
 def filed(name: str, node: str, seconds: float, *conditions: str, issued: bool = False) -> SigningRequest:
     request = a_request(name, node=node)
     metadata = msgspec.structs.replace(request.metadata, creation_timestamp=ago_at(seconds))
-    told = tuple(SigningRequestCondition(type=kind, reason="R", message="m") for kind in conditions)
+    why = "asks for 10.0.0.9, which Talos does not report for machine web-2"
+    text = f"This CSR was denied by Talos Cloud Controller Manager, Reason: {why}"
+    told = tuple(SigningRequestCondition(type=kind, reason="Denied", message=text) for kind in conditions)
     status = SigningRequestStatus(conditions=told, issued=issued)
     return msgspec.structs.replace(request, metadata=metadata, status=status)
 
@@ -138,8 +140,12 @@ WELL = Evidence(
     flow=FLOW,
     certificates=(CertificateSeen(name="talos", expires_at=NOW + timedelta(hours=5)),),
 )
+REFUSED = "10.0.0.7:50000: connection refused; retried for ever"
 BLOCKED = NodeCondition(
-    type=CONDITION_BLOCKED, status="True", reason="TalosUnreachable", message="connection refused"
+    type=CONDITION_BLOCKED,
+    status="True",
+    reason="TalosUnreachable",
+    message=REFUSED,
 )
 LETTER = DeadLetter(
     service="labeler",
@@ -147,7 +153,7 @@ LETTER = DeadLetter(
     name="web-9",
     subject="talosccm.v1.flow.enriched.node.web-9",
     sequence=7,
-    reason="unforeseen: KeyError('x')",
+    reason="not an event of this schema: Object missing required field `node`",
     payload="",
     at=NOW,
 )
@@ -174,6 +180,13 @@ ILL = msgspec.structs.replace(
             a_queue("labeler-nodes", "labeler", waiting=0, pending=3, delivered_at=ago_at(200)),
             a_queue("csr-requests", "csr", unacknowledged=2, redelivered=2),
             FLOW.queues[2],
+        ),
+        leading=None,
+        services=(
+            ServiceSeen(service="watcher", here=False, why="nobody says that they lead"),
+            FLOW.services[1],
+            ServiceSeen(service="labeler", here=False, why="nobody takes from labeler-nodes"),
+            *FLOW.services[3:],
         ),
         dead=(a_word(LETTER, 600),),
         dead_count=1,

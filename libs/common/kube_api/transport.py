@@ -160,14 +160,25 @@ class Transport:
         except TimeoutError as error:
             raise self._unreachable(request, "no answer to the opening", error) from error
         except aiohttp.WSServerHandshakeError as error:
-            await self.call(request)  # that answer says why not, which aiohttp does not read here
-            raise ServerError(f"no WebSocket: {error.message}", request=str(request)) from error
+            raise await self._why_no_web_socket(request, error) from error
         except (aiohttp.ClientError, OSError) as error:
             raise self._unreachable(request, what_to_check(error), error) from error
         try:
             yield lambda: _read_message(request, socket)
         finally:
             await socket.close()
+
+    async def _why_no_web_socket(
+        self, request: Request, refused: aiohttp.WSServerHandshakeError
+    ) -> KubeError:  # fmt: skip
+        """The refusal's text, which aiohttp does not read, is that of the same request without an upgrade."""
+        try:
+            await self.call(request)
+        except KubeError as error:
+            if error.status == refused.status:
+                return error
+        text = f"no WebSocket ({refused.message})".encode()
+        return error_from(refused.status, text, request=str(request))
 
     async def _upgraded(self, request: Request, protocol: str) -> aiohttp.ClientWebSocketResponse[bool]:
         try:
