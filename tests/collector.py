@@ -16,15 +16,26 @@ class Collector:
         self.spans: dict[str, ExportedSpan] = {}
         self.services: dict[str, str] = {}
         self.all: list[ExportedSpan] = []
+        self.service_of: dict[bytes, str] = {}  # by span id
+        self.resources: list[dict[str, str]] = []
+        self.headers: list[dict[str, str]] = []  # of the requests
 
     async def take(self, request: web.Request) -> web.Response:
+        self.headers.append(dict(request.headers))
         for resource in ExportTraceServiceRequest.FromString(await request.read()).resource_spans:
             named = {pair.key: pair.value.string_value for pair in resource.resource.attributes}
+            self.resources.append(named)
             for span in (span for scope in resource.scope_spans for span in scope.spans):
                 self.all.append(span)
                 self.spans[span.name] = span
                 self.services[span.name] = named["service.name"]
+                self.service_of[span.span_id] = named["service.name"]
         return web.Response()
+
+
+def attributes_of(span: ExportedSpan) -> dict[str, str | int]:
+    """What it says."""
+    return {pair.key: pair.value.string_value or pair.value.int_value for pair in span.attributes}
 
 
 @asynccontextmanager

@@ -1,0 +1,77 @@
+"""A collector that takes what it is sent and never answers, or is not there: it costs the work nothing."""
+
+import re
+import socket
+import time
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+
+from libs.common.node import TAINT_UNINITIALIZED
+from libs.testbed.kubelets import Kubelet, Kubelets
+from libs.testbed.machines import Machines, a_machine
+from libs.testbed.running_services import RunningServices
+from libs.testbed.sim_apiserver.server import SimApiServer
+from tests.bus_actors import eventually
+
+COUNT = 30
+RUN_SECONDS = 8.0  # several exports, each of which the black hole holds for 5 s
+END_SECONDS = 15.0  # of the 30 s that Kubernetes grants; traces alone may take 3 s
+
+
+@pytest.mark.parametrize("how", ["swallows", "refuses"])
+async def test_a_dead_collector_stalls_no_loop_loses_no_work_and_delays_no_end(
+    tmp_path: Path, machines: Machines, how: str
+):
+    some = [a_machine(f"untraced-{how}-{n}", f"10.231.0.{n + 1}", platform="metal") for n in range(COUNT)]
+    async with AsyncExitStack() as stack:
+        listening = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+        endpoint = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        if how == "refuses":
+            listening.close()
+        server = await stack.enter_async_context(SimApiServer.start(tmp_path / "api"))
+        kubelets = await stack.enter_async_context(Kubelets.start(server))
+        starting = RunningServices.start(
+            tmp_path / "services",
+            server,
+            kubelets,
+            nats_url="",
+            talosconfig=machines.talosconfig(),
+            all_in_one=True,
+            bus="memory",
+            env={"OTEL_EXPORTER_OTLP_ENDPOINT": endpoint},
+        )
+        services = await stack.enter_async_context(starting)
+        await services.ready()
+        began = time.monotonic()
+        await machines.put(*some)
+        stack.push_async_callback(machines.delete, *(machine.id for machine in some))
+        await kubelets.join_all(Kubelet.on(machine) for machine in some)
+
+        async def all_usable() -> bool:
+            nodes = (await kubelets.request("GET", "/api/v1/nodes")).body["items"]
+            taints = [taint["key"] for node in nodes for taint in node["spec"].get("taints", [])]
+            return len(nodes) == COUNT and TAINT_UNINITIALIZED not in taints
+
+        await eventually(all_usable, "no work is lost", 90)
+        await eventually(
+            lambda: time.monotonic() - began > RUN_SECONDS, "it has been exported to for a while"
+        )
+        page = await services.page("all-in-one", "/metrics")
+        ran = time.monotonic() - began
+        child = services.children["all-in-one"]
+        ending = time.monotonic()
+        child.process.terminate()
+        assert await child.wait() == 0
+        assert time.monotonic() - ending < END_SECONDS
+    assert lag_of(page) < ran / 4, (
+        "a loop that waited for the collector would have stood still most of the time"
+    )
+
+
+def lag_of(page: str) -> float:
+    """How late the loop was in all, in seconds."""
+    found = re.search(r"^talosccm_event_loop_lag_seconds_sum (\S+)$", page, re.MULTILINE)
+    assert found is not None
+    return float(found[1])

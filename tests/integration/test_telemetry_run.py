@@ -1,0 +1,317 @@
+"""What our processes tell of a run: traces, metrics and log lines of a fleet that joins, over real NATS."""
+
+import json
+import re
+from collections.abc import AsyncIterator, Iterable
+from contextlib import AsyncExitStack
+from typing import Any, NamedTuple
+
+import aiohttp
+import pytest
+from opentelemetry.proto.trace.v1.trace_pb2 import Span as ExportedSpan
+
+from libs.common.node import TAINT_UNINITIALIZED
+from libs.common.wiring import SERVICES
+from libs.testbed.kubelets import Kubelet, Kubelets
+from libs.testbed.machines import Machines, a_machine
+from libs.testbed.nats_server import NatsServer
+from libs.testbed.running_services import RunningServices
+from libs.testbed.sim_apiserver.server import SimApiServer
+from tests.bus_actors import eventually
+from tests.collector import Collector, a_collector, attributes_of
+
+FIRST = "journey-1.example.com"
+FLEET = 200
+MOST_SERIES = 1500  # of one process, however many Nodes there are
+OPEN_METRICS = "application/openmetrics-text; version=1.0.0"
+CLUSTER_CIDR, SERVICE_CIDR = "10.96.0.0/12", "10.64.0.0/16"
+OBSERVED_NODE, ENRICHED_NODE = "talosccm.v1.flow.observed.node", "talosccm.v1.flow.enriched.node"
+OBSERVED_CSR, ENRICHED_CSR = "talosccm.v1.flow.observed.csr", "talosccm.v1.flow.enriched.csr"
+
+
+class Told(NamedTuple):
+    """All that was told of the run."""
+
+    collector: Collector
+    csr: str
+    pages: dict[str, str]  # by service, in OpenMetrics
+    lines: dict[str, list[dict[str, Any]]]  # by service
+
+    def journey(self, root: str, **attributes: str) -> list[ExportedSpan]:
+        """The first trace that begins with such a span about that object, in the order of beginning."""
+        return journey(self.collector, root, **attributes)
+
+
+def journey(collector: Collector, root: str, **attributes: str) -> list[ExportedSpan]:
+    wanted = {key.replace("_", "."): value for key, value in attributes.items()}
+    begun = [
+        span
+        for span in collector.all
+        if span.name == root and not span.parent_span_id and wanted.items() <= attributes_of(span).items()
+    ]
+    if not begun:
+        return []
+    first = min(begun, key=lambda span: span.start_time_unix_nano)
+    found = [span for span in collector.all if span.trace_id == first.trace_id]
+    return sorted(found, key=lambda span: span.start_time_unix_nano)
+
+
+@pytest.fixture(scope="module")
+async def told(tmp_path_factory: pytest.TempPathFactory, machines: Machines) -> AsyncIterator[Told]:
+    """One Node with its certificate, then a fleet, then a machine that falls silent: all six services."""
+    run_dir = tmp_path_factory.mktemp("telemetry")
+    first, *fleet = (
+        a_machine(name, f"10.230.{n // 250}.{n % 250 + 1}", platform="metal")
+        for n, name in enumerate([FIRST, *(f"fleet-{n:03}.example.com" for n in range(FLEET))])
+    )
+    async with AsyncExitStack() as stack:
+        enter = stack.enter_async_context
+        nats = await enter(NatsServer.start(run_dir / "nats"))
+        server = await enter(SimApiServer.start(run_dir / "api"))
+        kubelets = await enter(Kubelets.start(server))
+        collector = await enter(a_collector())
+        starting = RunningServices.start(
+            run_dir / "services",
+            server,
+            kubelets,
+            nats_url=nats.url,
+            talosconfig=machines.talosconfig(),
+            wirings=SERVICES,
+            flags=["--logging-format=json"],
+            own_flags={
+                "ipam": [f"--cluster-cidr={CLUSTER_CIDR}", f"--service-cluster-ip-range={SERVICE_CIDR}"]
+            },
+            env={"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url},
+        )
+        services = await enter(starting)
+        await services.ready()
+        await machines.put(first)
+        await kubelets.join(Kubelet.on(first))
+        csr = await kubelets.ask_for_certificate(Kubelet.on(first))
+        await kubelets.outcome_of(csr, seconds=60)
+        await until_usable(kubelets, 1)
+        await machines.put(*fleet)
+        stack.push_async_callback(machines.delete, *(machine.id for machine in fleet))
+        await kubelets.join_all(Kubelet.on(machine) for machine in fleet)
+        await until_usable(kubelets, 1 + FLEET)
+        await machines.delete(first.id)
+        await eventually(lambda: any(lines_of(services, "lifecycle")), "lifecycle has looked", 90)
+        await eventually(lambda: is_exported(collector, csr), "both journeys are exported", 60)
+        pages = {name: await open_metrics(port) for name, port in services.ports.items()}
+        yield Told(collector, csr, pages, {name: lines_of(services, name) for name in services.children})
+
+
+async def until_usable(kubelets: Kubelets, count: int) -> None:
+    async def all_usable() -> bool:
+        nodes = (await kubelets.request("GET", "/api/v1/nodes")).body["items"]
+        taints = [taint["key"] for node in nodes for taint in node["spec"].get("taints", [])]
+        return len(nodes) == count and TAINT_UNINITIALIZED not in taints
+
+    await eventually(all_usable, f"{count} are usable", 120)
+
+
+async def open_metrics(port: int) -> str:
+    async with (
+        aiohttp.ClientSession() as session,
+        session.get(f"http://127.0.0.1:{port}/metrics", headers={"Accept": OPEN_METRICS}) as answer,
+    ):
+        return await answer.text()
+
+
+def lines_of(services: RunningServices, name: str) -> list[dict[str, Any]]:
+    """Of handled events."""
+    complete = [text for text in services.children[name].log.read_text().splitlines(True) if text[-1] == "\n"]
+    lines = (json.loads(text) for text in complete if text.startswith("{"))
+    return [line for line in lines if "event" in line]
+
+
+def is_exported(collector: Collector, csr: str) -> bool:
+    of_node = names(journey(collector, "watch event", k8s_node_name=FIRST))
+    of_csr = names(journey(collector, "watch event", k8s_csr_name=csr))
+    return of_node.count("patch nodes") >= 2 and "patch certificatesigningrequests/approval" in of_csr
+
+
+def names(spans: Iterable[ExportedSpan]) -> list[str]:
+    return [span.name for span in spans]
+
+
+def path_to(span: ExportedSpan, spans: list[ExportedSpan]) -> list[str]:
+    """The names from the root down to it."""
+    by_id = {each.span_id: each for each in spans}
+    path = [span.name]
+    while span.parent_span_id:
+        span = by_id[span.parent_span_id]
+        path.insert(0, span.name)
+    return path
+
+
+# ---- traces
+
+
+def test_a_node_s_journey_is_one_trace_over_each_hop_to_the_removed_taint(told: Told):
+    spans = told.journey("watch event", k8s_node_name=FIRST)
+    hops = ["watch event", f"send {OBSERVED_NODE}", f"send {ENRICHED_NODE}", f"process {ENRICHED_NODE}"]
+    (initialized,) = (s for s in spans if attributes_of(s).get("talosccm.outcome") == "initialized")
+    patches = [s for s in spans if s.name == "patch nodes" and s.parent_span_id == initialized.span_id]
+    assert path_to(patches[-1], spans) == [*hops, "patch nodes"]
+    (look,) = (span for span in spans if span.name == "look at machine")
+    assert path_to(look, spans) == [*hops[:2], "look at machine"]
+    by = {span.name: told.collector.service_of[span.span_id] for span in spans}
+    assert [by[name] for name in hops[:3]] == ["watcher", "watcher", "metadata"]
+    assert told.collector.service_of[initialized.span_id] == "labeler"
+    processed_by = {told.collector.service_of[s.span_id] for s in spans if s.name.startswith("process")}
+    assert processed_by == {"labeler", "ipam"}
+
+
+def test_a_request_s_journey_is_one_trace_to_the_approval(told: Told):
+    spans = told.journey("watch event", k8s_csr_name=told.csr)
+    (approval,) = (s for s in spans if s.name == "patch certificatesigningrequests/approval")
+    assert path_to(approval, spans) == [
+        "watch event",
+        f"send {OBSERVED_CSR}",
+        f"send {ENRICHED_CSR}",
+        f"process {ENRICHED_CSR}",
+        "patch certificatesigningrequests/approval",
+    ]
+    assert told.collector.service_of[approval.span_id] == "csr"
+    assert attributes_of(approval)["http.response.status_code"] == 200
+
+
+def test_spans_of_messages_say_what_the_conventions_want(told: Told):
+    spans = {span.name: span for span in told.journey("watch event", k8s_node_name=FIRST)}
+    sent, processed = spans[f"send {OBSERVED_NODE}"], spans[f"process {ENRICHED_NODE}"]
+    assert (sent.kind, processed.kind) == (ExportedSpan.SPAN_KIND_PRODUCER, ExportedSpan.SPAN_KIND_CONSUMER)
+    said = attributes_of(sent)
+    assert (
+        said.items()
+        >= {
+            "messaging.system": "nats",
+            "messaging.operation.type": "send",
+            "messaging.operation.name": "publish",
+            "messaging.destination.name": f"{OBSERVED_NODE}.{FIRST}",
+            "messaging.destination.template": OBSERVED_NODE,
+            "k8s.node.name": FIRST,
+        }.items()
+    )
+    assert int(said["messaging.message.body.size"]) > 100
+    assert said["talosccm.stream.seq"]
+    assert said["talosccm.event.resource_version"]
+    done = attributes_of(processed)
+    assert (
+        done.items()
+        >= {
+            "messaging.operation.type": "process",
+            "messaging.destination.template": ENRICHED_NODE,
+            "k8s.node.uid": said["k8s.node.uid"],
+            "talosccm.delivery.attempt": 1,
+        }.items()
+    )
+    assert [link.span_id for link in processed.links] == [processed.parent_span_id]
+
+
+def test_what_is_said_of_a_node_later_is_a_trace_of_its_own_that_names_the_one_before(told: Told):
+    begun = [s for s in told.collector.all if s.name == "watch event"]
+    of_node = sorted(
+        (
+            s
+            for s in begun
+            if "k8s.csr.name" not in attributes_of(s) and attributes_of(s)["k8s.node.name"] == FIRST
+        ),
+        key=lambda span: span.start_time_unix_nano,
+    )
+    first, second = of_node[:2]
+    assert not first.links
+    assert second.trace_id != first.trace_id
+    assert [link.trace_id for link in second.links] == [first.trace_id]
+
+
+# ---- metrics
+
+
+@pytest.mark.parametrize(
+    ("service", "metric"),
+    [
+        ("labeler", "node_controller_cloud_provider_taint_removal_delay_seconds"),
+        ("labeler", "talosccm_event_handling_duration_seconds"),
+        ("labeler", "talosccm_hop_latency_seconds"),
+        ("labeler", "talosccm_journey_seconds"),
+        ("csr", "talosccm_hop_latency_seconds"),
+        ("metadata", "talosccm_hop_latency_seconds"),
+        ("metadata", "talosccm_api_request_duration_seconds"),
+    ],
+)
+def test_a_bucket_names_a_trace_that_was_exported(told: Told, service: str, metric: str):
+    found = re.findall(rf'^{metric}_bucket.* # {{trace_id="(\w+)"}}', told.pages[service], re.MULTILINE)
+    assert found
+    assert {bytes.fromhex(trace_id) for trace_id in found} <= {s.trace_id for s in told.collector.all}
+
+
+def test_the_watcher_shows_queues_and_nodes_and_the_others_do_not(told: Told):
+    page = told.pages["watcher"]
+    assert f'talosccm_nodes{{state="usable"}} {FLEET + 1}.0' in page
+    for durable in ("labeler-nodes", "csr-requests", "ipam-nodes"):
+        assert f'talosccm_queue_pending{{durable="{durable}"}} ' in page
+        assert f'talosccm_queue_stalled_seconds{{durable="{durable}"}} ' in page
+    assert re.search(r"^talosccm_stream_messages [1-9]", page, re.MULTILINE)
+    for service, other in told.pages.items():
+        assert service == "watcher" or not re.search(
+            r"^talosccm_(queue|stream_m|nodes)\w*[ {]", other, re.MULTILINE
+        )
+
+
+def test_writes_are_counted_for_each_service(told: Told):
+    for service, resource in (
+        ("labeler", "nodes"),
+        ("labeler", "nodes/status"),
+        ("labeler", "events"),
+        ("csr", "certificatesigningrequests/approval"),
+        ("ipam", "nodes"),
+        ("ipam", "configmaps"),
+    ):
+        labels = f'{{resource="{resource}",service="{service}"}}'
+        assert re.search(
+            rf"^talosccm_node_writes_total{re.escape(labels)} [1-9]", told.pages[service], re.MULTILINE
+        ), labels
+
+
+def test_a_fleet_does_not_become_a_fleet_of_series(told: Told):
+    for service, page in told.pages.items():
+        series = [line.partition(" # ")[0] for line in page.splitlines() if not line.startswith("#")]
+        assert len(series) < MOST_SERIES, service
+        values = {value for line in series for value in re.findall(r'="((?:[^"\\]|\\.)*)"', line)}
+        assert not [value for value in values if "example.com" in value or told.csr in value], service
+        assert not [value for value in values if re.search(r"\d+\.\d+\.\d+\.\d+", value)] or service == "ipam"
+        assert not [value for value in values if re.search(r"[0-9a-f]{8}-[0-9a-f]{4}-", value)], service
+
+
+# ---- log lines
+
+
+@pytest.mark.parametrize(
+    ("service", "event", "outcome", "of"),
+    [
+        ("watcher", "NodeObserved", "published", "node"),
+        ("watcher", "CsrObserved", "published", "csr"),
+        ("metadata", "NodeEnriched", "published", "node"),
+        ("metadata", "CsrEnriched", "published", "csr"),
+        ("labeler", "NodeEnriched", "initialized", "node"),
+        ("csr", "CsrEnriched", "approved", "csr"),
+        ("ipam", "NodeEnriched", "allocated", "node"),
+        ("lifecycle", "NodeUnreachable", "kept", "node"),
+    ],
+)
+def test_a_line_says_what_was_handled_what_came_of_it_and_how_long_it_took(
+    told: Told, service: str, event: str, outcome: str, of: str
+):
+    name = {"node": FIRST, "csr": told.csr}[of]
+    lines = [
+        line
+        for line in told.lines[service]
+        if (line["event"], line.get("outcome"), line.get(of)) == (event, outcome, name)
+    ]
+    assert lines
+    for line in lines:
+        assert line["service"] == service
+        assert line["attempt"] >= 1
+        assert line["seconds"] >= 0
+        assert line["reason"]
