@@ -18,6 +18,7 @@ class Line(NamedTuple):
     indent: int
     text: Text
     label: Text = Text()  # stands before it; the rest of a broken text stays beside it
+    whole: bool = False  # never broken, so that it can be copied from a terminal: a command
 
 
 def print_lines(lines: Iterable[Line], console: Console) -> None:
@@ -25,7 +26,7 @@ def print_lines(lines: Iterable[Line], console: Console) -> None:
     for line in lines:
         text, hanging = _harmless(line.text), len(line.label) or _HANGING
         lead = Text(" " * line.indent) + line.label
-        if not console.is_terminal:
+        if line.whole or not console.is_terminal:
             console.print(lead + text, soft_wrap=True)
             continue
         parts = text.wrap(console, max(_NARROWEST, console.width - line.indent - hanging))

@@ -35,7 +35,7 @@ CHECKS: Final = (
     Asks("kubelets", "Do kubelets wait for a cloud controller?", kubelets),
     Asks("serving-certificates", "Do kubelets ask for serving certificates?", serving_certificates),
     Asks("controllers", "Is it the only cloud controller manager?", controllers),
-    Asks("pod-cidrs", "Is there one who gives pod CIDRs?", pod_cidrs),
+    Asks("pod-cidrs", "Does one alone give pod CIDRs?", pod_cidrs),
     Asks("approvers", "Is csr the only one who approves?", approvers),
     Asks("clock", "Do the clocks agree?", clock),
     Asks("versions", "Is everything of one version?", versions),

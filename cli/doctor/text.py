@@ -49,7 +49,7 @@ def _of_finding(finding: Finding) -> Iterator[Line]:
     if finding.fix:
         yield Line(_COLUMN, Text(finding.fix), Text("fix: ", style="bold"))
     for command in finding.commands:
-        yield Line(_COLUMN + 5, Text(command, style="cyan"))
+        yield Line(_COLUMN + 5, Text(command, style="cyan"), whole=True)
 
 
 def _worst(diagnosis: Diagnosis) -> State:

@@ -1,20 +1,23 @@
 """`talos-ccm doctor` on the chart's objects: what is well is told as that, each fault by its fix alone."""
 
 import json
+import re
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from cli.doctor.findings import Check, Diagnosis
 from cli.doctor.names import NAMES
 from libs.testbed.machines import Machines
 from libs.testbed.service_rights import RBAC
+from tests.bus_actors import eventually
 from tests.integration.doctor_cluster import (
     PODS,
     PREFIX,
     PROVIDED,
+    ROOT,
     SYSTEM,
     Installed,
     Manifest,
@@ -28,6 +31,7 @@ BINDINGS = f"/apis/{RBAC}/v1/namespaces/default/rolebindings"
 CONFIG = f"/api/v1/namespaces/{SYSTEM}/configmaps/{PREFIX}"
 LABELER = f"/apis/apps/v1/namespaces/{SYSTEM}/deployments/{PREFIX}-labeler"
 IMAGE = "ghcr.io/talos-ccm/talos-cloud-controller-manager"
+PAGE = ROOT / "docs/doctor.md"
 MANAGER = "kube-controller-manager-cp-1"
 
 
@@ -180,7 +184,7 @@ async def test_the_leader_of_another_installation_and_the_references_deployment_
 
 
 async def test_who_may_do_nothing_is_told_which_rights_it_takes_and_the_rest(
-    cluster: Installed, tmp_path: Path
+    cluster: Installed,
 ):
     said = await cluster.doctor("--kubeconfig", str(cluster.server.kubeconfig("nobody")))
     assert said.status == 2, said.out
@@ -188,6 +192,20 @@ async def test_who_may_do_nothing_is_told_which_rights_it_takes_and_the_rest(
     assert "list nodes" in said.out
     assert "create subjectaccessreviews.authorization.k8s.io" in said.out
     assert " 0 wrong" in said.out
+
+
+async def test_the_role_of_the_page_suffices(cluster: Installed):
+    text = re.search(r"```yaml\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    assert text
+    for each in yaml.safe_load_all(text[1]):
+        await cluster.apply(each)
+    path = cluster.server.kubeconfig("medic", ["talos-ccm-operators"])
+
+    async def may() -> bool:
+        diagnosis = await cluster.diagnosis(kubeconfig=path)
+        return {check.state for check in diagnosis.checks} == {"ok"}
+
+    await eventually(may, "all can be told with these rights", 60)
 
 
 async def test_only_what_is_asked_for_is_told(cluster: Installed):

@@ -131,7 +131,7 @@ def test_a_flag_is_read_in_every_way_that_it_can_be_said():
 
 def test_what_is_applied_again_keeps_the_image_that_runs():
     mirrored = {s: {"image": "registry.example.com/ccm:v0.1.0"} for s in ("watcher",)}
-    command = an_installation(**mirrored).apply_again
+    command = an_installation(**mirrored).apply_again  # type: ignore[arg-type]
     assert "|registry.example.com/ccm:v0.1.0|" in command
     assert "sed" not in an_installation().apply_again
 
@@ -221,7 +221,11 @@ def test_an_image_of_another_version_than_its_chart_is_told_and_a_tag_of_ones_ow
     def all_of(image: str) -> Seen:
         return seen(
             here=an_installation(
-                **{s: {"image": image} for s in ("watcher", "metadata", "labeler", "csr", "ipam")}
+                watcher={"image": image},
+                metadata={"image": image},
+                labeler={"image": image},
+                csr={"image": image},
+                ipam={"image": image},
             )
         )
 

@@ -115,7 +115,7 @@ def serving_certificates(seen: Seen) -> Iterator[Finding]:
     if not no and not mute:
         asking = len(filed & {n.name for n in ours}) + len(by_itself)
         rest = len(ours) - asking
-        more = f"; {rest} more were not asked" if rest > 0 else ""
+        more = f"; {rest} more not asked" if rest > 0 else ""
         yield ok(f"{_nodes(asking)}: kubelets ask for serving certificates{more}")
 
 

@@ -76,7 +76,7 @@ def _flow(seen: Seen) -> Iterator[Finding]:
         yield wrong(
             f"{flow.dead_count:,} dead letters lie there: nobody could read, or handle, what they are about",
             "docs/runbooks/TalosCCMDeadLetters.md says what to do; what they say shows",
-            f"{kubectl} exec deployment/{prefix}-watcher -- talos-ccm inside flow",
+            "talos-ccm status",
         )
 
 

@@ -34,7 +34,9 @@ def services(seen: Seen) -> Iterator[Finding]:
                 seen.installation.apply_again,
             )
     if not bad:
-        counts = [f"{w.name} {w.ready}/{w.wanted}" for w in seen.installation.workloads]
+        prefix = f"{seen.installation.prefix}-"
+        names = [(w.name.removeprefix(prefix), w) for w in seen.installation.workloads]
+        counts = [f"{name} {w.ready}/{w.wanted}" for name, w in names]
         yield ok(f"ready: {', '.join(counts)}")
 
 

@@ -129,7 +129,9 @@ def _well(talos: TalosSeen) -> str:
     until = f", until {talos.not_after.astimezone(UTC):%Y-%m-%d %H:%M} UTC" if talos.not_after else ""
     who = ", ".join(one.name or one.address for one in talos.machines)
     machines = f"; asked machines answer: {who}" if who else "; no Node has an address to ask at"
-    return f"role {', '.join(talos.roles)}{until}; {len(talos.endpoints)} endpoints answer{machines}"
+    count = len(talos.endpoints)
+    endpoints = f"{count} endpoint{' answers' if count == 1 else 's answer'}"
+    return f"role {', '.join(talos.roles)}{until}; {endpoints}{machines}"
 
 
 def _faults(asked: list[Asked]) -> str:
