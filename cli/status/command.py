@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from libs.common.settings.flag_values import parse_duration, parse_list
 from libs.common.wiring import LEASE_NAME
@@ -23,6 +24,14 @@ def _seconds(_: click.Context, __: click.Parameter, text: str) -> float:
     if not 1 <= seconds <= _MOST_SECONDS:
         raise click.BadParameter(f"{text!r} is not from 1s to {_MOST_SECONDS // 3600}h")
     return seconds
+
+
+def _refuse_what_would_be_passed_over(context: click.Context) -> None:
+    """An option before the subcommand is none of its own: a kubeconfig there would be forgotten."""
+    for parameter in context.command.get_params(context):
+        if context.get_parameter_source(parameter.name or "") is ParameterSource.COMMANDLINE:
+            name = parameter.opts[0]
+            raise click.UsageError(f"{name} stands before {context.invoked_subcommand}: write it behind")
 
 
 def _list(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> tuple[str, ...]:
@@ -107,6 +116,7 @@ def status(
       talos-ccm status -o json | jq '.nodes.uninitialized[]'
     """  # noqa: D301 - click reads the \b: the paragraph keeps its lines
     if context.invoked_subcommand is not None:
+        _refuse_what_would_be_passed_over(context)
         return
     servers = parse_list(nats_url)
     try:

@@ -472,6 +472,13 @@ def test_nonsense_on_the_command_line_is_refused(arguments: list[str]):
     assert said.exit_code == 2
 
 
+def test_an_option_before_the_subcommand_is_refused_and_not_forgotten():
+    said = CliRunner().invoke(main, ["status", "--context", "other", "ipam"])
+    assert said.exit_code == 2
+    assert "--context stands before ipam: write it behind" in said.stderr
+    assert CliRunner().invoke(main, ["status", "ipam", "--help"]).exit_code == 0
+
+
 def test_without_a_cluster_to_ask_it_says_so(tmp_path: Path):
     said = CliRunner().invoke(main, ["status"], env={"KUBECONFIG": str(tmp_path / "none"), "NATS_URL": ""})
     assert said.exit_code == 2
