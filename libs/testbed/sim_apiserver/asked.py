@@ -39,7 +39,7 @@ _BY_PATH: Final = {(kind.group, kind.plural): kind for kind in KINDS}
 _VERBS: Final = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 _LIST: Final = {"limit", "continue", "fieldSelector", "labelSelector", "resourceVersion", "watch"}
 _WATCH: Final = {"watch", "resourceVersion", "timeoutSeconds", "allowWatchBookmarks", "fieldSelector"}
-_IGNORED: Final = {"pretty", "fieldManager", "timeout"}  # they change nothing that we read
+_IGNORED: Final = {"pretty", "fieldManager", "fieldValidation", "timeout"}  # they change nothing that we read
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
