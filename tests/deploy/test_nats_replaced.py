@@ -1,5 +1,7 @@
 """NATS' only pod on a machine that has died: the real controllers make another, and clients find it."""
 
+import asyncio
+import copy
 import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -9,9 +11,10 @@ import pytest
 
 from libs.testbed.control_plane.build import built
 from libs.testbed.control_plane.cluster import ControlPlane
-from libs.testbed.helm.chart import CHART, HELM, Values, nats_of, of_kind
+from libs.testbed.helm.chart import CHART, HELM, NAMESPACE, Values, nats_of, of_kind
 from libs.testbed.kubelets import Kubelet, Kubelets
 from tests.bus_actors import eventually
+from tests.deploy.api_server import ApiServer
 from tests.deploy.profiles import PROFILES, prefix, rendered
 from tests.deploy.releases import Operator
 
@@ -22,10 +25,11 @@ MACHINES = ("replaced-cp-1", "replaced-cp-2", "replaced-cp-3")
 class Cluster:
     """Pods of NATS in it, and the kubelet that runs, or no longer runs, each."""
 
-    def __init__(self, kubelets: Kubelets, namespace: str) -> None:
+    def __init__(self, kubelets: Kubelets, namespace: str, service: str) -> None:
         self._kubelets = kubelets
         self._pods = f"/api/v1/namespaces/{namespace}/pods"
-        self._slices = f"/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices"
+        slices = f"/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices"
+        self._slices = f"{slices}?labelSelector=kubernetes.io%2Fservice-name%3D{service}"
 
     async def pods(self) -> list[dict[str, Any]]:
         found = await self._kubelets.request(
@@ -70,14 +74,18 @@ class Cluster:
         assert said.status == 200, said
         return name
 
+    async def end(self) -> None:
+        """Kubelets say of all of them that they have ended."""
+        for pod in await self.pods():
+            name = pod["metadata"]["name"]
+            await self._kubelets.request("DELETE", f"{self._pods}/{name}?gracePeriodSeconds=0")
+
     async def terminating(self) -> set[str]:
         return {p["metadata"]["name"] for p in await self.pods() if "deletionTimestamp" in p["metadata"]}
 
     async def where_clients_are_sent(self) -> set[str]:
         """Addresses behind the Service that are ready."""
-        found = await self._kubelets.request(
-            "GET", f"{self._slices}?labelSelector=kubernetes.io%2Fservice-name%3D{NAME}"
-        )
+        found = await self._kubelets.request("GET", self._slices)
         return {
             address
             for slice_ in found.body["items"]
@@ -99,11 +107,17 @@ async def operator(
 
 
 @pytest.fixture
-async def cluster(operator: Operator, kubelets: Kubelets) -> AsyncIterator[Cluster]:
+async def joined(kubelets: Kubelets) -> AsyncIterator[Kubelets]:
+    """What runs pods is there; without them a pod that is deleted would be gone at once."""
     await kubelets.join_all(Kubelet(name=name, ips=("192.0.2.9",)) for name in MACHINES)
-    yield Cluster(kubelets, operator.namespace)
+    yield kubelets
     for name in MACHINES:
         await kubelets.delete(name)
+
+
+@pytest.fixture
+async def cluster(operator: Operator, joined: Kubelets) -> Cluster:
+    return Cluster(joined, operator.namespace, NAME)
 
 
 @pytest.mark.usefixtures("api_server")
@@ -143,6 +157,28 @@ async def test_helm_replaces_the_stateful_set_of_an_older_release(
     await cluster.runs(await cluster.another({old}), MACHINES[1], "198.51.100.4")
     await eventually(lambda: sent_to(cluster, "198.51.100.4"), "clients find the new one alone", 60)
     await eventually(lambda: ended(cluster, old), "the old one is told to end", 60)
+
+
+async def test_a_stateful_set_that_kubectl_has_left_there_runs_on_and_clients_find_the_new_server_alone(
+    api_server: ApiServer, joined: Kubelets
+):
+    found, several = await asyncio.to_thread(lambda: (rendered("default"), rendered("ha")))
+    service = f"{prefix('default')}-nats"
+    cluster = Cluster(joined, NAMESPACE, service)
+    older = copy.deepcopy(nats_of(several))
+    assert older is not None
+    older["spec"]["replicas"] = 1
+    del older["spec"]["template"]["metadata"]["labels"]["talos-ccm/servers"]  # there was none
+    new = [m for m in found if m["metadata"]["name"] == service]
+    accounts = [m for m in new if m["kind"] == "ServiceAccount"]
+    async with api_server.with_objects([*accounts, older]):
+        old = await cluster.runs(await cluster.another(set()), MACHINES[0], "198.51.100.5")
+        async with api_server.with_objects([m for m in new if m["kind"] in {"Deployment", "Service"}]):
+            await cluster.runs(await cluster.another({old}), MACHINES[1], "198.51.100.6")
+            await eventually(lambda: sent_to(cluster, "198.51.100.6"), "clients find the new one alone", 60)
+            assert await cluster.terminating() == set()
+    await eventually(lambda: ended(cluster, old), "the old one is told to end", 60)
+    await cluster.end()
 
 
 def test_a_workload_that_kubectl_has_left_behind_gets_no_client():
