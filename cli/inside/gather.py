@@ -41,6 +41,7 @@ from libs.common.wiring import DURABLES, SERVICES
 
 _SECONDS: Final = 5.0  # for connecting, and for each answer
 _LETTERS: Final = 50  # dead letters that are read; there may be one for every object
+_PAUSES: Final = (0.1, 0.3)  # between looks at a queue from which nobody seems to take
 _AT_ONCE: Final = 32  # questions
 _OBSERVED: Final = {"node": OBSERVED_NODE, "csr": OBSERVED_CSR}
 _ENRICHED: Final = {"node": ENRICHED_NODE, "csr": ENRICHED_CSR}
@@ -154,8 +155,7 @@ class _Reader:
 
     async def _queue(self, durable: Durable) -> QueueSeen:
         try:
-            subject = f"CONSUMER.INFO.{STREAM}.{durable.name}"
-            info = await call(self._connection, subject, None, _Consumer)
+            info = await self._consumer(durable.name)
         except (NoConsumer, NoStream):
             return QueueSeen(name=durable.name, service=durable.service, exists=False)
         return QueueSeen(
@@ -168,6 +168,15 @@ class _Reader:
             delivered_at=info.delivered.last_active,
             acknowledged_at=info.ack_floor.last_active,
         )
+
+    async def _consumer(self, name: str) -> _Consumer:
+        """Between two of its requests a consumer that is there has none: that nobody is, some looks tell."""
+        for pause in (*_PAUSES, None):
+            info = await call(self._connection, f"CONSUMER.INFO.{STREAM}.{name}", None, _Consumer)
+            if pause is None or info.num_waiting or info.num_ack_pending:
+                break
+            await asyncio.sleep(pause)
+        return info
 
     async def _object(self, about: Object) -> ObjectSeen:
         if not is_spoken_of(about):

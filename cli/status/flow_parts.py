@@ -97,7 +97,7 @@ def _by_words(seen: ServiceSeen) -> ServiceStanding:
 
 
 def leader_standing(evidence: Evidence) -> LeaderStanding:
-    """Clocks of the holder and of whoever asks are compared: some seconds may be theirs."""
+    """Without a word on NATS, clocks of the holder and of whoever asks are compared."""
     flow, lease = evidence.flow_seen, evidence.lease
     spoken = flow.leading_seconds if flow else None
     if isinstance(lease, Untold):
@@ -120,9 +120,11 @@ def leader_standing(evidence: Evidence) -> LeaderStanding:
 
 
 def _why_not_leading(lease: LeaseSeen, seconds: float | None, flow: FlowSeen | None) -> str:
+    if flow is not None and flow.leader is not None:
+        return ""  # their word expires by the clock of NATS: that it is there says more than two clocks do
     if seconds is None or seconds > lease.duration_seconds:
         return "its Lease has expired: nobody leads"
-    if flow is not None and flow.leader is None:
+    if flow is not None:
         return "it holds the Lease and says nothing to NATS"
     return ""
 

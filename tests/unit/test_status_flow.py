@@ -378,7 +378,11 @@ def test_a_service_that_runs_by_default_and_takes_from_no_queue_is_missed():
     ],
 )
 def test_who_does_not_renew_the_lease_does_not_lead(lease: LeaseSeen | None, text: str):
-    assert judged(WELL, lease=lease).leader.text == text
+    assert judged(ALL_IN_ONE, lease=lease).leader.text == text
+
+
+def test_the_word_of_a_leader_outweighs_a_clock_that_is_wrong():
+    assert judged(WELL, lease=LeaseSeen(holder="w", renewed_at=ago_at(500))).exit_status == 0
 
 
 def test_a_leader_that_says_nothing_to_nats_is_wrong():
