@@ -8,10 +8,9 @@ from typing import Any
 
 import click
 
+from cli import access_options
 from cli.explain.node.command import node
 from libs.common.settings.flag_values import parse_duration, parse_list
-
-_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 def _seconds(_: click.Context, __: click.Parameter, text: str | None) -> int | None:
@@ -32,15 +31,8 @@ explain.add_command(node)
 @explain.command(short_help="Explain what becomes of a kubelet's request for a serving certificate.")
 @click.argument("name")
 @click.option("--node", "of_node", is_flag=True, help="NAME is a node: explain its newest request.")
-@click.option("--kubeconfig", type=_FILE, help="As for kubectl. Default: KUBECONFIG, ~/.kube/config.")
-@click.option("--context", default="", metavar="NAME", help="Context of the kubeconfig. Default: its own.")
-@click.option("--talosconfig", type=_FILE, help="As for talosctl. Default: TALOSCONFIG, ~/.talos/config.")
-@click.option(
-    "--talos-endpoints",
-    default="",
-    metavar="HOST,...",
-    help="Control planes to ask by. Default: TALOS_ENDPOINTS, the talosconfig's.",
-)
+@access_options.KUBERNETES
+@access_options.TALOS
 @click.option(
     "--all-machines",
     is_flag=True,
@@ -71,14 +63,7 @@ explain.add_command(node)
     type=click.Path(path_type=Path),
     help="The file of that flag, for whose Nodes are ours; - is standard input. Without it: all.",
 )
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    help="Words, or JSON.",
-)
+@access_options.output()
 def csr(
     *,
     output: str,

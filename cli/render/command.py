@@ -7,6 +7,8 @@ from typing import Any
 
 import click
 
+from cli import access_options
+
 _CONFIG = click.Path(path_type=Path)
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
@@ -52,29 +54,15 @@ def _list_samples(context: click.Context, _: click.Parameter, asked: bool) -> No
     help="A Node of the cluster as it is now; its machine is asked over the Talos API. Repeatable.",
 )
 @click.option("--all-nodes", is_flag=True, help="Every Node of the cluster.")
-@click.option("--kubeconfig", type=_FILE, help="As for kubectl. Default: KUBECONFIG, ~/.kube/config.")
-@click.option("--context", default="", metavar="NAME", help="Context of the kubeconfig. Default: its own.")
-@click.option("--talosconfig", type=_FILE, help="As for talosctl. Default: TALOSCONFIG, ~/.talos/config.")
-@click.option(
-    "--talos-endpoints",
-    default="",
-    metavar="HOST,...",
-    help="Control planes to ask by. Default: TALOS_ENDPOINTS, the talosconfig's.",
-)
+@access_options.KUBERNETES
+@access_options.TALOS
 @click.option(
     "--against",
     type=_CONFIG,
     metavar="OLD",
     help="Another config file, the one in use: show what a change from OLD to FILE would do to these nodes.",
 )
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    help="Words, or JSON.",
-)
+@access_options.output()
 @click.option("--exit-code", is_flag=True, help="End with 1 if any node would change.")
 @click.option(
     "--save-facts",

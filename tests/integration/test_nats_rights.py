@@ -9,7 +9,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from cli.explain.node.from_nats import Nats, read_last_words
+from cli.explain.node.last_words import last_words
+from cli.inside.gather import ask_nats
+from cli.inside.seen import Object
 from libs.common import metrics
 from libs.common.bus import BusError, Hooks
 from libs.common.events import Decided
@@ -73,6 +75,7 @@ async def test_every_service_does_its_work_with_its_own_key_and_is_refused_nothi
         await kubelets.delete("rights-1")
         await until_usable(kubelets, 2 * COUNT - 1)
         await services.ready()
+        assert 'talosccm_queue_pending{durable="labeler-nodes"}' in await services.page("watcher", "/metrics")
         for wiring in SERVICES:
             page = await services.page(wiring.service, "/metrics")
             assert "talosccm_nats_permission_violations_total 0.0" in page, wiring.service
@@ -119,6 +122,20 @@ async def test_who_only_looks_follows_the_flow_and_reads_what_was_decided(
     assert violations == []
 
 
+async def test_the_watcher_and_who_only_looks_see_how_the_queues_stand(
+    nats_as_installed: Bootstrapped, connect_bus: ConnectBus
+):
+    watcher = await connect_bus("watcher", **nats_as_installed.options("watcher"))
+    await watcher.provision(DURABLES, max_bytes=MAX_BYTES)
+    for user in ("watcher", "reader"):
+        bus = await connect_bus(user, **nats_as_installed.options(user))
+        looked = await bus.look()
+        assert [queue.name for queue in looked.durables] == [durable.name for durable in DURABLES], user
+    labeler = await connect_bus("labeler", **nats_as_installed.options("labeler"))
+    with pytest.raises(BusError, match=r"(?i)permissions violation"):
+        await labeler.look()
+
+
 async def test_explain_reads_what_was_decided_with_the_readers_key(
     nats_as_installed: Bootstrapped, connect_bus: ConnectBus
 ):
@@ -135,8 +152,8 @@ async def test_explain_reads_what_was_decided_with_the_readers_key(
     )
     await labeler.publish(said)
     access = nats_as_installed.access("reader")
-    nats = Nats(servers=access.servers, nkey_file=access.nkey_seed_file, ca_file=access.tls_ca_file)
-    words = await read_last_words(nats, "web-1")
+    words = last_words(await ask_nats(access, (Object("node", "web-1"),)), "web-1")
+    assert words is not None
     assert words.problem == ""
     assert words.decided == (said,)
 

@@ -71,6 +71,8 @@ class Stuck(NamedTuple):
         try:
             await eventually(says, "", _SECONDS)
         except AssertionError:
+            if not found:
+                raise
             first_lines = "\n".join(found[0].out.splitlines()[:3])
             pytest.fail(f"It does not say {cause!r} and {fix!r}, but\n{first_lines}")
         assert found[0].status == 1

@@ -83,9 +83,9 @@ class Around(msgspec.Struct, frozen=True, kw_only=True):
     def pods_not_ready(self, *services: str) -> Iterator[str]:
         """Which of these services' pods are not, and why; or that there is none, where there are others."""
         named = {pod.metadata.labels.get(COMPONENT, ""): pod for pod in self.pods}
-        is_ours = services[0] in [each.service for each in SERVICES]  # NATS may be elsewhere
-        if is_ours and any(named) and services[0] not in named:
-            yield f"there is no pod of {services[0]}"
+        for wiring in SERVICES:  # and not NATS, which may be elsewhere
+            if wiring.service in services and any(named) and wiring.service not in named:
+                yield f"there is no pod of {wiring.service}"
         for pod in self.pods:
             service = pod.metadata.labels.get(COMPONENT, "")  # "": all services are in it
             if service in ("", *services) and not pod.ended and pod.why_not_ready:

@@ -1,0 +1,93 @@
+"""Options that several commands have: how Kubernetes, Talos and NATS are reached, and how it is told."""
+
+from collections.abc import Callable
+from functools import reduce
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from libs.common.settings.flag_values import parse_list
+
+Decorated = Callable[..., Any]
+Option = Callable[[Decorated], Decorated]
+
+FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+def _all(*options: Option) -> Option:
+    """In this order in the help."""
+    return lambda command: reduce(lambda made, option: option(made), reversed(options), command)
+
+
+def _servers(_: click.Context, __: click.Parameter, text: str) -> tuple[str, ...]:
+    urls = parse_list(text)
+    for url in urls:
+        if "://" in url and url.partition("://")[0] not in ("nats", "tls"):
+            raise click.UsageError(f'--nats-url: "{url}" is not an address such as nats://host:4222')
+    return urls
+
+
+KUBERNETES: Final = _all(
+    click.option("--kubeconfig", type=FILE, help="As for kubectl. Default: KUBECONFIG, ~/.kube/config."),
+    click.option(
+        "--context", default="", metavar="NAME", help="Context of the kubeconfig. Default: its own."
+    ),
+)
+CHART: Final = _all(
+    click.option(
+        "--namespace",
+        "-n",
+        default="kube-system",
+        show_default=True,
+        metavar="NAME",
+        help="Where the chart is installed.",
+    ),
+    click.option(
+        "--release", default="", metavar="NAME", help="Of the chart, where the namespace has several."
+    ),
+)
+TALOS: Final = _all(
+    click.option("--talosconfig", type=FILE, help="As for talosctl. Default: TALOSCONFIG, ~/.talos/config."),
+    click.option(
+        "--talos-endpoints",
+        default="",
+        metavar="HOST,...",
+        help="Control planes to ask by. Default: TALOS_ENDPOINTS, the talosconfig's.",
+    ),
+)
+NATS: Final = _all(
+    click.option(
+        "--nats-url",
+        "nats_servers",
+        default="",
+        envvar="NATS_URL",
+        callback=_servers,
+        metavar="URL,...",
+        help="Ask NATS here. Default: NATS_URL, else `talos-ccm` in the watcher's pod is run.",
+    ),
+    click.option(
+        "--nats-nkey-file",
+        type=FILE,
+        envvar="NATS_NKEY_FILE",
+        help="The reader's key. Default: NATS_NKEY_FILE.",
+    ),
+    click.option(
+        "--nats-ca-file",
+        type=FILE,
+        envvar="NATS_CA_FILE",
+        help="What NATS is trusted by. Default: NATS_CA_FILE.",
+    ),
+)
+
+
+def output(told: str = "Words, or JSON.") -> Option:
+    """-o text or json."""
+    return click.option(
+        "-o",
+        "--output",
+        type=click.Choice(["text", "json"]),
+        default="text",
+        show_default=True,
+        help=told,
+    )
