@@ -21,7 +21,7 @@ class Collector:
         self.headers: list[dict[str, str]] = []  # of the requests
 
     async def take(self, request: web.Request) -> web.Response:
-        self.headers.append(dict(request.headers))
+        self.headers.append({key.lower(): value for key, value in request.headers.items()})
         for resource in ExportTraceServiceRequest.FromString(await request.read()).resource_spans:
             named = {pair.key: pair.value.string_value for pair in resource.resource.attributes}
             self.resources.append(named)

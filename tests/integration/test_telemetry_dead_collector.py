@@ -17,7 +17,7 @@ from tests.bus_actors import eventually
 
 COUNT = 30
 RUN_SECONDS = 8.0  # several exports, each of which the black hole holds for 5 s
-END_SECONDS = 15.0  # of the 30 s that Kubernetes grants; traces alone may take 3 s
+END_SECONDS = 15.0  # of the 30 s that Kubernetes grants; traces alone may take 2 s
 
 
 @pytest.mark.parametrize("how", ["swallows", "refuses"])

@@ -162,6 +162,64 @@ async def test_headers_that_are_no_trace_context_begin_a_trace_of_their_own(head
     assert not collector.spans["process"].parent_span_id
 
 
+async def test_the_usual_variables_say_how_much_is_traced_by_whom_and_with_which_headers(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "authorization=Basic%20abc")
+    monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "k8s.cluster.name=prod,service.name=other")
+    async with a_collector() as collector:
+        with tracing_to(collector.url):
+            with telemetry.log_fields(service="labeler"), telemetry.span("work"):
+                assert telemetry.exemplar() is not None
+            await telemetry.flush(5)
+    assert [headers["authorization"] for headers in collector.headers] == ["Basic abc"]
+    (resource,) = collector.resources
+    assert resource["k8s.cluster.name"] == "prod"
+    assert (resource["service.name"], resource["service.namespace"]) == ("labeler", "talos-ccm")
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"), [("OTEL_TRACES_SAMPLER", "always_off"), ("OTEL_SDK_DISABLED", "true")]
+)
+async def test_what_is_not_sampled_is_neither_exported_nor_an_exemplar(
+    monkeypatch: pytest.MonkeyPatch, variable: str, value: str
+):
+    monkeypatch.setenv(variable, value)
+    async with a_collector() as collector:
+        with tracing_to(collector.url):
+            with telemetry.span("work"):
+                assert telemetry.exemplar() is None
+            telemetry.annotate(outcome="x")
+            await telemetry.flush(5)
+    assert collector.all == []
+
+
+async def test_a_part_of_the_traces_is_whole_journeys(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("OTEL_TRACES_SAMPLER", "parentbased_traceidratio")
+    monkeypatch.setenv("OTEL_TRACES_SAMPLER_ARG", "0.5")
+    async with a_collector() as collector:
+        with tracing_to(collector.url):
+            for _ in range(64):
+                with telemetry.log_fields(service="watcher"), telemetry.span("send"):
+                    headers = telemetry.outgoing_headers()
+                with (
+                    telemetry.log_fields(service="labeler"),
+                    telemetry.span("process", parent_headers=headers),
+                ):
+                    pass
+            await telemetry.flush(5)
+    sent = {span.trace_id for span in collector.all if span.name == "send"}
+    assert sent == {span.trace_id for span in collector.all if span.name == "process"}
+    assert 0 < len(sent) < 64
+
+
+async def test_outside_of_a_span_there_is_no_exemplar():
+    assert telemetry.exemplar() is None
+    async with a_collector() as collector:
+        with tracing_to(collector.url):
+            assert telemetry.exemplar() is None
+
+
 async def test_a_collector_that_swallows_everything_neither_stalls_the_loop_nor_the_end():
     """It accepts connections and never answers."""
     slowest = 0.0
