@@ -1,16 +1,19 @@
 """`talos-ccm status`: an installation of separate services on a real control plane, seen by its operator."""
 
 import json
+import re
 from collections.abc import AsyncIterator
 from typing import Any
 
+import msgspec
 import pytest
 
 from libs.testbed.control_plane.cluster import ControlPlane
 from libs.testbed.kubelets import Kubelets
 from libs.testbed.machines import Machines
+from tests.architecture.sources import ROOT
 from tests.bus_actors import eventually
-from tests.integration.status_cluster import WIRINGS, Installed, installed
+from tests.integration.status_cluster import NAMESPACE, WIRINGS, Installed, installed
 
 _SECONDS = 60
 SILENT, PLAIN = "status-gone", "status-plain"
@@ -67,29 +70,20 @@ async def test_what_keeps_nodes_from_being_usable_is_told_and_the_services_are_t
 
 
 async def test_a_service_whose_pod_is_not_ready_is_wrong_and_each_stuck_node_has_its_line(cluster: Installed):
-    await cluster.node.delete_pod(cluster.kubelets, namespace="status-tests", name="ccm-labeler-1")
+    await cluster.node.delete_pod(cluster.kubelets, namespace=NAMESPACE, name="ccm-labeler-1")
     await cluster.run_pod("labeler", ready=False)
     said = await cluster.status()
     assert (said.status, said.err) == (1, "")
     assert "labeler: 0 of 1 pods ready, ccm-labeler-1 labeler: CrashLoopBackOff" in said.out
     assert f"\n  {SILENT} " in said.out
-    await cluster.node.delete_pod(cluster.kubelets, namespace="status-tests", name="ccm-labeler-1")
+    await cluster.node.delete_pod(cluster.kubelets, namespace=NAMESPACE, name="ccm-labeler-1")
     await cluster.run_pod("labeler")
 
 
 async def test_who_may_only_list_nodes_is_told_what_is_missing(cluster: Installed):
     user = "status-nodes-only"
-    rbac = "/apis/rbac.authorization.k8s.io/v1"
-    rules = [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["list"]}]
-    role = {"kind": "ClusterRole", "metadata": {"name": user}, "rules": rules}
-    await cluster.kubelets.request("POST", f"{rbac}/clusterroles", body=role)
-    binding = {
-        "kind": "ClusterRoleBinding",
-        "metadata": {"name": user},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": user},
-        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}],
-    }
-    await cluster.kubelets.request("POST", f"{rbac}/clusterrolebindings", body=binding)
+    rule = {"apiGroups": [""], "resources": ["nodes"], "verbs": ["list"]}
+    await grant(cluster, user, {"kind": "ClusterRole", "metadata": {"name": user}, "rules": [rule]})
     as_user = {"KUBECONFIG": str(cluster.server.kubeconfig(user))}
 
     async def sees_nodes() -> bool:
@@ -105,6 +99,44 @@ async def test_who_may_only_list_nodes_is_told_what_is_missing(cluster: Installe
     said = await cluster.status(**stranger)
     assert (said.status, said.out) == (2, "")
     assert "nodes" in said.err
+
+
+async def test_the_rights_that_the_page_names_suffice_for_all_of_it(cluster: Installed):
+    user, told = "status-operator", dict[str, Any]()
+    [text] = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs" / "status.md").read_text(), re.DOTALL)
+    for role in map(msgspec.yaml.decode, text.split("---\n")):
+        await grant(cluster, user, role)
+        if role["metadata"].get("namespace") == "kube-system":
+            role["metadata"]["namespace"] = NAMESPACE
+            await grant(cluster, user, role)
+    as_user = {"KUBECONFIG": str(cluster.server.kubeconfig(user))}
+
+    async def sees_everything() -> bool:
+        nonlocal told
+        said = await cluster.status("-o", "json", **as_user)
+        told = json.loads(said.out) if said.out else {}
+        return told.get("unknown") == []
+
+    await eventually(sees_everything, "nothing is unknown", _SECONDS)
+    assert told["stream"]
+    assert {one["name"] for one in told["certificates"]} >= {"nats-server", "talos"}
+
+
+async def grant(cluster: Installed, user: str, role: dict[str, Any]) -> None:
+    """A role of its own, and its binding."""
+    kind, name = role["kind"], f"{user}-{role['metadata']['name']}"
+    where = {key: value for key, value in role["metadata"].items() if key == "namespace"}
+    inside = f"namespaces/{where['namespace']}/" if where else ""
+    path = f"/apis/rbac.authorization.k8s.io/v1/{inside}{kind.lower()}"
+    binding = {
+        "metadata": {"name": name} | where,
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": name},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}],
+    }
+    named = role | {"metadata": {"name": name} | where}
+    for plural, body in (("s", named), ("bindings", binding)):
+        answer = await cluster.kubelets.request("POST", f"{path}{plural}", body=body)
+        assert answer.status == 201, answer.body
 
 
 async def test_watched_without_a_terminal_each_look_is_appended(cluster: Installed):
