@@ -1,0 +1,164 @@
+"""What `talos-ccm explain node` finds, and in which order; test_stuck_nodes makes most of it in a real run."""
+
+from datetime import timedelta
+from typing import Any, Final
+
+import msgspec
+import pytest
+
+from cli.explain.filed import Condition, Filed, Status
+from cli.explain.node.around import Around, Leadership, Told
+from cli.explain.node.evidence import Evidence
+from cli.explain.node.explanation import explain
+from cli.explain.node.verdict import Verdict
+from cli.inside.seen import FlowSeen, Object, ObjectSeen, StreamSeen, Unknown, Word
+from cli.render.described import DescribedNode
+from libs.common.events import Event, Leading, NodeObserved, ObservedOrder
+from libs.common.kube_api.pods import Pod
+from libs.common.node import CONDITION_BLOCKED, Node, NodeCondition
+from libs.common.subjects import subject_of
+from services.lifecycle.decide import Terms
+from tests.builders import NOW, a_node, enriched, some_facts
+from tests.csr_actors import asks
+
+MINUTE: Final = timedelta(minutes=1)
+READY: Final = NodeCondition(type="Ready", status="True")
+LEADING: Final = Leading(incarnation="1", epoch=1, holder="watcher-1")
+RELEASED: Final = Leadership(holder="", renewed_at=NOW)
+LED: Final = Leadership(holder="watcher-1", renewed_at=NOW - timedelta(seconds=3))
+
+
+def aged(node: Node, age: timedelta = 10 * MINUTE, **metadata: Any) -> Node:
+    changed = {"creation_timestamp": NOW - age} | metadata
+    return msgspec.structs.replace(node, metadata=msgspec.structs.replace(node.metadata, **changed))
+
+
+WAITS: Final = aged(a_node(conditions=(READY,)))
+DONE: Final = aged(a_node(conditions=(READY,), taints=(), provider_id="talos://metal/10.0.0.5"))
+BLOCKED: Final = NodeCondition(
+    type=CONDITION_BLOCKED, status="True", reason="TalosTimeout", message="PlatformMetadata: no answer"
+)
+
+
+def word(event: Event) -> Word:
+    return Word(subject=subject_of(event), published_at=NOW, event=event)
+
+
+def observed(node: Node, ago: timedelta = MINUTE) -> NodeObserved:
+    order = ObservedOrder(epoch=1, resource_version=7)
+    return NodeObserved(incarnation="1", order=order, node=node, observed_at=NOW - ago)
+
+
+def flow(node: Node | None = None, *, enriched_by: Event | None = None, **stream: int) -> FlowSeen:
+    found = ObjectSeen(
+        object=Object("node", "web-1"),
+        observed=word(observed(node)) if node else None,
+        enriched=word(enriched_by) if enriched_by else None,
+    )
+    seen = StreamSeen(incarnation="1", **stream)
+    return FlowSeen(at=NOW, stream=seen, leading=word(LEADING), objects=(found,))
+
+
+def filed(*conditions: str, age: timedelta = 2 * MINUTE) -> Filed:
+    request = asks("csr-1", node="web-1", age_seconds=int(age.total_seconds()))
+    held = tuple(Condition(type=kind, reason=kind, message=f"{kind} so") for kind in conditions)
+    return Filed(metadata=request.metadata, spec=request.spec, status=Status(conditions=held))
+
+
+def judged(node: Node, **evidence: Any) -> Verdict:
+    return explain(Evidence(node=node, nodes=(node,), at=NOW, **evidence), Terms()).verdict
+
+
+def pod(service: str, *, ready: bool) -> Pod:
+    status = {
+        "phase": "Running",
+        "conditions": [{"type": "Ready", "status": "True" if ready else "False"}],
+        "containerStatuses": [
+            {"name": service, "state": {} if ready else {"waiting": {"reason": "CrashLoopBackOff"}}}
+        ],
+    }
+    labels = {"app.kubernetes.io/component": service}
+    return msgspec.convert({"metadata": {"name": f"ccm-{service}", "labels": labels}, "status": status}, Pod)
+
+
+ANSWERS: Final = DescribedNode(node=WAITS, facts=some_facts(node_name="web-1"))
+CASES: Final[dict[str, tuple[list[str], Verdict]]] = {
+    "nobody leads": (["no-leader"], judged(WAITS, look=ANSWERS, around=Around(leadership=RELEASED))),
+    "its messages say that somebody leads": (
+        ["watcher-silent"], judged(WAITS, look=ANSWERS, flow=flow(), around=Around(leadership=RELEASED))
+    ),
+    "no stream": (["no-stream"], judged(WAITS, flow=FlowSeen(at=NOW), around=Around(leadership=LED))),
+    "a full stream": (["stream-full"], judged(WAITS, flow=flow(WAITS, bytes=995, max_bytes=1000))),
+    "NATS is silent": (["nats-silent"], judged(WAITS, flow=Unknown(reason="NATS does not tell: refused"))),
+    "metadata is silent": (["metadata-silent"], judged(WAITS, flow=flow(WAITS))),
+    "the labeler is silent": (
+        ["labeler-silent"],
+        judged(WAITS, look=ANSWERS, flow=flow(
+            WAITS, enriched_by=msgspec.structs.replace(
+                enriched(WAITS, some_facts(node_name="web-1")), enriched_at=NOW - MINUTE
+            )
+        )),
+    ),
+    "only the Node itself says it": (
+        ["talos-silent"],
+        judged(aged(a_node(conditions=(READY, BLOCKED))), flow=Unknown(reason="no right"), not_asked="none"),
+    ),
+    "nobody says anything": (["not-told"], judged(WAITS, flow=Unknown(reason="no right"), not_asked="none")),
+    "a pod crashes": (
+        ["metadata-silent"],
+        judged(WAITS, flow=Unknown(reason="no right"), around=Around(pods=(pod("metadata", ready=False),))),
+    ),
+    "it has just joined": ([], judged(aged(WAITS, timedelta(seconds=2)), look=ANSWERS, flow=flow())),
+    "being deleted": (["being-deleted"], judged(aged(DONE, deletion_timestamp=NOW - MINUTE))),
+    "a request that waits": (["certificate-waits"], judged(DONE, around=Around(request=filed()))),
+    "a request that was just filed": (
+        [], judged(DONE, around=Around(request=filed(age=timedelta(seconds=3))))
+    ),
+    "a request that nobody signs": (
+        ["certificate-not-signed"], judged(DONE, around=Around(request=filed("Approved")))
+    ),
+    "a file with mistakes": (
+        ["cloud-config-refused"],
+        judged(DONE, around=Around(of_cluster=(Told(reason="CloudConfigRejected", message="x", at=NOW),))),
+    ),
+    "a file that was mended": (
+        [],
+        judged(DONE, around=Around(of_cluster=(
+            Told(reason="CloudConfigAccepted", message="y", at=NOW),
+            Told(reason="CloudConfigRejected", message="x", at=NOW - MINUTE),
+        ))),
+    ),
+    "no pod CIDR, by its Event": (
+        ["no-pod-cidr"],
+        judged(DONE, around=Around(events=(Told(reason="CIDRNotAvailable", message="none", at=NOW),))),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_this_is_found_and_nothing_else(name: str):
+    faults, verdict = CASES[name]
+    assert [finding.fault for finding in verdict.findings] == faults
+
+
+def test_what_is_wrong_for_everybody_stands_before_what_was_heard_last():
+    both = judged(
+        aged(a_node(conditions=(READY, BLOCKED))),
+        flow=Unknown(reason="NATS does not tell: refused"),
+        around=Around(leadership=RELEASED),
+    )
+    assert [finding.fault for finding in both.findings] == ["no-leader", "nats-silent"]
+
+
+def test_a_pod_that_is_not_ready_is_named_with_its_reason_and_one_that_lacks_too():
+    pods = (pod("watcher", ready=False), pod("csr", ready=True))
+    down = judged(WAITS, around=Around(leadership=RELEASED, pods=pods))
+    assert "pod ccm-watcher is not ready: watcher: CrashLoopBackOff" in down.findings[0].cause
+    silent = judged(WAITS, flow=flow(WAITS), around=Around(pods=pods))
+    assert "there is no pod of metadata" in silent.findings[0].cause
+
+
+def test_a_lease_counts_for_as_long_as_it_says():
+    late = Leadership(holder="watcher-1", renewed_at=NOW - MINUTE, seconds=15)
+    assert late.why_nobody_leads(NOW) == "was renewed 60 s ago, by watcher-1, for 15 s"
+    assert LED.why_nobody_leads(NOW) == ""
