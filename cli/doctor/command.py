@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from cli import access_options
 from cli.doctor.names import NAMES
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -23,8 +24,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     "--namespace", "-n", default="", metavar="NAME", help="Where it is installed. Default: looked for."
 )
 @click.option("--release", default="", metavar="NAME", help="Which one, where there are several.")
-@click.option("--kubeconfig", type=_FILE, help="As for kubectl. Default: KUBECONFIG, ~/.kube/config.")
-@click.option("--context", default="", metavar="NAME", help="Context of the kubeconfig. Default: its own.")
+@access_options.KUBERNETES
 @click.option(
     "-o",
     "--output",

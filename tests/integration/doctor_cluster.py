@@ -27,6 +27,7 @@ from libs.testbed.nats_server import NatsServer
 from libs.testbed.pki import Authority
 from tests.bus_actors import MAX_BYTES, eventually
 from tests.deploy.api_server import ApiServer, path_of
+from tests.deploy.pods import token_of
 from tests.integration.conftest import QUICK
 from tests.integration.operator_shell import Said, talos_ccm
 
@@ -84,13 +85,21 @@ class Installed:
     """The installation, and an operator who asks what is the matter with it."""
 
     def __init__(
-        self, home: Path, server: ControlPlane, api: ApiServer, admin: Kubelets, bus: NatsBus
+        self,
+        home: Path,
+        server: ControlPlane,
+        *,
+        api: ApiServer,
+        admin: Kubelets,
+        bus: NatsBus,
+        nats: NatsServer,
     ) -> None:
         self.home = home
         self.server = server
         self.api = api
         self.admin = admin
         self._bus = bus
+        self._nats = nats
         self._epoch = 0
 
     async def lead(self) -> None:
@@ -110,10 +119,15 @@ class Installed:
         """What it makes of it."""
         return diagnose(await self.seen(*only, kubeconfig=kubeconfig), only)
 
-    async def doctor(self, *arguments: str) -> Said:
+    async def doctor(self, *arguments: str, **environment: str) -> Said:
         """The command itself."""
         await self.lead()
-        return await talos_ccm(self.home, self.server, "doctor", *arguments)
+        return await talos_ccm(self.home, self.server, "doctor", *arguments, **environment)
+
+    @property
+    def nats_url(self) -> str:
+        """Where NATS is, for whoever is inside."""
+        return self._nats.url
 
     async def request(self, method: str, path: str, body: Any = None) -> Answer:
         """As admin; it is done."""
@@ -125,6 +139,14 @@ class Installed:
     async def apply(self, manifest: Manifest) -> None:
         answer = await self.api.apply(manifest)
         assert answer.status in (200, 201), answer.object
+
+    async def kubeconfig_of(self, account: str) -> Path:
+        """As that ServiceAccount, by a token."""
+        config = yaml.safe_load(self.server.kubeconfig().read_text())
+        config["users"][0]["user"] = {"token": await token_of(self.admin, SYSTEM, account)}
+        path = self.home / f"{account}.kubeconfig"
+        path.write_text(yaml.safe_dump(config))
+        return path
 
     async def until_allowed(self, account: str, *, events: bool) -> None:
         """The API server has heard of the change: whether that account may create events in `default`."""
@@ -164,7 +186,7 @@ async def installed(folder: Path, machines: Machines) -> AsyncIterator[Installed
         kubelet = await stack.enter_async_context(ExecKubelet.start("cp-1", certificate, key, admin))
         home = folder / "home"
         home.mkdir()
-        cluster = Installed(home, server, api, admin, bus)
+        cluster = Installed(home, server, api=api, admin=admin, bus=bus, nats=nats)
         await stack.enter_async_context(api.with_talos_accounts())
         await _install(cluster)
         stack.push_async_callback(machines.delete, *await _nodes(cluster, machines))

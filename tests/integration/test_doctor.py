@@ -194,6 +194,23 @@ async def test_who_may_do_nothing_is_told_which_rights_it_takes_and_the_rest(
     assert " 0 wrong" in said.out
 
 
+async def test_in_the_watchers_pod_it_tells_what_the_watcher_may_see(cluster: Installed):
+    path = await cluster.kubeconfig_of(f"{PREFIX}-watcher")
+    said = await cluster.doctor(
+        "--kubeconfig", str(path), "--only", "rights", "--only", "nats", "--only", "kubelets", "-o", "json",
+        NATS_URL=cluster.nats_url
+    )  # fmt: skip
+    assert said.status == 2, said
+    states = {
+        check["name"]: {finding["state"] for finding in check["findings"]}
+        for check in json.loads(said.out)["checks"]
+    }
+    assert states["rights"] == {"ok", "unknown"}
+    assert "1 ServiceAccounts have the 7 rights" in said.out
+    assert states["kubelets"] == {"ok"}
+    assert "what NATS holds is not known" not in said.out
+
+
 async def test_the_role_of_the_page_suffices(cluster: Installed):
     text = re.search(r"```yaml\n(.*?)```", PAGE.read_text(), re.DOTALL)
     assert text

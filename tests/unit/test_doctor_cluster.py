@@ -21,7 +21,7 @@ from cli.doctor.objects import (
 from cli.doctor.seen import Absent, NotSeen
 from cli.doctor.talos_seen import Asked, decoded
 from cli.explain.filed import Condition, Filed, Status
-from cli.inside.seen import Unknown
+from cli.inside.seen import CertificateSeen, Unknown
 from libs.common.node import PROVIDED_NODE_IP, Node, ObjectMeta
 from libs.common.signing_request import KUBELET_SERVING, NODE_USER, NODES_GROUP, SigningRequestSpec
 from libs.testbed.pki import Authority
@@ -276,6 +276,19 @@ def test_an_authority_that_ends_is_told_a_year_before():
     assert "has ended" in said("nats", seen(authority=text, at=ends + SECOND))
     assert "no ConfigMap" in said("nats", seen(authority=Absent()))
     assert "holds no certificate" in said("nats", seen(authority="x"))
+
+
+@pytest.mark.parametrize(("days", "state"), [(91, "ok"), (89, "wrong"), (-1, "wrong")])
+def test_a_servers_certificate_that_the_keeper_should_have_renewed_is_told(days: int, state: str):
+    shown = CertificateSeen(name="nats-server", expires_at=NOW + timedelta(days=days))
+    other = CertificateSeen(name="nats-authority", expires_at=NOW)  # judged by its ConfigMap
+    check = judged("nats", seen(flow=a_flow(certificates=(shown, other))))
+    assert check.state == state
+    if state == "wrong":
+        assert "--container keeper" in check.findings[0].commands[0]
+        own = msgspec.structs.replace(an_installation(), nats=None)
+        told = said("nats", seen(here=own, flow=a_flow(certificates=(shown,)), authority=Absent()))
+        assert "a server of your own" in told
 
 
 def test_one_process_needs_no_nats():

@@ -14,6 +14,8 @@ from libs.common.subjects import STREAM
 _LEADER_SILENT_SECONDS: Final = 30.0
 _ALMOST_FULL: Final = 0.9
 _SOON: Final = timedelta(days=365)  # nobody renews the authority
+_UNRENEWED: Final = timedelta(days=90)  # the keeper renews the server's when a third of a year is left
+_OF_THE_SERVER: Final = "nats-server"
 
 
 def nats(seen: Seen) -> Iterator[Finding]:
@@ -21,7 +23,7 @@ def nats(seen: Seen) -> Iterator[Finding]:
     if seen.installation.all_in_one:
         yield ok("one process is everything: there is no NATS")
         return
-    found = [*_authority(seen), *_flow(seen)]
+    found = [*_authority(seen), *_flow(seen), *_server(seen)]
     yield from found
     if not found and isinstance(seen.flow, FlowSeen) and seen.flow.stream is not None:
         here = [one.service for one in seen.flow.services if one.here]
@@ -99,6 +101,29 @@ def _authority(seen: Seen) -> Iterator[Finding]:
             )
         case str() as pem:
             yield from _ends(pem, seen.at, name, kubectl)
+
+
+def _server(seen: Seen) -> Iterator[Finding]:
+    """What the server shows to whoever connects."""
+    shown = seen.flow.certificates if isinstance(seen.flow, FlowSeen) else ()
+    for one in shown:
+        if one.name != _OF_THE_SERVER or one.expires_at - seen.at >= _UNRENEWED:
+            continue
+        kubectl, workload = seen.installation.kubectl, seen.installation.nats
+        said = "has ended" if one.expires_at < seen.at else "ends"
+        told = (
+            f"the certificate of NATS' server {said} on {one.expires_at:%Y-%m-%d}, and nobody has renewed it"
+        )
+        if workload is None:
+            yield wrong(told, "it is a server of your own: give it another one, and have it reload")
+        else:
+            kind = workload.kind.lower()
+            yield wrong(
+                told,
+                "the keeper beside it does that, and says why it cannot (docs/runbooks/"
+                "TalosCCMNATSCertificateExpiring.md):",
+                f"{kubectl} logs {kind}/{workload.name} --container keeper --tail 20",
+            )
 
 
 def _ends(pem: str, at: datetime, name: str, kubectl: str) -> Iterator[Finding]:
