@@ -1,4 +1,4 @@
-"""What `talos-ccm explain node` finds, and in which order; test_stuck_nodes makes most of it in a real run."""
+"""What `talos-ccm explain node` finds, and in which order. In a real run: test_stuck_nodes."""
 
 from datetime import timedelta
 from typing import Any, Final
