@@ -61,6 +61,8 @@ def test_what_the_command_explains_of_nodes_is_the_services_own_decision():
         ("cli.explain.node.from_cluster", "kube", {"list_nodes", "close"}),
         ("cli.explain.node.around_from_cluster", "kube", {"list_page", "list_config_maps", "get_lease"}),
         ("cli.status.from_cluster", "kube", {"list_nodes", "list_config_maps", "close"}),
+        ("cli.status.flow_from_cluster", "kube", {"list_nodes", "list_page", "get_lease", "close"}),
+        ("cli.exec.pods", "kube", {"list_page", "close"}),
     ],
 )
 def test_what_only_reads_calls_nothing_else(module: str, name: str, calls: set[str]):
