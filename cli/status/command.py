@@ -9,11 +9,11 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+from cli import access_options
 from libs.common.settings.flag_values import parse_duration, parse_list
 from libs.common.wiring import LEASE_NAME
 
 _MOST_SECONDS = 360_000_000  # what a date can be added to
-_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 def _seconds(_: click.Context, __: click.Parameter, text: str) -> float:
@@ -51,7 +51,9 @@ def _list(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> tupl
     metavar="DURATION",
     help="How long to wait between two looks of --watch.",
 )
-@click.option("--kubeconfig", type=_FILE, help="As for kubectl. Default: KUBECONFIG, ~/.kube/config.")
+@click.option(
+    "--kubeconfig", type=access_options.FILE, help="As for kubectl. Default: KUBECONFIG, ~/.kube/config."
+)
 @click.option(
     "--context",
     "kube_context",
@@ -59,15 +61,7 @@ def _list(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> tupl
     metavar="NAME",
     help="Context of the kubeconfig. Default: its own.",
 )
-@click.option(
-    "--namespace",
-    "-n",
-    default="kube-system",
-    show_default=True,
-    metavar="NAME",
-    help="Where the chart is installed.",
-)
-@click.option("--release", default="", metavar="NAME", help="Of the chart, where the namespace has several.")
+@access_options.CHART
 @click.option(
     "--lease-name",
     default=LEASE_NAME,
@@ -75,14 +69,7 @@ def _list(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> tupl
     metavar="NAME",
     help="As --leader-elect-resource-name of the watcher.",
 )
-@click.option(
-    "--nats-url",
-    default="",
-    metavar="URL,...",
-    help="Ask NATS here. Default: NATS_URL, else `talos-ccm` in the watcher's pod is run.",
-)
-@click.option("--nats-nkey-file", type=_FILE, help="The reader's key. Default: NATS_NKEY_FILE.")
-@click.option("--nats-ca-file", type=_FILE, help="What NATS is trusted by. Default: NATS_CA_FILE.")
+@access_options.NATS
 @click.option(
     "-o",
     "--output",
@@ -92,9 +79,7 @@ def _list(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> tupl
     help="Words, or JSON; with --watch a line for each look.",
 )
 @click.pass_context
-def status(
-    context: click.Context, /, *, watch: bool, interval: float, output: str, nats_url: str, **where: Any
-) -> None:
+def status(context: click.Context, /, *, watch: bool, interval: float, output: str, **where: Any) -> None:
     """Show how everything stands now: which services are there and who leads, what waits in the queues,
     which Nodes are not usable and why, requests for certificates, pod CIDRs, certificates that end.
 
@@ -118,14 +103,13 @@ def status(
     if context.invoked_subcommand is not None:
         _refuse_what_would_be_passed_over(context)
         return
-    servers = parse_list(nats_url)
     try:
         from cli.lines import complain  # noqa: PLC0415 - `--help` need not load it
         from cli.status.flow_from_cluster import Source  # noqa: PLC0415
         from cli.status.flow_run import status_flow, watch_flow  # noqa: PLC0415
         from cli.status.from_cluster import CannotAsk  # noqa: PLC0415
 
-        source = Source(context=where.pop("kube_context"), nats_servers=servers, **where)
+        source = Source(context=where.pop("kube_context"), **where)
         as_json = output == "json"
         try:
             if watch:
@@ -142,8 +126,7 @@ def status(
 
 @status.command(short_help="Show pools of pod CIDRs, who has what, and conflicts.")
 @click.option("--nodes", "with_nodes", is_flag=True, help="List each Node's pod CIDRs and claims.")
-@click.option("--kubeconfig", type=_FILE, help="As for kubectl. Default: KUBECONFIG, ~/.kube/config.")
-@click.option("--context", default="", metavar="NAME", help="Context of the kubeconfig. Default: its own.")
+@access_options.KUBERNETES
 @click.option(
     "--cluster-cidr",
     "cluster_cidrs",
