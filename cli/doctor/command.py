@@ -9,8 +9,6 @@ import click
 from cli import access_options
 from cli.doctor.names import NAMES
 
-_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
-
 
 @click.command(short_help="Check an installation, and say how to mend it.")
 @click.option(
