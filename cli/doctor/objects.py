@@ -1,6 +1,5 @@
 """Workloads, pods and what else of Kubernetes an installation is made of, as far as it is looked at. Pure."""
 
-from datetime import datetime
 from typing import Final
 
 import msgspec
@@ -13,8 +12,6 @@ class Meta(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     name: str
     namespace: str = ""
-    uid: str = ""
-    creation_timestamp: datetime | None = None
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
 

@@ -4,8 +4,8 @@ from rich.console import Console
 
 from cli.doctor.as_json import diagnosis_json
 from cli.doctor.from_cluster import Source, gather
-from cli.doctor.installation import Installation
 from cli.doctor.judging import diagnose
+from cli.doctor.seen import Seen
 from cli.doctor.text import of_diagnosis
 from cli.lines import print_json, print_lines
 
@@ -17,12 +17,17 @@ def examine(source: Source, only: frozenset[str], *, as_json: bool) -> int:
     if as_json:
         print_json(diagnosis_json(diagnosis, seen.installation))
     else:
-        print_lines(of_diagnosis(diagnosis, _where(seen.installation)), Console(highlight=False))
+        print_lines(of_diagnosis(diagnosis, _where(seen)), Console(highlight=False))
     return diagnosis.exit_status
 
 
-def _where(installation: Installation) -> str:
+def _where(seen: Seen) -> str:
+    installation = seen.installation
     services = ", ".join(installation.services)
     if installation.assumed:
         return f"Namespace {installation.namespace}, as the chart would have it: {services}"
-    return f"Release {installation.release or '(none)'} in namespace {installation.namespace}: {services}"
+    beside = "".join(
+        f"; beside it: --namespace {other.namespace} --release {other.release}" for other in seen.others
+    )
+    head = f"Release {installation.release or '(none)'} in namespace {installation.namespace}"
+    return f"{head}: {services}{beside}"

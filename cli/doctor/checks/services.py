@@ -123,7 +123,7 @@ def _why(pod: Pod, events: Sequence[PodEvent], lines: Mapping[str, str]) -> tupl
         said = _last(pod, lines)
         return (
             f"runs, and its container {waiting[0]} is not ready{said}",
-            "ask it why (port: that of the container):",
+            "its log says more, and so does /readyz?verbose on its port (docs/install.md):",
             f"{{kubectl}} logs {pod.name} --container {waiting[0]} --tail 20",
         )
     return (f"is {_phase(pod)}", "see what it waits for:", describe)
