@@ -1,11 +1,14 @@
-"""An OTLP/HTTP collector that remembers what it was sent."""
+"""An OTLP/HTTP collector that remembers what it was sent, and traces of a test sent to it."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 
 from aiohttp import web
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as ExportedSpan
+
+from libs.common import telemetry
 
 
 class Collector:
@@ -51,3 +54,18 @@ async def a_collector() -> AsyncIterator[Collector]:
         yield collector
     finally:
         await runner.cleanup()
+
+
+@contextmanager
+def tracing_to(endpoint: str) -> Iterator[None]:
+    """Traces of this process go there, and nowhere at the end."""
+    telemetry.setup_tracing("all-in-one", endpoint)
+    try:
+        yield
+    finally:
+        telemetry.setup_tracing("all-in-one", None)
+        # An exporter that still retries draws random numbers, which hypothesis refuses in tests that follow.
+        for thread in threading.enumerate():
+            if thread.name.startswith("Otel"):
+                thread.join(10)
+                assert not thread.is_alive(), "the exporter goes on after tracing was turned off"

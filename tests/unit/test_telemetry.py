@@ -8,10 +8,8 @@ import random
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 
 import msgspec
 import pytest
@@ -22,7 +20,7 @@ from libs.common.bus import Message
 from libs.common.handling import Handling
 from libs.common.logs import JsonFormatter, TextFormatter, level_of_verbosity, setup_logging
 from tests.builders import a_message, a_node, observed
-from tests.collector import a_collector
+from tests.collector import a_collector, tracing_to
 
 EXPORTER_LOGGERS = ("opentelemetry.exporter.otlp.proto.http.trace_exporter", "opentelemetry.sdk.trace.export")
 
@@ -55,20 +53,6 @@ def test_off_means_that_opentelemetry_is_not_even_loaded():
 
 
 # ---- on
-
-
-@contextmanager
-def tracing_to(endpoint: str) -> Iterator[None]:
-    telemetry.setup_tracing("all-in-one", endpoint)
-    try:
-        yield
-    finally:
-        telemetry.setup_tracing("all-in-one", None)
-        # An exporter that still retries draws random numbers, which hypothesis refuses in tests that follow.
-        for thread in threading.enumerate():
-            if thread.name.startswith("Otel"):
-                thread.join(10)
-                assert not thread.is_alive(), "the exporter goes on after tracing was turned off"
 
 
 async def test_a_journey_is_one_trace_across_messages_and_services():
