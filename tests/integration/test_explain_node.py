@@ -274,8 +274,9 @@ async def test_the_real_api_server_and_machines_are_asked_in_the_same_way(
     await cluster.join(machine)
     try:
         said = await cluster.explain("shows-really")
-        assert (said.status, said.err) == (0, "")
+        assert (said.status in (0, 1), said.err) == (True, ""), "whether somebody leads is for other tests"
         assert "State         not initialized\n" in said.out
+        assert "the machine at 10.232.2.1 answers as shows-really" in said.out
         assert (await cluster.explain("none")).status == 2
     finally:
         await machines.delete(machine.id)
