@@ -11,6 +11,11 @@ from libs.common.wiring import DURABLES, READER, Wiring
 SYSTEM: Final = "system"  # who has a server reload its configuration
 _API: Final = "$JS.API"
 _CONSUMER: Final = f"{_API}.CONSUMER"
+_NOBODYS_OF_STREAM: Final = (
+    *("DELETE", "PURGE", "MSG.DELETE", "MSG.GET", "SNAPSHOT", "RESTORE"),
+    *("LEADER.STEPDOWN", "PEER.REMOVE"),
+)
+_NOBODYS_OF_DURABLES: Final = ("PAUSE", "LEADER.STEPDOWN")
 
 
 class NatsRights(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,6 +65,18 @@ def reader_rights() -> NatsRights:
 def system_rights() -> NatsRights:
     """Those of the bootstrap: no more than having a server read its configuration again."""
     return NatsRights(publish=("$SYS.REQ.SERVER.*.RELOAD",), subscribe=_inbox(SYSTEM))
+
+
+def nobodys_requests() -> tuple[str, ...]:
+    """Requests that nobody may send, and that a reply subject, which needs no right, must not send either."""
+    return (
+        *(f"{_API}.STREAM.{verb}.{STREAM}" for verb in _NOBODYS_OF_STREAM),
+        *(
+            f"{_CONSUMER}.{verb}.{STREAM}.{durable.name}"
+            for verb in _NOBODYS_OF_DURABLES
+            for durable in DURABLES
+        ),
+    )
 
 
 def _inbox(user: str) -> tuple[str, ...]:

@@ -8,7 +8,14 @@ import msgspec
 
 from libs.common.subjects import STREAM
 from libs.common.wiring import READER, SERVICES
-from services.bootstrap.nats_rights import SYSTEM, NatsRights, reader_rights, service_rights, system_rights
+from services.bootstrap.nats_rights import (
+    SYSTEM,
+    NatsRights,
+    nobodys_requests,
+    reader_rights,
+    service_rights,
+    system_rights,
+)
 
 _MEMORY_BYTES: Final = 64 * 2**20  # followers' consumers; the stream itself is on the file store
 _MOST_CONSUMERS: Final = 128
@@ -64,12 +71,23 @@ def server_config(server: Server, public_keys: Mapping[str, str]) -> str:
         *_users({user: (public_keys[user], rights) for user, rights in rights_by_user().items()}),
         "  }",
         "  SYS {",
+        *_unheard(),
         *_users({SYSTEM: (public_keys[SYSTEM], system_rights())}),
         "  }",
         "}",
         "system_account: SYS",
     ]
     return "\n".join(parts) + "\n"
+
+
+def _unheard() -> list[str]:
+    """JetStream takes requests in this account, and so those that an answer to such a subject is."""
+    nowhere = _text("unheard")
+    return [
+        "    mappings: {",
+        *(f"      {_text(subject)}: {nowhere}" for subject in nobodys_requests()),
+        "    }",
+    ]
 
 
 def _account_limits(server: Server) -> list[str]:

@@ -279,7 +279,9 @@ async def says(client: Connection, refused: list[str], subject: str) -> bool:
     refused.clear()
     client.send(subject)
     await client.round_trip(10)
-    return not any(f'publish to "{subject.lower()}"' in text for text in refused)
+    # What nobody may ask the system account has under another name; nothing else has been said meanwhile.
+    names = (subject.lower(), "unheard")
+    return not any(f'publish to "{name}"' in text for text in refused for name in names)
 
 
 async def hears(client: Connection, refused: list[str], subject: str) -> bool:
@@ -352,25 +354,49 @@ async def test_no_body_of_a_request_widens_what_its_subject_lets_one_read(
     assert (answer.status, answer.data) == ("408", b"")
 
 
+@pytest.mark.parametrize("verb", ["DELETE", "PURGE", "LEADER.STEPDOWN"])
+async def test_what_nobody_may_ask_the_server_does_not_ask_itself_by_an_answer_to_that_subject(
+    nats_as_installed: Bootstrapped, connect_bus: ConnectBus, verb: str
+):
+    watcher = await connect_bus("watcher", **nats_as_installed.options("watcher"))
+    first = await watcher.provision(DURABLES, max_bytes=MAX_BYTES)
+    metadata = await connect_bus("metadata", **nats_as_installed.options("metadata"))
+    word = a_word("stays")
+    await metadata.publish(word)
+    access = nats_as_installed.access("reader")
+    thief = await Connection.open(access, access.servers[0], seconds=10, on_violation=lambda text: None)
+    nothing = f"$JS.API.DIRECT.GET.{STREAM}.{OBSERVED_NODE}.nobody"
+    thief.send(nothing, reply=f"$JS.API.STREAM.{verb}.{STREAM}")
+    for later in (nothing, f"$JS.API.STREAM.INFO.{STREAM}"):  # one after the other: what came before is done
+        await thief.request(later, b"", seconds=10)
+    await thief.end("done")
+    assert await watcher.provision(DURABLES, max_bytes=MAX_BYTES) == first
+    assert await metadata.last(subject_of(word)) is not None
+
+
 async def test_what_somebody_has_the_server_delete_by_its_answer_is_made_anew_and_nobody_is_acknowledged_so(
     nats_as_installed: Bootstrapped, connect_bus: ConnectBus
 ):
-    """A reply subject needs no right: the least of all keys can have the stream deleted. See decision 25."""
+    """A reply subject needs no right: the least of all keys can have a durable deleted. See decision 25."""
     watcher = await connect_bus("watcher", **nats_as_installed.options("watcher"))
-    first = await watcher.provision(DURABLES, max_bytes=MAX_BYTES)
+    await watcher.provision(DURABLES, max_bytes=MAX_BYTES)
     access, refused = nats_as_installed.access("reader"), list[str]()
     thief = await Connection.open(access, access.servers[0], seconds=10, on_violation=refused.append)
     nothing = f"$JS.API.DIRECT.GET.{STREAM}.{OBSERVED_NODE}.nobody"
     thief.send(nothing, reply=f"$JS.ACK.{STREAM}.csr-requests.1.1.1.1.0")
     await thief.round_trip(10)
     assert any("with reply" in text for text in refused)
-    thief.send(nothing, reply=f"$JS.API.STREAM.DELETE.{STREAM}")
+    name = DURABLES[0].name
+    thief.send(nothing, reply=f"$JS.API.CONSUMER.DELETE.{STREAM}.{name}")
 
-    async def made_anew() -> bool:
-        try:
-            return await watcher.provision(DURABLES, max_bytes=MAX_BYTES) != first
-        except BusError:  # it is being deleted: a later try makes it
-            return False
+    async def there() -> bool:
+        info = await thief.request(f"$JS.API.CONSUMER.INFO.{STREAM}.{name}", b"", seconds=10)
+        return b'"error"' not in info.data
 
-    await eventually(made_anew, "the stream was deleted, and is there again")
+    async def gone() -> bool:
+        return not await there()
+
+    await eventually(gone, "the durable was deleted")
+    await watcher.provision(DURABLES, max_bytes=MAX_BYTES)
+    await eventually(there, "it is made anew")
     await thief.end("done")
