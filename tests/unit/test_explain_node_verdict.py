@@ -15,7 +15,7 @@ from cli.inside.seen import FlowSeen, Object, ObjectSeen, StreamSeen, Unknown, W
 from cli.render.described import DescribedNode
 from libs.common.events import Event, Leading, NodeObserved, ObservedOrder
 from libs.common.kube_api.pods import Pod
-from libs.common.node import CONDITION_BLOCKED, Node, NodeCondition
+from libs.common.node import CONDITION_BLOCKED, Node, NodeAddress, NodeCondition
 from libs.common.subjects import subject_of
 from services.lifecycle.decide import Terms
 from tests.builders import NOW, a_node, enriched, some_facts
@@ -156,6 +156,19 @@ def test_a_pod_that_is_not_ready_is_named_with_its_reason_and_one_that_lacks_too
     assert "pod ccm-watcher is not ready: watcher: CrashLoopBackOff" in down.findings[0].cause
     silent = judged(WAITS, flow=flow(WAITS), around=Around(pods=pods))
     assert "there is no pod of metadata" in silent.findings[0].cause
+
+
+def test_no_command_that_is_told_holds_what_a_node_has_made_up():
+    addresses = (NodeAddress(type="InternalIP", address="10.0.0.5; reboot"),)
+    node = aged(a_node(conditions=(NodeCondition(type="Ready", status="False"),), addresses=addresses))
+    request = filed("Denied")
+    named = msgspec.structs.replace(
+        request, metadata=msgspec.structs.replace(request.metadata, name="csr $(reboot)")
+    )
+    verdict = judged(node, look=ANSWERS, flow=flow(), around=Around(request=named, leadership=LED))
+    told = " ".join(finding.fix for finding in verdict.findings)
+    assert "talosctl -n 10.0.0.5 service kubelet" in told
+    assert "talos-ccm explain csr 'csr $(reboot)' says" in told
 
 
 def test_a_lease_counts_for_as_long_as_it_says():

@@ -7,9 +7,10 @@ import msgspec
 
 from cli.explain.explanation import Told
 from cli.explain.node.evidence import Evidence
+from cli.explain.node.finding import Case
 from cli.explain.node.journey import Step, journey
 from cli.explain.node.lifecycle import Gone, is_gone
-from cli.explain.node.verdict import Case, Verdict, judge
+from cli.explain.node.verdict import Verdict, judge
 from cli.render.described import DescribedNode
 from libs.common.cloud_config.rule import OwnershipOfNodes
 from libs.common.controllers import CLOUD_NODE, CSR_APPROVAL, NODE_IPAM, NODE_LIFECYCLE

@@ -7,7 +7,7 @@ from typing import Literal
 import msgspec
 
 from cli.explain.node.evidence import Evidence
-from cli.explain.node.verdict import time_of
+from cli.explain.node.finding import time_of
 from cli.render.described import DescribedNode
 from libs.common.events import NodeUnreachable
 from libs.common.machine import MachineFault
