@@ -39,6 +39,7 @@ class SimApiServer:
         self.server = f"https://127.0.0.1:{self._port}"
         self.credentials = KubeCredentials(run_dir, self.server)
         self.ca_file = self.credentials.ca_file
+        self._signs = True
         self._audit: list[Request] = []
         self._news = News()
         self._runner: web.ServerRunner | None = None
@@ -73,6 +74,16 @@ class SimApiServer:
     def compact(self) -> None:
         """Forget all history: watches and pages of older versions are answered with 410."""
         self.api.store.compact()
+
+    def stop_signer(self) -> None:
+        """From now on nobody answers requests that are approved."""
+        self._signs = False
+
+    def start_signer(self) -> None:
+        """What was approved meanwhile is signed, and what will be."""
+        self._signs = True
+        self.api.sign(self.credentials.authority)
+        self._news.tell("certificatesigningrequests")
 
     async def resume(self) -> None:
         """Listen (again), on the same port and with the same objects."""
@@ -119,7 +130,7 @@ class SimApiServer:
         before = self.api.store.version
         answer = self.api.answer(identity, asked, body, content_type)
         if self.api.store.version != before and asked.kind is not None:
-            if asked.subresource == "approval":
+            if asked.subresource == "approval" and self._signs:
                 self.api.sign(self.credentials.authority)
             self._news.tell(asked.kind.plural)
         return answer

@@ -1,0 +1,251 @@
+"""What can go wrong in a watched cluster, one alert each: it lasts as long as the context."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Final, NamedTuple
+
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from libs.common.subjects import DECIDED, ENRICHED_NODE
+from libs.common.wiring import LEASE_NAME, LIFECYCLE_LEASE_NAME, WATCHER
+from libs.testbed.kubelet_node import first_node
+from libs.testbed.kubelets import MERGE, Kubelet
+from libs.testbed.machines import a_machine
+from libs.testbed.service_rights import user_of
+from libs.testbed.sim_apiserver.faults import TooMany
+from services.bootstrap.certificates import AUTHORITY_LIFETIME, make_authority
+from services.bootstrap.names import CERTIFICATE, KEY
+from tests.bus_actors import doing
+from tests.integration.processes import a_process
+from tests.observe.watched_cluster import BLOCKS, CONFIG, WORKERS, Watched, gone
+
+_LEASES: Final = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
+_FILLING: Final = [f"filling-{n}" for n in range(BLOCKS - 1 - (WORKERS + 1))]  # one block is left then
+_TOO_MANY: Final = ["filling-last", "too-many"]
+_MEGABYTE: Final = 1_000_000
+
+
+@asynccontextmanager
+async def no_watcher(watched: Watched) -> AsyncIterator[None]:
+    """It dies, and nobody takes its place."""
+    await watched.services.kill("watcher")
+    yield
+    await watched.kubelets.request(
+        "DELETE", f"{_LEASES}/{LEASE_NAME}"
+    )  # else it waits for the dead one's end
+    watched.services.restart("watcher")
+    await watched.services.ready()
+
+
+@asynccontextmanager
+async def no_nats(watched: Watched) -> AsyncIterator[None]:
+    await watched.bus.server.kill()
+    yield
+    await watched.bus.server.restart()
+    await watched.services.ready()
+
+
+@asynccontextmanager
+async def refused_watch(watched: Watched) -> AsyncIterator[None]:
+    """All connections break, and watches of Nodes are refused from then on."""
+    watched.server.faults.inject(TooMany(), verb="watch", resource="nodes")
+    await watched.server.stop()
+    await watched.server.resume()
+    yield
+    watched.server.faults.clear()
+
+
+@asynccontextmanager
+async def no_consumer(watched: Watched) -> AsyncIterator[None]:
+    """csr dies, and there is work for it."""
+    await watched.services.kill("csr")
+    for n in range(3):
+        await watched.ask_for_certificate(f"well-{n}")
+    yield
+    watched.services.restart("csr")
+    await watched.services.ready()
+
+
+@asynccontextmanager
+async def hostile_request(watched: Watched) -> AsyncIterator[None]:
+    await watched.ask_for_certificate("well-1", dns=["kubernetes.default.svc"])
+    yield
+
+
+@asynccontextmanager
+async def no_signer(watched: Watched) -> AsyncIterator[None]:
+    watched.server.stop_signer()
+    await watched.ask_for_certificate("well-2")
+    yield
+    watched.server.start_signer()
+
+
+@asynccontextmanager
+async def unreadable_message(watched: Watched) -> AsyncIterator[None]:
+    await watched.publish_as("metadata", {f"{ENRICHED_NODE}.nobody": b"\xff{no event"})
+    yield  # it lies there until the stream is emptied
+
+
+@asynccontextmanager
+async def flooded_stream(watched: Watched) -> AsyncIterator[None]:
+    """Somebody with labeler's key publishes what is none of ours."""
+    junk = {f"{DECIDED}.labeler.node.junk-{n}": bytes(_MEGABYTE) for n in range(58)}  # of 64 MiB
+    await watched.publish_as("labeler", junk)
+    yield
+    await watched.bus.server.wipe()  # as its runbook says
+    await watched.services.ready()
+
+
+@asynccontextmanager
+async def wrong_key(watched: Watched) -> AsyncIterator[None]:
+    """A process of csr has the key that may only read."""
+    arguments = [
+        f"--nats-url={watched.bus.url}",
+        *watched.bus.flags("reader"),
+        f"--kubeconfig={watched.server.kubeconfig(user_of(WATCHER))}",
+        "--bind-address=127.0.0.1",
+        "--secure-serving=false",
+    ]
+    async with a_process(watched.run_dir, "services.csr", *arguments) as process:
+        await process.serves("http")
+        addresses = watched.addresses()
+        watched.prometheus.scrape(addresses | {"wrong-key": f"127.0.0.1:{process.port}"})
+        yield
+        watched.prometheus.scrape(addresses)
+        await watched.until_scraped(**{"wrong-key": False})
+
+
+@asynccontextmanager
+async def old_authority(watched: Watched) -> AsyncIterator[None]:
+    """The authority of NATS has 300 days left."""
+    folder = watched.bus.folder("ca")
+    before = {name: (folder / name).read_bytes() for name in (CERTIFICATE, KEY)}
+    made = make_authority(
+        ec.generate_private_key(ec.SECP256R1()),
+        name="an old one",
+        now=datetime.now(UTC) - AUTHORITY_LIFETIME + timedelta(days=300),
+        serial=x509.random_serial_number(),
+    )
+    (folder / KEY).write_bytes(made.key)
+    (folder / CERTIFICATE).write_bytes(made.certificate)
+    yield
+    for name, content in before.items():
+        (folder / name).write_bytes(content)
+
+
+@asynccontextmanager
+async def silent_machine(watched: Watched) -> AsyncIterator[None]:
+    """A Node joins whose machine answers nothing."""
+    machine = a_machine("silent", "10.240.0.60")
+    await watched.machines.put(machine)
+    await watched.machines.fault(machine.id, unavailable=True)
+    await watched.kubelets.join(Kubelet.on(machine))
+    yield
+    await gone(watched, "silent")
+
+
+@asynccontextmanager
+async def silent_endpoint(watched: Watched) -> AsyncIterator[None]:
+    """The Talos API answers nothing, of any machine."""
+    await watched.machines.cut(0)
+    yield
+    await watched.machines.restore(0)
+
+
+@asynccontextmanager
+async def ending_credential(watched: Watched) -> AsyncIterator[None]:
+    watched.machines.talosconfig(watched.talosconfig, lifetime=timedelta(minutes=20))
+    yield
+    watched.machines.talosconfig(watched.talosconfig)
+
+
+@asynccontextmanager
+async def broken_file(watched: Watched) -> AsyncIterator[None]:
+    watched.config.write_text("transformations: 7\n")
+    yield
+    watched.config.write_text(CONFIG)
+
+
+@asynccontextmanager
+async def almost_full_pool(watched: Watched) -> AsyncIterator[None]:
+    await watched.join(*_FILLING, first=100)
+    yield  # it stays so until too many Nodes have come and gone
+
+
+@asynccontextmanager
+async def exhausted_pool(watched: Watched) -> AsyncIterator[None]:
+    await watched.join(*_TOO_MANY, first=120)
+    yield
+    await gone(watched, *_TOO_MANY, *_FILLING)
+
+
+@asynccontextmanager
+async def foreign_allocator(watched: Watched) -> AsyncIterator[None]:
+    """A Node comes with a pod CIDR that somebody else has given it."""
+    machine = a_machine("foreign", "10.240.0.61")
+    await watched.machines.put(machine)
+    node = first_node(Kubelet.on(machine), datetime.now(UTC))
+    node["spec"] |= {"podCIDR": "10.99.0.0/24", "podCIDRs": ["10.99.0.0/24"]}
+    created = await watched.kubelets.request("POST", "/api/v1/nodes", body=node)
+    assert created.status == 201, created
+    yield
+    await gone(watched, "foreign")
+
+
+@asynccontextmanager
+async def replaced_machine(watched: Watched) -> AsyncIterator[None]:
+    """Another machine answers in a Node's place, and no Node may be deleted this hour."""
+    await watched.join("replaced", first=62)
+    await watched.cluster.until_usable("replaced")
+    await watched.cluster.replace("replaced", by="successor")
+    yield
+    await watched.kubelets.delete("replaced")
+    await gone(watched, "successor")
+
+
+@asynccontextmanager
+async def stolen_lease(watched: Watched) -> AsyncIterator[None]:
+    """Somebody else holds the Lease of lifecycle, for longer than this takes."""
+    path = f"{_LEASES}/{LIFECYCLE_LEASE_NAME}"
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    held = {"holderIdentity": "another", "leaseDurationSeconds": 600, "renewTime": now, "acquireTime": now}
+    taken = await watched.kubelets.request("PATCH", path, body={"spec": held}, content_type=MERGE)
+    assert taken.status == 200, taken
+    yield
+    await watched.kubelets.request("DELETE", path)
+
+
+@asynccontextmanager
+async def starved_process(watched: Watched) -> AsyncIterator[None]:
+    """lifecycle gets the processor for a third of the time, and has to wait for it."""
+    child = watched.services.children["lifecycle"]
+
+    async def starve() -> None:
+        try:
+            while True:
+                child.pause()
+                await asyncio.sleep(0.8)
+                child.resume()
+                await asyncio.sleep(0.4)
+        finally:
+            child.resume()
+
+    async with doing(starve()):
+        yield
+
+
+@asynccontextmanager
+async def nobody_to_scrape(watched: Watched) -> AsyncIterator[None]:
+    watched.prometheus.scrape({})
+    yield
+    watched.prometheus.scrape(watched.addresses())
+
+
+class Fault(NamedTuple):
+    """What is done, and which alert it fires."""
+
+    during: Callable[[Watched], AbstractAsyncContextManager[None]]
+    alert: str

@@ -1,0 +1,83 @@
+"""Faults of machines, Nodes and pod CIDRs, one after the other, each fires its alert and no other one."""
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+
+import pytest
+import yaml
+
+from tests.bus_actors import eventually
+from tests.observe.fault_runs import fires_exactly_its_alert
+from tests.observe.fault_table import OF_MACHINES, ONLY_BY_PROMTOOL, STALLED, TRIED
+from tests.observe.faults import Fault, no_consumer
+from tests.observe.shortened import DURATION, in_words, shortened
+from tests.observe.watched_cluster import RULES, Watched, a_watched_cluster
+
+
+@pytest.fixture(scope="module")
+async def watched(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Watched]:
+    async with a_watched_cluster(tmp_path_factory.mktemp("watched")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+async def stalling(watched: Watched) -> AsyncIterator[AsyncExitStack]:
+    """It takes a minute and a half until a queue counts as stalled: meanwhile the others are tried."""
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(no_consumer(watched))
+        watched.expect(STALLED)
+        await watched.until_scraped(csr=False)
+        yield stack
+
+
+def test_the_rules_that_are_tried_are_the_shipped_ones_with_seconds_for_minutes():
+    shipped = yaml.safe_load(RULES.read_text())
+    tried = shortened(shipped)
+    assert in_words(tried) == in_words(shipped)
+    assert tried != shipped
+    assert not DURATION.search(str([[rule.get("for"), rule["expr"]] for rule in tried["groups"][0]["rules"]]))
+
+
+def test_every_alert_that_is_shipped_is_tried_by_a_fault_but_for_those_that_are_named():
+    shipped = {
+        rule["alert"] for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]
+    }
+    assert shipped - TRIED == ONLY_BY_PROMTOOL
+    assert shipped >= TRIED
+
+
+async def test_nothing_fires_while_nodes_join_and_get_certificates(watched: Watched):
+    names = ["joins-1", "joins-2"]
+    await watched.join(*names, first=50)
+    await watched.cluster.until_usable(*names)
+    for name in names:
+        request = await watched.ask_for_certificate(name)
+        assert (await watched.kubelets.outcome_of(request, seconds=60)).certificate
+
+    async def longest_for_is_over() -> bool:
+        alerts = await watched.prometheus.alerts()
+        assert all(alert.state == "pending" for alert in alerts), alerts
+        samples = await watched.prometheus.query('count_over_time(up{target="watcher"}[2m])')
+        return samples[0].value > 20
+
+    await eventually(longest_for_is_over, "longer than the longest `for`", 90)
+    for name in names:
+        await watched.kubelets.delete(name)
+    await watched.machines.delete(*names)
+    assert await watched.fired_within(120) == set()
+
+
+@pytest.mark.parametrize("fault", OF_MACHINES, ids=lambda fault: fault.during.__name__)
+async def test_a_fault_fires_its_alert_and_no_other(watched: Watched, stalling: AsyncExitStack, fault: Fault):
+    await fires_exactly_its_alert(watched, fault, begun=frozenset({STALLED}))
+
+
+async def test_a_queue_that_nobody_works_on_fires_its_alert_and_all_is_quiet_when_somebody_does(
+    watched: Watched, stalling: AsyncExitStack
+):
+    await watched.until_fires(STALLED)
+    (durable,) = [a.labels["durable"] for a in await watched.prometheus.alerts() if a.name == STALLED]
+    assert durable.startswith("csr")
+    await stalling.aclose()
+    await watched.until_quiet()
+    assert await watched.fired_within(600) == {STALLED} | {fault.alert for fault in OF_MACHINES}

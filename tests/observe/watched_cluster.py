@@ -1,0 +1,215 @@
+"""A whole cluster whose alerts are watched: every service, NATS as it is installed, a real Prometheus."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import nats
+import yaml
+
+from libs.common.wiring import SERVICES
+from libs.testbed.kubelets import Kubelet, Kubelets
+from libs.testbed.machines import Machine, Machines, a_machine
+from libs.testbed.prometheus import Prometheus, prometheus_running
+from libs.testbed.running_services import RunningServices
+from libs.testbed.sim_apiserver.server import SimApiServer
+from tests.architecture.sources import ROOT
+from tests.bootstrap_actors import Bootstrapped, bootstrapped
+from tests.bus_actors import eventually
+from tests.integration.lifecycle_cluster import CONTROL_PLANE, PATIENT, Cluster
+from tests.observe.shortened import shortened
+
+RULES: Final = ROOT / "deploy" / "observability" / "rules.yaml"
+CONFIG: Final = "transformations:\n- name: team\n  labels: {team: red}\n"
+BLOCKS: Final = 16  # of the one pool
+WORKERS: Final = 9
+SCRAPE_SECONDS: Final = 1.0
+_FLAGS: Final = (
+    "--controllers=*,cloud-node-lifecycle",
+    "--allocate-node-cidrs",
+    "--cluster-cidr=10.244.0.0/20",
+    "--node-cidr-mask-size=24",
+    "--service-cluster-ip-range=10.96.0.0/12",
+    "--node-status-update-frequency=5s",  # minutes are seconds
+    *PATIENT,
+)
+_LIFECYCLE: Final = (
+    "--lifecycle-not-ready-time=1s",
+    "--lifecycle-evidence-time=2s",
+    "--lifecycle-start-grace=1s",
+    "--lifecycle-max-deletions-per-hour=0",
+)
+_CALM_SECONDS: Final = 90
+_FIRES_SECONDS: Final = 150
+
+
+class Watched:
+    """The cluster, its parts, and which alerts it has given."""
+
+    def __init__(self, run_dir: Path, server: SimApiServer, cluster: Cluster, bus: Bootstrapped) -> None:
+        self.run_dir = run_dir
+        self.server = server
+        self.cluster = cluster
+        self.bus = bus
+        self.prometheus: Prometheus
+        self.talosconfig: Path
+        self.config = run_dir / "cloud-config.yaml"
+        self._expected: set[str] = set()  # what has fired, and what was begun and is yet to fire
+
+    @property
+    def kubelets(self) -> Kubelets:
+        return self.cluster.kubelets
+
+    @property
+    def machines(self) -> Machines:
+        return self.cluster.machines
+
+    @property
+    def services(self) -> RunningServices:
+        return self.cluster.services
+
+    def addresses(self) -> dict[str, str]:
+        """Of every process, for Prometheus."""
+        found = {name: f"127.0.0.1:{port}" for name, port in self.services.ports.items()}
+        return found | {"keeper": f"127.0.0.1:{self.bus.health_port}"}
+
+    async def join(self, *names: str, first: int, **flags: Any) -> list[Machine]:
+        """Machines of these names run and have joined; `first` is their first address."""
+        some = [a_machine(name, f"10.240.0.{first + n}") for n, name in enumerate(names)]
+        await self.cluster.join(*some, **flags)
+        return some
+
+    async def ask_for_certificate(self, name: str, **wishes: Any) -> str:
+        """The kubelet of that Node files a request; its name."""
+        machine = self.machines.machine(name)
+        return await self.kubelets.ask_for_certificate(Kubelet.on(machine), **wishes)
+
+    def expect(self, alert: str) -> None:
+        """It has been provoked."""
+        self._expected.add(alert)
+
+    async def firing(self) -> set[str]:
+        """What fires now."""
+        return {alert.name for alert in await self.prometheus.alerts() if alert.state == "firing"}
+
+    async def fired_within(self, seconds: float) -> set[str]:
+        """What has fired at any time since then."""
+        window = f"{max(1, round(seconds))}s"
+        query = f'count by (alertname) (last_over_time(ALERTS{{alertstate="firing"}}[{window}]))'
+        return {sample.labels["alertname"] for sample in await self.prometheus.query(query)}
+
+    async def until_fires(self, alert: str) -> None:
+        """That one does; none may meanwhile but those that were expected before."""
+        self.expect(alert)
+
+        async def fires() -> bool:
+            alerts = await self.prometheus.alerts()
+            firing = {each.name for each in alerts if each.state == "firing"}
+            assert firing <= self._expected, alerts
+            return alert in firing
+
+        await eventually(fires, f"{alert} fires", _FIRES_SECONDS)
+
+    async def until_calm(self, but_for: frozenset[str] = frozenset()) -> None:
+        """All processes answer, and no alert is about to fire; those that did may still fade."""
+
+        async def calm() -> bool:
+            alerts = await self.prometheus.alerts()
+            assert {each.name for each in alerts if each.state == "firing"} <= self._expected, alerts
+            return not {each.name for each in alerts if each.state == "pending"} - but_for
+
+        await eventually(calm, "nothing is pending", _CALM_SECONDS)
+
+    async def until_gone(self, alert: str) -> None:
+        """That one fires no more."""
+
+        async def is_gone() -> bool:
+            return alert not in await self.firing()
+
+        await eventually(is_gone, f"{alert} is gone", _CALM_SECONDS)
+
+    async def until_quiet(self) -> None:
+        """No alert at all."""
+
+        async def quiet() -> bool:
+            return not await self.prometheus.alerts()
+
+        await eventually(quiet, "no alert", _CALM_SECONDS)
+
+    async def until_scraped(self, **wanted: bool) -> None:
+        """Prometheus has (or has not) an answer of these processes."""
+
+        async def scraped() -> bool:
+            up = await self.prometheus.up()
+            return all(up.get(name, False) is answers for name, answers in wanted.items())
+
+        await eventually(scraped, f"scraped: {wanted}", _CALM_SECONDS)
+
+    async def publish_as(self, user: str, messages: Mapping[str, bytes]) -> None:
+        """Bytes by subject, with that user's key."""
+        access = self.bus.access(user)
+        client = await nats.connect(
+            self.bus.url, nkeys_seed_str=access.seed(), tls=access.tls(), allow_reconnect=False
+        )
+        try:
+            for subject, payload in messages.items():
+                await client.publish(subject, payload)  # the key may not hear the stream's answer
+                await client.flush()
+        finally:
+            await client.close()
+
+
+@asynccontextmanager
+async def a_watched_cluster(run_dir: Path) -> AsyncIterator[Watched]:
+    """Everything runs, ten Nodes are usable, and nothing is scraped before that."""
+    async with AsyncExitStack() as stack:
+        enter = stack.enter_async_context
+        server = await enter(SimApiServer.start(run_dir / "api"))
+        kubelets = await enter(Kubelets.start(server))
+        machines = await enter(Machines.start(run_dir / "machines"))
+        bus = await enter(bootstrapped(run_dir / "nats"))
+        await enter(bus.kept())
+        watched = Watched(run_dir, server, Cluster(kubelets, machines), bus)
+        watched.config.write_text(CONFIG)
+        watched.talosconfig = machines.talosconfig()
+        await watched.cluster.join(a_machine(CONTROL_PLANE, "10.240.0.1", control_plane=True))
+        watched.cluster.services = await enter(_services(watched))
+        await watched.services.ready()
+        names = [f"well-{n}" for n in range(WORKERS)]
+        await watched.join(*names, first=10)
+        await watched.cluster.until_usable(CONTROL_PLANE, *names)
+        rules = run_dir / "rules.yaml"
+        rules.write_text(yaml.safe_dump(shortened(yaml.safe_load(RULES.read_text()))))
+        targets = watched.addresses()
+        watched.prometheus = await enter(
+            prometheus_running(targets, rules=rules, scrape_seconds=SCRAPE_SECONDS)
+        )
+        await watched.until_scraped(**dict.fromkeys(targets, True))
+        yield watched
+
+
+def _services(watched: Watched) -> Any:
+    own: dict[str, list[str]] = {wiring.service: watched.bus.flags(wiring.service) for wiring in SERVICES}
+    own["lifecycle"] += _LIFECYCLE
+    own["ipam"] += ["--pod-cidr-quarantine=1s"]
+    own["metadata"] += ["--talos-watched-machines=0"]  # all are looked at so often
+    return RunningServices.start(
+        watched.run_dir / "services",
+        watched.server,
+        watched.kubelets,
+        nats_url=watched.bus.url,
+        talosconfig=watched.talosconfig,
+        wirings=SERVICES,
+        flags=[*_FLAGS, f"--cloud-config={watched.config}"],
+        own_flags=own,
+    )
+
+
+async def gone(watched: Watched, *names: str) -> None:
+    """These Nodes and their machines."""
+    for name in names:
+        await watched.kubelets.delete(name)
+        watched.cluster.joined.discard(name)
+    await asyncio.gather(*(watched.cluster.fall_silent(name) for name in names))
