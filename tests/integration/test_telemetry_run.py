@@ -95,9 +95,11 @@ async def told(tmp_path_factory: pytest.TempPathFactory, machines: Machines) -> 
         await kubelets.join_all(Kubelet.on(machine) for machine in fleet)
         await until_usable(kubelets, 1 + FLEET)
         await machines.delete(first.id)
-        await eventually(lambda: any(lines_of(services, "lifecycle")), "lifecycle has looked", 90)
+        await eventually(lambda: is_kept(services), "lifecycle has looked at it", 90)
         await eventually(lambda: is_exported(collector, csr), "both journeys are exported", 60)
+        await eventually(lambda: counts_the_fleet(services), "the watcher has counted all Nodes", 60)
         pages = {name: await open_metrics(port) for name, port in services.ports.items()}
+        await eventually(lambda: named_in(pages) <= exported(collector), "what buckets name is exported", 60)
         yield Told(collector, csr, pages, {name: lines_of(services, name) for name in services.children})
 
 
@@ -116,6 +118,24 @@ async def open_metrics(port: int) -> str:
         session.get(f"http://127.0.0.1:{port}/metrics", headers={"Accept": OPEN_METRICS}) as answer,
     ):
         return await answer.text()
+
+
+def is_kept(services: RunningServices) -> bool:
+    lines = lines_of(services, "lifecycle")
+    return any((line["node"], line["event"]) == (FIRST, "NodeUnreachable") for line in lines)
+
+
+async def counts_the_fleet(services: RunningServices) -> bool:
+    page = await services.page("watcher", "/metrics")
+    return f'talosccm_nodes{{state="usable"}} {FLEET + 1}.0' in page
+
+
+def named_in(pages: dict[str, str]) -> set[str]:
+    return {name for page in pages.values() for name in re.findall(r'# {trace_id="(\w+)"}', page)}
+
+
+def exported(collector: Collector) -> set[str]:
+    return {span.trace_id.hex() for span in collector.all}
 
 
 def lines_of(services: RunningServices, name: str) -> list[dict[str, Any]]:
@@ -243,13 +263,13 @@ def test_what_is_said_of_a_node_later_is_a_trace_of_its_own_that_names_the_one_b
 def test_a_bucket_names_a_trace_that_was_exported(told: Told, service: str, metric: str):
     found = re.findall(rf'^{metric}_bucket.* # {{trace_id="(\w+)"}}', told.pages[service], re.MULTILINE)
     assert found
-    assert {bytes.fromhex(trace_id) for trace_id in found} <= {s.trace_id for s in told.collector.all}
+    assert set(found) <= exported(told.collector)
 
 
 def test_the_watcher_shows_queues_and_nodes_and_the_others_do_not(told: Told):
     page = told.pages["watcher"]
     assert f'talosccm_nodes{{state="usable"}} {FLEET + 1}.0' in page
-    for durable in ("labeler-nodes", "csr-requests", "ipam-nodes"):
+    for durable in ("labeler-nodes", "csr-requests"):  # another one once a look has seen who takes from it
         assert f'talosccm_queue_pending{{durable="{durable}"}} ' in page
         assert f'talosccm_queue_stalled_seconds{{durable="{durable}"}} ' in page
     assert re.search(r"^talosccm_stream_messages [1-9]", page, re.MULTILINE)
