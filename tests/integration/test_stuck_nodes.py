@@ -5,7 +5,7 @@ operator has a kubeconfig, and NATS as the watcher's pod has it; no talosconfig.
 """
 
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -260,29 +260,35 @@ async def test_a_node_that_all_have_done_their_part_for_is_well(stuck: Stuck):
 # ---- the services; what is ended here is started again
 
 
-async def restarted(stuck: Stuck, service: str) -> None:
-    stuck.services.restart(service)
-    await stuck.services.ready(_SECONDS)
+@asynccontextmanager
+async def without(stuck: Stuck, service: str) -> AsyncIterator[None]:
+    """It does not run, and runs again afterwards."""
+    await stuck.services.children.pop(service).stop(30)
+    try:
+        yield
+    finally:
+        stuck.services.restart(service)
+        await stuck.services.ready(_SECONDS)
 
 
 async def test_metadata_does_not_run(stuck: Stuck):
-    await stuck.services.kill("metadata")
-    await stuck.join("unasked", "10.233.0.12")
-    await stuck.told(
-        "unasked", "metadata has said nothing of its machine: ", "app.kubernetes.io/component=metadata"
-    )
-    await restarted(stuck, "metadata")
+    async with without(stuck, "metadata"):
+        await stuck.join("unasked", "10.233.0.12")
+        await stuck.told(
+            "unasked",
+            "metadata has said nothing of its machine: ",
+            "app.kubernetes.io/component=metadata",
+        )
 
 
 async def test_the_labeler_does_not_run(stuck: Stuck):
-    await stuck.services.kill("labeler")
-    await stuck.join("unwritten", "10.233.0.13")
-    await stuck.told(
-        "unwritten",
-        "Its machine has answered, and the labeler has not carried it out: ",
-        "app.kubernetes.io/component=labeler",
-    )
-    await restarted(stuck, "labeler")
+    async with without(stuck, "labeler"):
+        await stuck.join("unwritten", "10.233.0.13")
+        await stuck.told(
+            "unwritten",
+            "Its machine has answered, and the labeler has not carried it out: ",
+            "app.kubernetes.io/component=labeler",
+        )
 
 
 async def test_kubernetes_refuses_what_the_labeler_writes(stuck: Stuck):
@@ -312,25 +318,27 @@ async def _rights_of_labeler(stuck: Stuck) -> tuple[str, Any]:
 
 
 async def test_no_watcher_leads(stuck: Stuck):
-    child = stuck.services.children.pop("watcher")
-    await child.stop(30)
-    await stuck.join("unseen", "10.233.0.15")
-    await stuck.told(
-        "unseen", "No watcher leads, so nothing moves: the Lease ", "app.kubernetes.io/component=watcher"
-    )
-    await restarted(stuck, "watcher")
+    async with without(stuck, "watcher"):
+        await stuck.join("unseen", "10.233.0.15")
+        await stuck.told(
+            "unseen",
+            "No watcher leads, so nothing moves: the Lease ",
+            "app.kubernetes.io/component=watcher",
+        )
 
 
 async def test_nats_does_not_run(stuck: Stuck):
     await stuck.nats.kill()
-    await stuck.join("unheard", "10.233.0.16")
-    await stuck.told(
-        "unheard",
-        "NATS does not answer, so no service hears of it: ",
-        "app.kubernetes.io/component in (nats, nats-single)",
-    )
-    await stuck.nats.restart()
-    await stuck.services.ready(_SECONDS)
+    try:
+        await stuck.join("unheard", "10.233.0.16")
+        await stuck.told(
+            "unheard",
+            "NATS does not answer, so no service hears of it: ",
+            "app.kubernetes.io/component in (nats, nats-single)",
+        )
+    finally:
+        await stuck.nats.restart()
+        await stuck.services.ready(_SECONDS)
 
 
 async def test_the_certificate_for_talos_has_expired(stuck: Stuck):
