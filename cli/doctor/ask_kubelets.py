@@ -11,6 +11,7 @@ from libs.common.node import Node
 
 _KUBELETS: Final = 50  # that are asked
 _SECONDS: Final = 5.0
+_MOST_BYTES: Final = 2**20  # a kubelet's settings are some thousand; what it says is its own affair
 
 
 async def serving(ask_kube: Ask, seen: Seen) -> dict[str, bool | NotSeen]:
@@ -28,11 +29,11 @@ async def serving(ask_kube: Ask, seen: Seen) -> dict[str, bool | NotSeen]:
 async def bootstraps(ask_kube: Ask, name: str) -> bool:
     """As the kubelet's own settings say (--rotate-server-certificates is serverTLSBootstrap)."""
     path = f"/api/v1/nodes/{name}/proxy/configz"
-    text = await ask_kube.read(path, seconds=_SECONDS)
+    text = await ask_kube.read(path, seconds=_SECONDS, most_bytes=_MOST_BYTES)
     try:
         settings: Any = json.loads(text)["kubeletconfig"]
         return bool(settings.get("serverTLSBootstrap", False))
-    except (ValueError, LookupError, TypeError, AttributeError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise KubeError(f"its settings cannot be read: {error!r}") from error
 
 

@@ -46,11 +46,23 @@ class Ask:
                 return tuple(found)
 
     async def read(
-        self, path: str, query: Mapping[str, str] | None = None, seconds: float | None = None
+        self,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        *,
+        seconds: float | None = None,
+        most_bytes: int | None = None,
     ) -> bytes:
         """One object, or what a server behind it says. Raises KubeError."""
         _, _, name = path.rpartition("/")
-        request = Request(verb="get", resource=path.split("/")[-2], name=name, path=path, query=query or {})
+        request = Request(
+            verb="get",
+            resource=path.split("/")[-2],
+            name=name,
+            path=path,
+            query=query or {},
+            most_bytes=most_bytes,
+        )
         return await self.kube.transport.call(request, deadline_seconds=seconds)
 
     async def got(self, path: str, kind: type[T]) -> T:

@@ -12,6 +12,7 @@ from libs.common.kube_api.errors import Forbidden, KubeError
 
 _UNREADY: Final = 10  # pods whose last line is asked for
 _LOG_SECONDS: Final = 5.0
+_LOG_BYTES: Final = 64 * 2**10  # of one line, which kubelets pass on at any length
 
 
 async def workloads_of(ask_kube: Ask, namespace: str) -> tuple[tuple[Workload, ...] | NotSeen, bool]:
@@ -66,7 +67,8 @@ async def _last_line(ask_kube: Ask, place: str, pod: Pod) -> str:
         crashed = {"previous": "true"} if status.state.waiting and status.restart_count else {}
         try:
             query = {"container": status.name, "tailLines": "1", **crashed}
-            said = await ask_kube.read(f"{place}/pods/{pod.name}/log", query, seconds=_LOG_SECONDS)
+            path = f"{place}/pods/{pod.name}/log"
+            said = await ask_kube.read(path, query, seconds=_LOG_SECONDS, most_bytes=_LOG_BYTES)
         except KubeError:
             continue
         return said.decode(errors="replace").strip()

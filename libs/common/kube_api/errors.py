@@ -120,7 +120,7 @@ def error_from(status: int, body: bytes, *, request: str, retry_after: str | Non
     """Translate an answer that is no success; `retry_after` is the header, of which only seconds are read."""
     try:
         told = msgspec.json.decode(body, type=Status)
-    except (msgspec.DecodeError, RecursionError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         told = Status(message=_plain_text(body))
     return error_from_status(told, status, request=request, retry_after_seconds=_seconds(retry_after))
 

@@ -14,6 +14,8 @@ from libs.common.kube_api.transport import Request
 PROTOCOL: Final = "v4.channel.k8s.io"
 _OUT, _ERR, _STATUS = 1, 2, 3  # each message's first byte says which of them it is
 _MOST_BYTES: Final = 64 * 2**20
+_SAID: Final = 300  # characters of what it or its kubelet said that an error repeats
+_DIGITS: Final = 10  # of an exit status; a kubelet may say what it likes
 
 
 class Ran(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,13 +77,15 @@ def _exit_status(data: bytes, request: Request, said: bytes) -> int:
     """Of the Status that ends it. Raises KubeError if it never ran, or nobody says how it ended."""
     try:
         status = msgspec.json.decode(data, type=_Status)
-    except msgspec.DecodeError as error:
-        tail = said[-300:].decode(errors="replace").strip()
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        tail = said[-_SAID:].decode(errors="replace").strip()
         text = f"the connection ended before the command did{': ' + tail if tail else ''}"
         raise Unreachable(text, request=str(request), reason="Unreachable") from error
     if status.status == "Success":
         return 0
     for cause in (status.details and status.details.causes) or ():
-        if cause.reason == "ExitCode" and cause.message.isascii() and cause.message.isdigit():
-            return int(cause.message)
-    raise ServerError(status.message or status.reason or "the command did not run", request=str(request))
+        code = cause.message
+        if cause.reason == "ExitCode" and code.isascii() and code.isdigit() and len(code) <= _DIGITS:
+            return int(code)
+    why = status.message or status.reason or "the command did not run"
+    raise ServerError(why[:_SAID], request=str(request))

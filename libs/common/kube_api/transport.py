@@ -1,6 +1,7 @@
 """One HTTP session to one API server: deadlines, retries that the server asked for, translated errors."""
 
 import asyncio
+import contextlib
 import io
 import random
 import time
@@ -50,6 +51,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     body: bytes | None = None
     content_type: str = "application/json"
     name: str = ""
+    most_bytes: int | None = None  # of an answer that others write: a kubelet, through the API server
 
     def __str__(self) -> str:
         return f"{self.verb} {self.resource} {self.name}".rstrip()
@@ -166,7 +168,10 @@ class Transport:
         try:
             yield lambda: _read_message(request, socket)
         finally:
-            await socket.close()
+            # By itself it would wait that long after each message: whoever floods us must not keep us.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_CLOSE_SECONDS):
+                    await socket.close()
 
     async def _why_no_web_socket(
         self, request: Request, refused: aiohttp.WSServerHandshakeError
@@ -245,7 +250,7 @@ class Transport:
                 status = response.status
                 self.date = response.headers.get("Date", "")
                 if 200 <= status < 300:
-                    return await response.read()
+                    return await _body(request, response)
                 raise await self._refusal(request, response)
         except (aiohttp.ServerDisconnectedError, ConnectionResetError, BrokenPipeError) as error:
             raise _ConnectionBroke(error) from error
@@ -293,7 +298,7 @@ class Transport:
             return self._refused(request, response, b"")  # the status says enough
 
     async def _refusal(self, request: Request, response: aiohttp.ClientResponse) -> KubeError:
-        return self._refused(request, response, await response.read())
+        return self._refused(request, response, await _body(request, response))
 
     def _refused(self, request: Request, response: aiohttp.ClientResponse, body: bytes) -> KubeError:
         error = error_from(
@@ -324,6 +329,17 @@ class Transport:
         return Unreachable(f"{where}: {what}", request=str(request), reason=reason)
 
 
+async def _body(request: Request, response: aiohttp.ClientResponse) -> bytes:
+    if request.most_bytes is None:
+        return await response.read()
+    body = bytearray()
+    async for part in response.content.iter_any():
+        body += part
+        if len(body) > request.most_bytes:
+            raise ServerError(f"the answer has more than {request.most_bytes} bytes", request=str(request))
+    return bytes(body)
+
+
 async def _read_message(
     request: Request, socket: aiohttp.ClientWebSocketResponse[bool]
 ) -> bytes | None:  # fmt: skip
@@ -332,7 +348,10 @@ async def _read_message(
         return bytes(message.data)
     if message.type in (aiohttp.WSMsgType.CLOSE, aiohttp.WSMsgType.CLOSING, aiohttp.WSMsgType.CLOSED):
         return None
-    raise ServerError(f"the WebSocket broke: {message.data or message.type.name}", request=str(request))
+    why = f"a message of type {message.type.name}"  # its text is anybody's
+    if message.type is aiohttp.WSMsgType.ERROR:
+        why = str(message.data)
+    raise ServerError(f"the WebSocket broke: {why}", request=str(request))
 
 
 def _is_cancelled(task: "asyncio.Task[Any] | None") -> bool:
