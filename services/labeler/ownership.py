@@ -68,6 +68,8 @@ def why_not_ours(node: Node, platform: PlatformMetadata | None, *, by_file: Owne
     record = record_of(node)
     if record.owned.provider_id == node.spec.provider_id:
         return ""  # a rule of ours has given it, whether there is still such a rule or not
+    if platform is None and record.state == "read":
+        return ""  # its machine has said so, or there were no record: silence does not take that back
     # Our label is there, so the Node was ours: whoever destroys the record does not make it another's.
     return "" if record.state == "unreadable" else foreign
 

@@ -15,11 +15,13 @@ from cli.inside.seen import FlowSeen, Object, ObjectSeen, StreamSeen, Unknown, W
 from cli.render.described import DescribedNode
 from libs.common.events import Event, Leading, NodeObserved, ObservedOrder
 from libs.common.kube_api.pods import Pod
+from libs.common.machine import MachineFault
 from libs.common.node import CONDITION_BLOCKED, Node, NodeAddress, NodeCondition
 from libs.common.subjects import subject_of
 from services.lifecycle.decide import Terms
 from tests.builders import NOW, a_node, enriched, some_facts
 from tests.csr_actors import asks
+from tests.planned import with_record
 
 MINUTE: Final = timedelta(minutes=1)
 READY: Final = NodeCondition(type="Ready", status="True")
@@ -81,6 +83,11 @@ def pod(service: str, *, ready: bool) -> Pod:
     return msgspec.convert({"metadata": {"name": f"ccm-{service}", "labels": labels}, "status": status}, Pod)
 
 
+NOT_OURS: Final = aged(a_node(conditions=(READY,), provider_id="aws:///z/i-1"))
+OF_AWS: Final = with_record(
+    aged(a_node(conditions=(READY,), taints=(), provider_id="aws:///z/i-1")), '{"v":1}'
+)
+SILENT: Final = MachineFault(kind="timeout", step="PlatformMetadata", endpoint="cp-1", message="no answer")
 ANSWERS: Final = DescribedNode(node=WAITS, facts=some_facts(node_name="web-1"))
 CASES: Final[dict[str, tuple[list[str], Verdict]]] = {
     "nobody leads": (["no-leader"], judged(WAITS, look=ANSWERS, around=Around(leadership=RELEASED))),
@@ -109,6 +116,10 @@ CASES: Final[dict[str, tuple[list[str], Verdict]]] = {
         judged(WAITS, flow=Unknown(reason="no right"), around=Around(pods=(pod("metadata", ready=False),))),
     ),
     "it has just joined": ([], judged(aged(WAITS, timedelta(seconds=2)), look=ANSWERS, flow=flow())),
+    "silent, and once written by us": (["talos-silent"], judged(OF_AWS, look=SILENT)),
+    "silent, and never written by us": (
+        ["of-another-controller"], judged(NOT_OURS, look=SILENT)
+    ),
     "being deleted": (["being-deleted"], judged(aged(DONE, deletion_timestamp=NOW - MINUTE))),
     "a request that waits": (["certificate-waits"], judged(DONE, around=Around(request=filed()))),
     "a request that was just filed": (

@@ -18,6 +18,7 @@ from services.labeler.provider_id import (
     why_not_yet,
 )
 from tests.builders import NOW, a_node, some_facts
+from tests.planned import with_record
 from tests.platform_cases import PLATFORMS, PlatformCase
 
 
@@ -176,6 +177,12 @@ def test_while_nothing_is_known_of_the_machine_a_foreign_looking_node_is_not_tou
     assert "aws:///z/i-1" in why_not_ours(a_node(provider_id="aws:///z/i-1"), None)
     assert not why_not_ours(a_node(provider_id="talos://metal/10.0.0.5"), None)
     assert not why_not_ours(a_node(), None)
+
+
+def test_a_silent_machine_does_not_make_a_node_that_we_have_written_another_s():
+    written = with_record(a_node(provider_id="aws:///z/i-1"), '{"v":1}')
+    assert not why_not_ours(written, None)
+    assert "another cloud" in why_not_ours(written, PlatformMetadata(platform="metal"))
 
 
 def test_a_kubelet_without_the_external_flag_is_named_as_the_reason():
