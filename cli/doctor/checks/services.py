@@ -21,7 +21,7 @@ _NEEDED: Final = ("watcher", "metadata")
 def services(seen: Seen) -> Iterator[Finding]:
     """Is every pod ready, and if not, why?"""
     if seen.installation.assumed:
-        yield _not_looked_at(seen)
+        yield not_looked_at(seen)
         return
     bad = [workload for workload in seen.installation.workloads if workload.ready < max(workload.wanted, 1)]
     for workload in bad:
@@ -40,7 +40,8 @@ def services(seen: Seen) -> Iterator[Finding]:
         yield ok(f"ready: {', '.join(counts)}")
 
 
-def _not_looked_at(seen: Seen) -> Finding:
+def not_looked_at(seen: Seen) -> Finding:
+    """Of an installation that is assumed nothing is known to be well."""
     installation = seen.installation
     return unknown(
         f"what is installed is not known: {installation.assumed}",
@@ -191,7 +192,7 @@ def versions(seen: Seen) -> Iterator[Finding]:
     """Is everything of one version, and this command, too?"""
     installation = seen.installation
     if installation.assumed:
-        yield _not_looked_at(seen)
+        yield not_looked_at(seen)
         return
     workloads = [process.workload for process in installation.processes]
     images = {p.workload.name: p.container.image for p in installation.processes}
@@ -242,7 +243,7 @@ def pod_security(seen: Seen) -> Iterator[Finding]:
     """Does the namespace take the pods? All are `restricted`, but those on the host network."""
     installation = seen.installation
     if installation.assumed:
-        yield _not_looked_at(seen)
+        yield not_looked_at(seen)
         return
     hosts = [w for w in installation.workloads if w.pod.host_network]
     name = installation.namespace
