@@ -1,5 +1,8 @@
 """`talos-ccm`: what an operator asks."""
 
+import errno
+from typing import Any
+
 import click
 
 from cli.config.command import config
@@ -11,7 +14,25 @@ from cli.render.command import render
 from cli.status.command import status
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+class _CannotTell(click.ClickException):
+    exit_code = 2
+
+
+class _Commands(click.Group):
+    """Whose output may go to a disk that is full: that is no defect, and no answer either."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
+                raise
+            raise _CannotTell(f"what there is to tell cannot be written: {error.strerror}") from error
+
+
+@click.group(
+    cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+)
 @click.version_option(package_name="talos-ccm")
 def main() -> None:
     """Talos Cloud Controller Manager: see what it does, and why.

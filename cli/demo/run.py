@@ -164,11 +164,14 @@ async def _stay(wanted: Wanted, parts: Parts, console: Console, run_dir: Path) -
     talosconfig = run_dir / "talosconfig"
     talosconfig.symlink_to(parts.machines.talosconfig().resolve())
     asks = cast(1)[0].name
-    explain = f"talos-ccm explain csr {asks} --node --kubeconfig={kubeconfig} --talosconfig={talosconfig}"
+    access = f"--kubeconfig={kubeconfig} --talosconfig={talosconfig}"
+    nats = f" --nats-url={parts.nats.url}" if parts.nats else ""
     rows = [
         ("nodes", f"kubectl --kubeconfig={kubeconfig} get nodes -o wide"),
         ("csr", f"kubectl --kubeconfig={kubeconfig} get csr"),
-        ("why", explain),
+        ("why", f"talos-ccm explain node {asks} {access}{nats}"),
+        ("", f"talos-ccm explain csr {asks} --node {access}"),
+        *([("status", f"talos-ccm status --watch --kubeconfig={kubeconfig}{nats}")] if nats else []),
         ("logs", f"tail -f {run_dir / 'services'}/*.log"),
         *((name, f"curl http://127.0.0.1:{port}/metrics") for name, port in parts.services.ports.items()),
     ]

@@ -12,6 +12,7 @@ from cli.asking import ask, node_name_at
 from cli.credentials import NoAccess, kubernetes, talos
 from cli.explain.evidence import Evidence, Look, claimants, contested
 from cli.explain.filed import Filed, newest
+from cli.nearest import or_meant
 from libs.common.kube_api.api import SIGNING_REQUESTS, KubeApi
 from libs.common.kube_api.errors import KubeError
 from libs.common.kube_api.objects import Resource, UnreadableObject
@@ -72,12 +73,15 @@ async def _gather(source: Source) -> Evidence:
 async def _of_kubernetes(kube: KubeApi, source: Source) -> Evidence:
     query = dict(SIGNING_REQUESTS.query)
     if source.of_node:
-        requests = _of_node(await _requests(kube, query), source.name)
+        everybodys = await _requests(kube, query)
+        requests = _of_node(everybodys, source.name)
         filed = newest(requests)
         if filed is None:
+            name = source.name
+            meant = or_meant(name, (one.request.node_name for one in everybodys))
             raise CannotAsk(
-                f"Kubernetes holds no request for a serving certificate of node {source.name}. It keeps a "
-                "decided one for an hour. Does the kubelet ask at all? (rotate-server-certificates)"
+                f"Kubernetes holds no request for a serving certificate of node {name}{meant} It keeps "
+                "a decided one for an hour. Does the kubelet ask at all? (rotate-server-certificates)"
             )
     else:
         selected = await _requests(kube, {"fieldSelector": f"metadata.name={source.name}"})

@@ -6,8 +6,9 @@ from contextlib import suppress
 
 import click
 from rich.console import Console
+from rich.text import Text
 
-from cli.lines import complain, print_json, print_lines
+from cli.lines import Line, complain, print_json, print_lines
 from cli.status.flow_from_cluster import Source, gather_flow
 from cli.status.flow_json import flow_json
 from cli.status.flow_standing import FlowStanding, flow_standing
@@ -50,7 +51,9 @@ def _look(source: Source, console: Console, *, as_json: bool, screen: bool) -> i
         found = flow_standing(gather_flow(source))
     except CannotAsk as error:  # an API server that restarts is no reason to stop looking
         if screen:
-            _redraw(console, f"Error: {error}\n")
+            with console.capture() as drawn:
+                print_lines([Line(0, Text(f"Error: {error}"))], console)
+            _redraw(console, drawn.get())
         else:
             complain(f"Error: {error}")
         return 2

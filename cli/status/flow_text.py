@@ -110,7 +110,9 @@ def _messages(found: FlowStanding, width: int) -> Iterator[Line]:
     head = ("QUEUE", "WAITING", "IN HAND", "AGAIN", "LAST MOVED", "")
     yield from table(head, rows, width=width, flows=True)
     yield _blank()
-    yield _field("Dead", f"{found.dead_count:,}" if found.dead_count else "none", "red" if found.dead else "")
+    yield _field(
+        "Dead letters", f"{found.dead_count:,}" if found.dead_count else "none", "red" if found.dead else ""
+    )
     letters = [(word, *dead_letter(word)) for word in found.dead[:_MOST]]
     for word, about, reason in letters:
         age = ago((found.at - word.published_at).total_seconds())

@@ -124,6 +124,10 @@ def test_on_the_memory_bus_there_is_no_nats_and_what_it_says_to_look_at_exists(t
         explained = CliRunner().invoke(main, explain.split())
         assert explained.exit_code == 0, explained.output
         assert "certificate issued\n" in explained.output
+        (explain,) = re.findall(r"talos-ccm (explain node .+)", demo.said())
+        explained = CliRunner().invoke(main, explain.split())
+        assert explained.exit_code == 0, explained.output
+        assert " is well: initialized and ready\n" in explained.output
         (logs,) = re.findall(r"tail -f (\S+)/\*", demo.said())
         assert [log.name for log in Path(logs).glob("*.log")] == ["all-in-one.log"]
         (metrics,) = re.findall(r"all-in-one +curl (\S+)", demo.said())

@@ -15,6 +15,7 @@ from cli.explain.node.evidence import Evidence, Look
 from cli.explain.node.verdict import OWN_ACCESS
 from cli.inside import asking
 from cli.inside.seen import FlowSeen, Object, Unknown
+from cli.nearest import or_meant
 from cli.render.config_in_use import ConfigInUse
 from cli.render.described import DescribedNode
 from cli.render.run import Refused, judged
@@ -88,9 +89,10 @@ async def _of_kubernetes(source: Source, file: ConfigInUse | None) -> Evidence:
         nodes = [node async for page in kube.list_nodes() for node in page.items]
         node = next((node for node in nodes if node.name == source.name), None)
         if node is None:
+            meant = or_meant(source.name, (node.name for node in nodes))
             raise CannotAsk(
-                f"there is no Node {source.name}. A machine that should be one: its kubelet's log says why "
-                "it has not registered (talosctl logs kubelet)"
+                f"there is no Node {source.name}{meant} A machine that should be one: its kubelet's log says "
+                "why it has not registered (talosctl logs kubelet)"
             )
         around = await look_around(kube, node, source.namespace, source.release)
     finally:
