@@ -334,7 +334,7 @@ async def test_nats_does_not_run(stuck: Stuck):
         await stuck.told(
             "unheard",
             "NATS does not answer, so no service hears of it: ",
-            "app.kubernetes.io/component in (nats, nats-single)",
+            "app.kubernetes.io/component=nats",
         )
     finally:
         await stuck.nats.restart()

@@ -9,7 +9,9 @@ import yaml
 from prometheus_client import Counter, Gauge, Histogram
 
 from cli.__main__ import main
+from cli.doctor.names import NAMES as CHECKS
 from libs.common import metrics
+from libs.common.wiring import SERVICES
 from tests.architecture.sources import ROOT
 
 FOLDER: Final = ROOT / "deploy" / "observability"
@@ -25,6 +27,12 @@ RULES: Final = {rule["alert"]: rule for group in groups() for rule in group["rul
 PAGES: Final = {page.stem: page.read_text() for page in RUNBOOKS.glob("*.md") if page.stem != "README"}
 INDEX: Final = (RUNBOOKS / "README.md").read_text()
 TRIALS: Final = yaml.safe_load((FOLDER / "rules_test.yaml").read_text())
+RELEASE: Final = "talos-cloud-controller-manager"
+INSTALLED: Final = {
+    each["metadata"]["name"]
+    for each in yaml.safe_load_all((ROOT / "deploy/k8s/manifests/cloud-controller-manager.yml").read_text())
+} | {f"{RELEASE}-{wiring.service}" for wiring in SERVICES}
+WORKLOADS: Final = {("deployment", service) for service in ("nats", *(each.service for each in SERVICES))}
 every_alert = pytest.mark.parametrize("alert", sorted(RULES))
 
 
@@ -117,12 +125,23 @@ def test_the_commands_and_links_of_a_runbook_exist(alert: str):
     for words in re.findall(r"talos-ccm ((?:explain|status|render|config|doctor|demo)[^`\n|#]*)", page):
         command: click.Command = main
         arguments = words.split()
-        while isinstance(command, click.Group):
+        while isinstance(command, click.Group) and arguments and not arguments[0].startswith("-"):
             command = command.commands[arguments.pop(0)]
+        assert not isinstance(command, click.Group) or command.invoke_without_command, words
         flags = {name for option in command.params for name in option.opts}
         assert {each for each in arguments if each.startswith("--")} <= flags, words
+        assert set(re.findall(r"--only (\S+)", words)) <= set(CHECKS), words
+    assert "talos-ccm inside" not in page, "what it says is for other commands, not for people"
     for target in re.findall(r"\]\(([^)#]+)", page):
         assert (RUNBOOKS / target).exists(), target
+
+
+@every_alert
+def test_the_objects_that_a_runbook_names_are_those_that_are_installed(alert: str):
+    named = set(re.findall(rf"{RELEASE}[-\w]*", PAGES[alert]))
+    assert named <= INSTALLED | {f"{RELEASE}-nats-ca"}  # which the bootstrap of NATS makes
+    for kind, name in re.findall(rf"\b(deployment|statefulset|pod)[/ ]({RELEASE}[-\w]*)", PAGES[alert]):
+        assert (kind, name.removeprefix(f"{RELEASE}-")) in WORKLOADS, f"there is no {kind} {name}"
 
 
 @every_alert

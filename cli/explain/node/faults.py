@@ -128,7 +128,7 @@ FAULTS: Final[Mapping[str, Words]] = {
     ),
     "nats-silent": Words(
         "NATS does not answer, so no service hears of it: {said}.",
-        "kubectl -n {namespace} logs --tail=50 -l 'app.kubernetes.io/component in (nats, nats-single)' says "
+        "kubectl -n {namespace} logs --tail=50 --all-containers -l app.kubernetes.io/component=nats says "
         "why.",
     ),
     "no-stream": Words(
