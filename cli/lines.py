@@ -24,8 +24,9 @@ class Line(NamedTuple):
 def print_lines(lines: Iterable[Line], console: Console) -> None:
     """Broken between words on a terminal; in a pipe each line is one, for grep."""
     for line in lines:
-        text, hanging = _harmless(line.text), len(line.label) or _HANGING
-        lead = Text(" " * line.indent) + line.label
+        text, label = _harmless(line.text), _harmless(line.label)
+        hanging = len(label) or _HANGING
+        lead = Text(" " * line.indent) + label
         if line.whole or not console.is_terminal:
             console.print(lead + text, soft_wrap=True)
             continue
