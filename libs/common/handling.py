@@ -21,6 +21,7 @@ log = logging.getLogger(__name__)
 
 Handle = Callable[[Message], Awaitable[None]]
 
+_NOTHING_DONE: Final = frozenset({"unchanged", "settled", "not-ours"})  # outcomes
 _MOST_NAMES: Final = 20_000  # names that never come back must not pile up for ever
 
 
@@ -109,7 +110,9 @@ class Handling:
         seconds = self._clock() - began
         self._duration_of(event).observe(seconds, exemplar)
         if isinstance(decided, Ack) and not again:
-            self._measure_journey(message.event, name, exemplar)
+            # Said again for no reason, it goes back to an observation of minutes ago: no journey ends there.
+            ends = notes.get("outcome") not in _NOTHING_DONE
+            self._measure_journey(message.event, name, exemplar, ends=ends)
         self._tell(decided, error, attempt, event, notes | {"attempt": attempt, "seconds": round(seconds, 4)})
         return decided
 
@@ -121,12 +124,14 @@ class Handling:
             del self._begun[next(iter(self._begun))]
         return not message.redelivered and begun != key
 
-    def _measure_journey(self, event: Event | Unreadable, name: str, exemplar: dict[str, str] | None) -> None:
+    def _measure_journey(
+        self, event: Event | Unreadable, name: str, exemplar: dict[str, str] | None, *, ends: bool
+    ) -> None:
         """Once for each observation: said again because the machine has changed, it is another journey."""
         if not isinstance(event, NodeEnriched | NodeUnreachable | CsrEnriched):
             return
         kind = type(event).__name__
-        if self._arrived.pop((kind, name), None) != event.observed_sequence:
+        if self._arrived.pop((kind, name), None) != event.observed_sequence and ends:
             seconds = self._now() - event.observed_at.timestamp()
             self._journey_of(kind).observe(max(0.0, seconds), exemplar)
         self._arrived[kind, name] = event.observed_sequence

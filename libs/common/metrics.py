@@ -308,7 +308,7 @@ HOP_LATENCY: Final = _histogram(
 )
 JOURNEY: Final = _histogram(
     "talosccm_journey_seconds",
-    "Time since the watcher said the state that a message goes back to, when its handling has succeeded.",
+    "Time since the watcher said the state that a message goes back to, when handling it has done something.",
     "service",
     "event",
     buckets=_JOURNEY,

@@ -117,6 +117,7 @@ class RequestReconciler:
             case DialBack() as dial_back:
                 self._dial_back(dial_back, now)
             case Wait(until=until):
+                self.hop.begun()  # what was heard changes nothing, or has been judged
                 await self._wait(until)
             case Done():
                 self._with.finished(self._name)

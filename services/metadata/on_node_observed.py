@@ -134,6 +134,7 @@ class NodeReconciler:
                     case Look(addresses=addresses):
                         await self._look(addresses)
                     case Wait(until=until):
+                        self.hop.begun()  # what was heard changes nothing
                         await self._wait(until)
                     case Done():
                         self._with.finished(self._name)

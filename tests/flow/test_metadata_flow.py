@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import msgspec
 import pytest
 
-from libs.common import telemetry
+from libs.common import metrics, telemetry
 from libs.common.bus import BusError
 from libs.common.events import EnrichedNodeGone, NodeEnriched, NodeUnreachable
 from libs.common.machine import AddressStatus, MachineFacts, metadata_incomplete
@@ -20,6 +20,7 @@ from tests.bus_actors import eventually
 from tests.flow_actors import Flow
 from tests.metadata_actors import CALM, ScriptedTalos, metadata_running
 
+HOP = {"service": "metadata", "event": "NodeObserved"}
 UUID = "4c4c4544-0037-4b10-8057-b2c04f4d4e31"
 
 
@@ -64,6 +65,27 @@ async def test_our_own_word_is_not_kept_twice_when_it_comes_back(nats_server, st
         )
         assert await OrderedPublisher(stream.bus).publish(foreign) is Outcome.PUBLISHED
         await eventually(lambda: service._nodes._heard("web-2") == foreign)
+
+
+def measured() -> float:
+    """How many observations of Nodes."""
+    return metrics.REGISTRY.get_sample_value("talosccm_hop_latency_seconds_count", HOP) or 0.0
+
+
+async def test_what_changes_nothing_is_measured_when_it_comes_and_not_when_something_is_said_again(
+    nats_server, stream, talos
+):
+    async with metadata_running(nats_server.url, talos) as service:
+        await stream.snapshot(0)
+        await eventually(lambda: not service.problems(), "what comes now is heard live")
+        before = measured()
+        await stream.observe(a_node())
+        await stream.once("web-1", NodeEnriched)
+        assert measured() == before + 1
+        await stream.observe(a_node())  # the watcher's resync
+        await eventually(lambda: measured() == before + 2)
+        await stream.observe(a_node(pod_cidrs=("10.244.1.0/24",)))
+        await eventually(lambda: measured() == before + 3)
 
 
 async def test_nodes_that_were_there_first_are_enriched_too(nats_server, stream, talos):

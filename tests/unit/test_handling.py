@@ -274,6 +274,20 @@ async def test_a_journey_ends_with_the_first_success_for_what_was_observed():
     assert counted("talosccm_journey_seconds_sum", **told) == 10
 
 
+@pytest.mark.parametrize("outcome", ["unchanged", "settled", "not-ours"])
+async def test_where_nothing_is_left_to_do_no_journey_ends(outcome: str):
+    """Else each Node would end one every few minutes, as long as the watcher has not said it again."""
+
+    async def finds_nothing(message: Message) -> None:
+        telemetry.annotate(outcome=outcome)
+
+    handling = a_handling_of(f"calm, {outcome}", NOW.timestamp() + 290)
+    told = {"service": f"calm, {outcome}", "event": "NodeEnriched"}
+    await handling.around(finds_nothing)(an_enriched())
+    await handling.around(that_raises(None))(an_enriched(sequence=3))  # of the same observation
+    assert counted("talosccm_journey_seconds_count", **told) == 0
+
+
 async def test_every_line_of_a_handled_event_says_attempt_outcome_and_seconds(
     caplog: pytest.LogCaptureFixture,
 ):
