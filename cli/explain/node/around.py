@@ -80,6 +80,12 @@ class Around(msgspec.Struct, frozen=True, kw_only=True):
         """The newest of these reasons."""
         return next((told for told in self.events if told.reason in reasons), None)
 
+    def all_down(self, *services: str) -> bool:
+        """Whether there is no ready pod of them: while some of several are replaced, the others work."""
+        return not any(
+            pod.ready and pod.metadata.labels.get(COMPONENT, "") in ("", *services) for pod in self.pods
+        )
+
     def pods_not_ready(self, *services: str) -> Iterator[str]:
         """Which of these services' pods are not, and why; or that there is none, where there are others."""
         named = {pod.metadata.labels.get(COMPONENT, ""): pod for pod in self.pods}

@@ -5,12 +5,12 @@ from typing import Final, Literal
 
 import msgspec
 
-from cli.explain.explanation import Told
+from cli.explain.explanation import Result, Told
 from cli.explain.node.evidence import Evidence
 from cli.explain.node.finding import Case
 from cli.explain.node.journey import Step, journey
 from cli.explain.node.lifecycle import Gone, is_gone
-from cli.explain.node.verdict import Verdict, judge
+from cli.explain.node.verdict import Verdict, is_starting, judge
 from cli.render.described import DescribedNode
 from libs.common.cloud_config.rule import OwnershipOfNodes
 from libs.common.controllers import CLOUD_NODE, CSR_APPROVAL, NODE_IPAM, NODE_LIFECYCLE
@@ -24,6 +24,7 @@ from services.labeler.reported_provider_id import reported_provider_id
 from services.lifecycle.decide import Terms
 
 WELL, NOT_WELL, UNTOLD = 0, 1, 2
+_NOT_READY: Final[dict[bool, Result]] = {True: "waits", False: "failed"}
 State = Literal["initialized", "not initialized", "being deleted"]
 
 # What each does to a Node.
@@ -133,22 +134,22 @@ def _said_not_ours(evidence: Evidence) -> str:
 
 
 def _checks(evidence: Evidence, plan: Plan | None) -> Iterator[Told]:
-    yield _ready(evidence.node)
+    yield _ready(evidence.node, is_starting=is_starting(evidence))
     yield from _machine(evidence)
     yield from _provider_id(evidence, plan)
     yield from _initialized(evidence, plan)
 
 
-def _ready(node: Node) -> Told:
-    condition = node.condition("Ready")
+def _ready(node: Node, *, is_starting: bool) -> Told:
+    condition, result = node.condition("Ready"), _NOT_READY[is_starting]
     if condition is None:
-        return Told(name="ready", result="failed", text="its kubelet has told nothing of itself yet")
+        return Told(name="ready", result=result, text="its kubelet has told nothing of itself yet")
     since = f" since {condition.last_transition_time}" if condition.last_transition_time else ""
     if condition.status == "True":
         return Told(name="ready", result="passed", text=f"its kubelet says that it is ready{since}")
     said = ": ".join(filter(None, (condition.reason, condition.message)))
     text = f"Ready is {condition.status}{since}" + (f", {said}" if said else "")
-    return Told(name="ready", result="failed", text=text)
+    return Told(name="ready", result=result, text=text)
 
 
 def _machine(evidence: Evidence) -> Iterator[Told]:

@@ -95,6 +95,11 @@ def and_pods(case: Case, said: str, *services: str) -> str:
     return "; ".join(filter(None, (said, *case.evidence.around.pods_not_ready(*services))))
 
 
+def if_down(case: Case, *services: str) -> str:
+    """Which pods of these services are not ready, where none of them is; "" where one is."""
+    return and_pods(case, "", *services) if case.evidence.around.all_down(*services) else ""
+
+
 def age(since: datetime | None, at: datetime) -> timedelta:
     """How long ago; without a time, very."""
     return at - since if since is not None else timedelta.max

@@ -84,12 +84,9 @@ def of_verdict(explanation: Explanation, now: datetime) -> Iterator[Line]:
         case "well":
             yield Line(0, Text.assemble(name, " is ", ("well", "green"), ": initialized and ready"))
         case "moving":
-            yield Line(
-                0,
-                Text.assemble(
-                    name, " is ", ("being initialized", "yellow"), f" since {moment(created, now)}"
-                ),
-            )
+            is_ours = explanation.node.initialized and bool(explanation.node.spec.provider_id)
+            doing = ("starting" if is_ours else "being initialized", "yellow")
+            yield Line(0, Text.assemble(name, " is ", doing, f" since {moment(created, now)}"))
         case "another's":
             yield Line(0, Text.assemble(name, " is ", ("another's", "yellow"), ", and initialized"))
         case "unknown" | "stuck":

@@ -13,6 +13,7 @@ from cli.explain.node.finding import (
     age,
     and_pods,
     found,
+    if_down,
     of_fault,
     seconds,
 )
@@ -38,7 +39,7 @@ def of_initialization(case: Case) -> Iterator[Finding]:
     """Why nobody has initialised it; of one that is, whether its machine answers for it."""
     evidence = case.evidence
     node = evidence.node
-    if not node.provided_node_ip:
+    if not node.provided_node_ip and not _is_left_to_another(case):
         yield from _of_kubelet_flags(case)
     elif case.why_not_ours:
         fault = "of-another" if "ownership." in case.why_not_ours else "of-another-controller"
@@ -49,6 +50,12 @@ def of_initialization(case: Case) -> Iterator[Finding]:
         own = tuple(_of_machine(case, what=UNINITIALIZED)) if not evidence.heard else ()
         both = own + tuple(_of_flow(case))
         yield from both or tuple(_of_block(case)) or tuple(_of_services(case))
+
+
+def _is_left_to_another(case: Case) -> bool:
+    """By the file: then its kubelet may run as it likes. Of no providerID, schemes say nothing yet."""
+    node, why = case.evidence.node, case.why_not_ours
+    return "ownership.nodeSelector" in why or ("ownership." in why and bool(node.spec.provider_id))
 
 
 def _of_kubelet_flags(case: Case) -> Iterator[Finding]:
@@ -76,7 +83,7 @@ def _of_flow(case: Case) -> Iterator[Finding]:
     if isinstance(flow, Unknown) and flow.reason.startswith(NATS_SILENT):
         said = flow.reason.removeprefix(NATS_SILENT).lstrip(": ")
         yield found(case, "nats-silent", and_pods(case, said, *NATS), what=UNINITIALIZED)
-    elif isinstance(flow, Unknown) and not flow.all_in_one and (down := and_pods(case, "", *NATS)):
+    elif isinstance(flow, Unknown) and not flow.all_in_one and (down := if_down(case, *NATS)):
         yield found(case, "nats-silent", down, what=UNINITIALIZED)
     elif isinstance(flow, FlowSeen) and flow.stream is None and not why:
         yield found(case, "no-stream", "", what=UNINITIALIZED)
@@ -121,9 +128,9 @@ def _of_services(case: Case) -> Iterator[Finding]:
     if age(node.metadata.creation_timestamp, at) < CARRIED_OUT:
         return
     if words is None or words.problem:
-        if down := and_pods(case, "", "metadata"):
+        if down := if_down(case, "metadata"):
             yield found(case, "metadata-silent", down, what=UNINITIALIZED)
-        elif down := and_pods(case, "", "labeler"):
+        elif down := if_down(case, "labeler"):
             yield found(case, "labeler-silent", down, what=UNINITIALIZED)
         elif age(node.metadata.creation_timestamp, at) >= JOINED:
             why = "; ".join(filter(None, (evidence.not_asked, words.problem if words else "")))

@@ -6,6 +6,7 @@ from typing import Final, Literal
 
 import msgspec
 
+from cli.explain.node.evidence import Evidence
 from cli.explain.node.finding import WITHOUT_POD_CIDR, Case, Finding, age, found, time_of
 from cli.explain.node.uninitialized import of_initialization
 
@@ -33,7 +34,16 @@ def judge(case: Case) -> Verdict:
         return Verdict(state="another's", findings=findings)
     if faults:
         return Verdict(state="unknown" if "not-told" in faults else "stuck", findings=findings)
-    return Verdict(state="well" if evidence.node.initialized else "moving")
+    owed = case.plan is not None and bool(case.plan.changes.provider_id)
+    is_done = evidence.node.initialized and not owed and not is_starting(evidence)
+    return Verdict(state="well" if is_done else "moving")
+
+
+def is_starting(evidence: Evidence) -> bool:
+    """Whether its kubelet has just registered, and may yet become ready: it waits for a CNI, as a rule."""
+    ready = evidence.node.condition("Ready")
+    may = ready is None or ready.status == "False"
+    return may and age(evidence.node.metadata.creation_timestamp, evidence.at) < SOON
 
 
 def _findings(case: Case) -> Iterator[Finding]:
@@ -63,11 +73,10 @@ def _of_file(case: Case) -> Iterator[Finding]:
 def _of_kubelet(case: Case) -> Iterator[Finding]:
     evidence = case.evidence
     ready = evidence.node.condition("Ready")
-    if ready is not None and ready.status == "True":
+    if (ready is not None and ready.status == "True") or is_starting(evidence):
         return
     if ready is None:
-        if age(evidence.node.metadata.creation_timestamp, evidence.at) >= SOON:
-            yield found(case, "not-ready", "it has told nothing of itself yet", what="not ready")
+        yield found(case, "not-ready", "it has told nothing of itself yet", what="not ready")
         return
     said = ": ".join(filter(None, (ready.reason, ready.message))) or f"Ready is {ready.status}"
     fault = "kubelet-silent" if ready.status == "Unknown" else "not-ready"
