@@ -10,12 +10,13 @@ import msgspec
 from cli.inside.seen import CertificateSeen, FlowSeen, QueueSeen, ServiceSeen
 from cli.status.flow_seen import Evidence, LeaseSeen, Untold
 from libs.common.kube_api.pods import Pod
-from libs.common.wiring import BY_DEFAULT, SERVICES, WATCHER
+from libs.common.wiring import BY_DEFAULT, METADATA, SERVICES, WATCHER
 
 State = Literal["well", "wrong", "unknown", "absent"]
 COMPONENT: Final = "app.kubernetes.io/component"
 ALL_IN_ONE: Final = "all-in-one"
 _ORDER: Final = ("nats", *(wiring.service for wiring in SERVICES), ALL_IN_ONE)
+_NEEDED: Final = (WATCHER.service, METADATA.service)  # in every profile
 _DEFAULT: Final = frozenset(wiring.service for wiring in BY_DEFAULT)
 _STALLED_SECONDS: Final = 60.0
 _RENEWED_BEFORE: Final = {
@@ -65,11 +66,16 @@ def services_standing(evidence: Evidence) -> tuple[ServiceStanding, ...]:
         if not pod.ended:
             component = pod.metadata.labels.get(COMPONENT, ALL_IN_ONE).removesuffix("-single")
             by_component.setdefault(component, []).append(pod)  # NATS' only server is a Deployment's
+    if ALL_IN_ONE not in by_component:
+        by_component |= {name: [] for name in _NEEDED if name not in by_component}
     names = sorted(by_component, key=lambda name: (_ORDER.index(name) if name in _ORDER else -1, name))
     return tuple(_by_pods(name, by_component[name], seen.get(name)) for name in names)
 
 
 def _by_pods(name: str, pods: Sequence[Pod], seen: ServiceSeen | None) -> ServiceStanding:
+    if not pods:
+        why = "there is no pod of it, and without it no other service hears anything"
+        return ServiceStanding(name=name, state="wrong", ready=0, pods=0, text=why)
     ready = sum(pod.ready for pod in pods)
     unready = [f"{pod.name} {pod.why_not_ready}" for pod in pods if not pod.ready]
     text = unready[0] + (f", and {len(unready) - 1} more" if len(unready) > 1 else "") if unready else ""
@@ -132,7 +138,8 @@ def _why_not_leading(lease: LeaseSeen, seconds: float | None, flow: FlowSeen | N
 def queues_standing(flow: FlowSeen, installed: AbstractSet[str]) -> Iterator[QueueStanding]:
     """A queue is wrong where something is due and nobody takes it, or nothing has moved for a minute.
 
-    Of a service that is not installed nothing is due, though all of it is pending.
+    Of a service that is not installed nothing is due, though all of it is pending; one that runs by default
+    and has taken something before is missed.
     """
     for queue in flow.queues:
         moved = [at for at in (queue.delivered_at, queue.acknowledged_at) if at]
@@ -140,8 +147,14 @@ def queues_standing(flow: FlowSeen, installed: AbstractSet[str]) -> Iterator[Que
         text = _why_stalled(queue, idle)
         state: State = "wrong" if text else "well"
         if queue.exists and queue.service not in installed:
-            state, text = "absent", f"{queue.service} is not there"
+            state, text = _of_absent(queue)
         yield QueueStanding(queue=queue, state=state, idle_seconds=idle, text=text)
+
+
+def _of_absent(queue: QueueSeen) -> tuple[State, str]:
+    if queue.service in _DEFAULT and queue.pending and queue.delivered_at is not None:
+        return "wrong", f"{queue.service} has taken from it before, and is not there"
+    return "absent", f"{queue.service} is not there"
 
 
 def _why_stalled(queue: QueueSeen, idle: float | None) -> str:

@@ -1,0 +1,64 @@
+"""`talos-ccm status` misses a service of which there is no pod."""
+
+from datetime import timedelta
+from typing import Any, Final
+
+import msgspec
+
+from cli.inside.seen import FlowSeen, QueueSeen, StreamSeen, Unknown, Word
+from cli.status.flow_seen import Evidence, LeaseSeen
+from cli.status.flow_standing import FlowStanding, flow_standing
+from libs.common.events import Leading
+from libs.common.kube_api.pods import Pod
+from tests.builders import INCARNATION, NOW
+
+SECONDS: Final = timedelta(seconds=1)
+LEADING: Final = Leading(incarnation=INCARNATION, epoch=1, holder="watcher-1")
+
+
+def a_pod(component: str) -> Pod:
+    labels = {"app.kubernetes.io/component": component} if component else {}
+    status = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+    return msgspec.convert(
+        {"metadata": {"name": f"ccm-{component}", "labels": labels}, "status": status}, Pod
+    )
+
+
+def stands(*components: str, labeler: QueueSeen | None = None) -> FlowStanding:
+    flow = FlowSeen(
+        at=NOW,
+        stream=StreamSeen(incarnation=INCARNATION),
+        leading=Word(subject="s", published_at=NOW - 2 * SECONDS, event=LEADING),
+        queues=(labeler,) if labeler else (),
+    )
+    return flow_standing(evidence(components, flow))
+
+
+def evidence(components: tuple[str, ...], flow: FlowSeen | Unknown) -> Evidence:
+    lease = LeaseSeen(holder="watcher-1", renewed_at=NOW - 3 * SECONDS)
+    return Evidence(at=NOW, pods=tuple(map(a_pod, components)), lease=lease, flow=flow)
+
+
+def labelers(**more: Any) -> QueueSeen:
+    return QueueSeen(name="labeler-nodes", service="labeler", **more)
+
+
+def test_metadata_without_a_pod_is_missed_in_every_profile():
+    found = stands("nats", "watcher", "labeler", "csr")
+    why = "there is no pod of it, and without it no other service hears anything"
+    assert found.wrong == (f"metadata: {why}",)
+    assert found.exit_status == 1
+    assert stands("nats", "watcher", "metadata", "csr").wrong == ()
+
+
+def test_the_one_process_that_is_everything_misses_no_pod():
+    alone = flow_standing(evidence(("",), Unknown(reason="one process", all_in_one=True)))
+    assert (alone.wrong, [one.name for one in alone.services]) == ((), ["all-in-one"])
+
+
+def test_a_labeler_that_is_scaled_to_nothing_is_missed_once_it_has_worked():
+    without = ("nats", "watcher", "metadata", "csr")
+    worked = labelers(pending=1, delivered_at=NOW - 300 * SECONDS)
+    why = "queue labeler-nodes: labeler has taken from it before, and is not there"
+    assert stands(*without, labeler=worked).wrong == (why,)
+    assert stands(*without, labeler=labelers(pending=9)).wrong == (), "it was never installed: csr-only"
