@@ -84,3 +84,9 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     authority: str | Absent | NotSeen = NOT_ASKED  # of NATS: its certificate, PEM
     leases: tuple[LeaseItem, ...] | NotSeen = NOT_ASKED  # of kube-system
     namespace_labels: Mapping[str, str] | NotSeen = NOT_ASKED
+
+    @property
+    def now(self) -> datetime:
+        """By the API server's clock, which those who write times keep to; by ours, where it is not known."""
+        clock = self.server_clock
+        return self.at if isinstance(clock, NotSeen) else self.at + (clock.said_from - clock.answered)

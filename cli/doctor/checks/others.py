@@ -11,7 +11,8 @@ from cli.doctor.findings import Finding, few, ok, unknown, wrong
 from cli.doctor.objects import Container, LeaseItem, Pod, Workload
 from cli.doctor.seen import NotSeen, Seen
 from libs.common.cloud_config.rule import Ownership
-from libs.common.controllers import CLOUD_NODE
+from libs.common.controllers import CLOUD_NODE, CSR_APPROVAL
+from libs.common.ownership import why_not_owned
 from libs.common.settings.reference_flags import runs_controller
 from libs.common.wiring import LEASE_NAMESPACE
 
@@ -28,6 +29,7 @@ _OURS: Final = "Approved by TalosCloudControllerManager"
 _BY_HAND: Final = ("KubectlApprove",)
 _UPSTREAM_LEASES: Final = ("cloud-controller-manager", "cloud-controller-manager-migration")
 _MANAGER: Final = "kube-controller-manager"
+_SLACK: Final = timedelta(seconds=45)
 _POD_CIDRS: Final = (
     "talosctl --nodes CONTROL_PLANES patch machineconfig --patch @deploy/talos/pod-cidrs-patch.yaml"
 )
@@ -111,7 +113,7 @@ def _leaseholder(seen: Seen) -> Iterator[Finding]:
     lease = next((one for one in seen.leases if one.metadata.name == name), None)
     holder = (lease.spec.holder_identity or "") if lease is not None else ""
     place = f"Lease {namespace}/{name}"
-    if lease is None or not _is_held(lease, seen.at):
+    if lease is None or not _is_held(lease, seen.now):
         if namespace == LEASE_NAMESPACE:
             last = f"; the last was {holder}" if holder else ""
             yield wrong(
@@ -126,7 +128,12 @@ def _leaseholder(seen: Seen) -> Iterator[Finding]:
         return
     host = holder.partition("_")[0]
     hosts = {pod.name for pod in seen.pods} | {pod.spec.node_name for pod in _own_pods(seen, seen.pods)}
-    if host not in hosts:
+    if host not in hosts and not _is_held(lease, seen.now, slack=timedelta()):
+        yield unknown(
+            f"{holder}, who held {place} last, is gone, and nobody has taken it yet",
+            "ask again in a minute: the watcher takes it, once it has run out",
+        )
+    elif host not in hosts:
         yield wrong(
             f"{place} is held by {holder}, which is no pod of {seen.installation.namespace}: somebody else "
             "leads, and ours wait",
@@ -199,7 +206,7 @@ def _other_leases(seen: Seen, *, shared: bool) -> Iterator[Finding]:
     if isinstance(seen.leases, NotSeen) or shared:
         return
     for lease in seen.leases:
-        if lease.metadata.name in _UPSTREAM_LEASES and _is_held(lease, seen.at):
+        if lease.metadata.name in _UPSTREAM_LEASES and _is_held(lease, seen.now):
             yield wrong(
                 f"Lease kube-system/{lease.metadata.name} is held by {lease.spec.holder_identity}: "
                 "another cloud "
@@ -210,7 +217,7 @@ def _other_leases(seen: Seen, *, shared: bool) -> Iterator[Finding]:
             )
 
 
-def _is_held(lease: LeaseItem, at: datetime) -> bool:
+def _is_held(lease: LeaseItem, at: datetime, *, slack: timedelta = _SLACK) -> bool:
     """Renewed within its duration, and some slack for clocks."""
     spec = lease.spec
     if not spec.holder_identity or not spec.renew_time:
@@ -219,7 +226,7 @@ def _is_held(lease: LeaseItem, at: datetime) -> bool:
         renewed = datetime.fromisoformat(spec.renew_time)
     except ValueError:
         return False
-    return at - renewed < timedelta(seconds=(spec.lease_duration_seconds or 15) + 45)
+    return at - renewed < timedelta(seconds=spec.lease_duration_seconds or 15) + slack
 
 
 def approvers(seen: Seen) -> Iterator[Finding]:
@@ -245,6 +252,8 @@ def approvers(seen: Seen) -> Iterator[Finding]:
 
 
 def _other_approvers(seen: Seen) -> Iterator[Finding]:
+    if ownership_of(seen, CSR_APPROVAL) != Ownership():
+        return  # it may be there for the Nodes of others
     for workload in seen.workloads:
         images = [each.image for each in workload.pod.containers if _APPROVERS.search(_program(each))]
         if images and workload.wanted:
@@ -261,7 +270,10 @@ def _approved_by_others(seen: Seen) -> Iterator[Finding]:
     if isinstance(seen.requests, NotSeen):
         return
     reasons: dict[str, list[str]] = {}
+    others = _nodes_of_others(seen)
     for filed in seen.requests:
+        if filed.request.node_name in others:
+            continue
         approved = filed.condition("Approved")
         if approved is not None and approved.reason not in (_OURS, *_BY_HAND):
             reasons.setdefault(approved.reason, []).append(filed.name)
@@ -271,6 +283,13 @@ def _approved_by_others(seen: Seen) -> Iterator[Finding]:
             "find who approves, and take it away: whoever may, has a right to approve on the signer:",
             "kubectl get clusterroles --output yaml | grep --before-context 12 kubernetes.io/kubelet-serving",
         )
+
+
+def _nodes_of_others(seen: Seen) -> frozenset[str]:
+    """Which csr leaves to another approver, by the file."""
+    ownership = ownership_of(seen, CSR_APPROVAL)
+    nodes = () if isinstance(seen.nodes, NotSeen) else seen.nodes
+    return frozenset(node.name for node in nodes if why_not_owned(ownership, node))
 
 
 def _remove(workload: Workload) -> str:

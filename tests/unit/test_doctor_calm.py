@@ -1,0 +1,63 @@
+"""`talos-ccm doctor` blames nobody for what a clock, a moment or the operator's own word explains."""
+
+from datetime import timedelta
+from typing import Final
+
+import msgspec
+import pytest
+
+from cli.doctor.objects import Container, Meta, PodSpec, PodTemplate, Workload, WorkloadSpec
+from cli.explain.filed import Condition, Filed, Status
+from tests.builders import a_node
+from tests.csr_actors import asks
+from tests.doctor_cases import PREFIX, SECOND, a_lease, a_moment, judged, said, seen
+
+HOUR: Final = timedelta(hours=1)
+OF_TEAM_A: Final = """
+ownership:
+  nodeSelector:
+    - matchExpressions: [{key: team, operator: In, values: [a]}]
+"""
+HELD_BY_OURS: Final = f"{PREFIX}-watcher-0_b0c1"
+
+
+def test_who_leads_is_held_against_the_api_servers_clock_and_not_ours():
+    led = a_lease(HELD_BY_OURS, age=HOUR)
+    ours_is_ahead = seen(leases=(led,), server_clock=a_moment(-HOUR))
+    assert judged("controllers", ours_is_ahead).state == "ok"
+    dead = a_lease(HELD_BY_OURS, age=timedelta())
+    ours_is_behind = seen(leases=(dead,), server_clock=a_moment(HOUR))
+    assert "nobody leads" in said("controllers", ours_is_behind)
+
+
+def test_a_leader_that_has_just_died_is_no_stranger_who_leads():
+    gone = f"{PREFIX}-watcher-old_a1"
+    waits = said("controllers", seen(leases=(a_lease(gone, age=30 * SECOND),)), "unknown")
+    assert f"{gone}, who held Lease kube-system/cloud-controller-manager-talos last, is gone" in waits
+    assert "somebody else leads" in said("controllers", seen(leases=(a_lease(gone, age=3 * SECOND),)))
+
+
+def approved(node: str) -> Filed:
+    request = asks("csr-1", node=node)
+    given = Condition(type="Approved", reason="approved by their own")
+    return Filed(metadata=request.metadata, spec=request.spec, status=Status(conditions=(given,)))
+
+
+def another_approver() -> Workload:
+    container = Container(name="other", image="ghcr.io/postfinance/kubelet-csr-approver:v1.2")
+    template = PodTemplate(spec=PodSpec(containers=(container,)))
+    meta = Meta(name="other", namespace="infra")
+    return Workload(kind="Deployment", metadata=meta, spec=WorkloadSpec(replicas=1, template=template))
+
+
+@pytest.mark.parametrize(("team", "state"), [("a", "wrong"), ("b", "ok")])
+def test_whoever_approves_for_nodes_that_the_file_leaves_to_others_may(team: str, state: str):
+    node = a_node("web-1", labels={"team": team})
+    found = seen(nodes=(node,), requests=(approved("web-1"),), config=OF_TEAM_A)
+    assert judged("approvers", found).state == state
+
+
+def test_an_approver_beside_ours_is_told_unless_the_file_says_whose_nodes_are_whose():
+    beside = seen(workloads=(another_approver(),))
+    assert "Deployment infra/other" in said("approvers", beside)
+    assert judged("approvers", msgspec.structs.replace(beside, config=OF_TEAM_A)).state == "ok"
