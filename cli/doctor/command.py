@@ -23,14 +23,7 @@ from cli.doctor.names import NAMES
 )
 @click.option("--release", default="", metavar="NAME", help="Which one, where there are several.")
 @access_options.KUBERNETES
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    help="Words, or JSON, which is in the order of importance.",
-)
+@access_options.output("Words, or JSON, which is in the order of importance.")
 def doctor(
     *, only: tuple[str, ...], namespace: str, release: str, kubeconfig: Path | None, context: str, output: str
 ) -> None:
@@ -55,7 +48,8 @@ def doctor(
       talos-ccm doctor -o json | jq '.checks[] | select(.state != "ok")'
     """  # noqa: D301 - click reads the \b: the paragraph keeps its lines
     try:
-        from cli.doctor.from_cluster import CannotAsk, Source  # noqa: PLC0415 - `--help` need not load it
+        from cli.cluster import CannotAsk  # noqa: PLC0415 - `--help` need not load it
+        from cli.doctor.from_cluster import Source  # noqa: PLC0415
         from cli.doctor.run import examine  # noqa: PLC0415
         from cli.lines import complain  # noqa: PLC0415
 

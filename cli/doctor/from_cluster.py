@@ -9,7 +9,8 @@ from typing import Final
 
 import msgspec
 
-from cli.credentials import NoAccess, kubernetes
+from cli.cluster import CannotAsk, gathered
+from cli.credentials import kubernetes
 from cli.doctor.ask_kubelets import serving
 from cli.doctor.ask_kubernetes import Ask, or_absent, or_not
 from cli.doctor.ask_workloads import last_words, pods_in, workloads_of
@@ -48,10 +49,6 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
     release: str = ""
 
 
-class CannotAsk(Exception):
-    """There is nothing to check; says why, and what to do about it."""
-
-
 class _Reviews(msgspec.Struct, frozen=True):
     reviewed: tuple[Reviewed, ...] | NotSeen
     there: Mapping[str, bool] = {}
@@ -65,12 +62,7 @@ class _Talos(msgspec.Struct, frozen=True):
 
 def gather(source: Source, only: frozenset[str]) -> Seen:
     """What these checks need, or all. Raises CannotAsk."""
-    try:
-        return asyncio.run(_gather(source, only))
-    except NoAccess as error:
-        raise CannotAsk(str(error)) from error
-    except KubeError as error:
-        raise CannotAsk(f"the Kubernetes API does not tell: {error}") from error
+    return gathered(_gather(source, only))
 
 
 async def _gather(source: Source, only: frozenset[str]) -> Seen:

@@ -1,14 +1,14 @@
 """Runs `talos-ccm` in a pod of a service, with the caller's own right to do so."""
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, Protocol
 
+from cli.cluster import listed
 from cli.credentials import NoAccess, kubernetes
 from libs.common.kube_api.api import KubeApi
 from libs.common.kube_api.errors import Forbidden, KubeError, NotFound
 from libs.common.kube_api.exec import Ran, exec_in_pod
-from libs.common.kube_api.objects import UnreadableObject
 from libs.common.kube_api.pods import Pod, pods
 from libs.common.wiring import ServiceName
 
@@ -55,7 +55,7 @@ async def run_in(
 async def ready_pod(kube: KubeApi, service: ServiceName, namespace: str, release: str) -> str:
     """The name of one. Raises NoAccess."""
     try:
-        there = [pod async for pod in pods_of(kube, namespace, release)]
+        there = await pods_of(kube, namespace, release)
     except Forbidden as error:
         raise NoAccess(f"{error}: who runs this needs to list pods in {namespace}") from error
     except KubeError as error:
@@ -63,16 +63,9 @@ async def ready_pod(kube: KubeApi, service: ServiceName, namespace: str, release
     return choose(there, service, namespace, release)
 
 
-async def pods_of(kube: KubeApi, namespace: str, release: str) -> AsyncIterator[Pod]:
+async def pods_of(kube: KubeApi, namespace: str, release: str) -> list[Pod]:
     """All pods of the chart, those of NATS among them. Raises KubeError."""
-    resource, token = pods(namespace, labels_of(release)), ""
-    while True:
-        page = await kube.list_page(resource, continue_token=token, on_unreadable=_pass_over)
-        for pod in page.items:
-            yield pod
-        token = page.continue_token
-        if not token:
-            return
+    return await listed(kube, pods(namespace, labels_of(release)))
 
 
 def labels_of(release: str) -> Mapping[str, str]:
@@ -121,7 +114,3 @@ async def _run(
         raise NoAccess(f"pod {pod} is gone, or its node does not answer: {error}") from error
     except KubeError as error:
         raise NoAccess(f"nothing could be run in pod {namespace}/{pod}: {error}") from error
-
-
-def _pass_over(unreadable: UnreadableObject) -> None:
-    """A pod that nobody can read is none to run in."""

@@ -97,7 +97,8 @@ def csr(
     _refuse_nonsense("--csr-allowed-networks", networks)
     _refuse_nonsense("--service-networks", services)
     try:
-        from cli.explain.from_cluster import CannotAsk, Source  # noqa: PLC0415 - `--help` need not load it
+        from cli.cluster import CannotAsk  # noqa: PLC0415 - `--help` need not load it
+        from cli.explain.from_cluster import Source  # noqa: PLC0415
         from cli.explain.run import explain_csr  # noqa: PLC0415
         from cli.lines import complain  # noqa: PLC0415
         from cli.render.run import Refused, read_config  # noqa: PLC0415

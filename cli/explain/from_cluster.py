@@ -9,12 +9,12 @@ from typing import Final
 import msgspec
 
 from cli.asking import ask, node_name_at
+from cli.cluster import CannotAsk, gathered, listed
 from cli.credentials import NoAccess, kubernetes, talos
 from cli.explain.evidence import Evidence, Look, claimants, contested
 from cli.explain.filed import Filed, newest
 from cli.nearest import or_meant
 from libs.common.kube_api.api import SIGNING_REQUESTS, KubeApi
-from libs.common.kube_api.errors import KubeError
 from libs.common.kube_api.objects import Resource, UnreadableObject
 from libs.common.machine import MachineFault
 from libs.common.node import Node, what_we_read
@@ -38,18 +38,9 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
     all_machines: bool = False
 
 
-class CannotAsk(Exception):
-    """There is nothing to explain; says why, and what to do about it."""
-
-
 def gather(source: Source) -> Evidence:
     """Only reads: lists from Kubernetes, and looks at machines as metadata's. Raises CannotAsk."""
-    try:
-        return asyncio.run(_gather(source))
-    except NoAccess as error:
-        raise CannotAsk(str(error)) from error
-    except KubeError as error:
-        raise CannotAsk(f"the Kubernetes API does not tell: {error}") from error
+    return gathered(_gather(source))
 
 
 async def _gather(source: Source) -> Evidence:
@@ -104,15 +95,7 @@ async def _of_kubernetes(kube: KubeApi, source: Source) -> Evidence:
 
 
 async def _requests(kube: KubeApi, query: dict[str, str]) -> list[Filed]:
-    resource = msgspec.structs.replace(_ALL, query=query)
-    found: list[Filed] = []
-    token = ""
-    while True:
-        page = await kube.list_page(resource, continue_token=token, on_unreadable=_refuse)
-        found += page.items
-        token = page.continue_token
-        if not token:
-            return found
+    return await listed(kube, msgspec.structs.replace(_ALL, query=query), _refuse)
 
 
 def _of_node(requests: Iterable[Filed], name: str) -> list[Filed]:

@@ -51,16 +51,7 @@ def _list(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> tupl
     metavar="DURATION",
     help="How long to wait between two looks of --watch.",
 )
-@click.option(
-    "--kubeconfig", type=access_options.FILE, help="As for kubectl. Default: KUBECONFIG, ~/.kube/config."
-)
-@click.option(
-    "--context",
-    "kube_context",
-    default="",
-    metavar="NAME",
-    help="Context of the kubeconfig. Default: its own.",
-)
+@access_options.KUBERNETES
 @access_options.CHART
 @click.option(
     "--lease-name",
@@ -70,14 +61,7 @@ def _list(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> tupl
     help="As --leader-elect-resource-name of the watcher.",
 )
 @access_options.NATS
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    help="Words, or JSON; with --watch a line for each look.",
-)
+@access_options.output("Words, or JSON; with --watch a line for each look.")
 @click.pass_context
 def status(context: click.Context, /, *, watch: bool, interval: float, output: str, **where: Any) -> None:
     """Show how everything stands now: which services are there and who leads, what waits in the queues,
@@ -104,12 +88,12 @@ def status(context: click.Context, /, *, watch: bool, interval: float, output: s
         _refuse_what_would_be_passed_over(context)
         return
     try:
-        from cli.lines import complain  # noqa: PLC0415 - `--help` need not load it
+        from cli.cluster import CannotAsk  # noqa: PLC0415 - `--help` need not load it
+        from cli.lines import complain  # noqa: PLC0415
         from cli.status.flow_from_cluster import Source  # noqa: PLC0415
         from cli.status.flow_run import status_flow, watch_flow  # noqa: PLC0415
-        from cli.status.from_cluster import CannotAsk  # noqa: PLC0415
 
-        source = Source(context=where.pop("kube_context"), **where)
+        source = Source(**where)
         as_json = output == "json"
         try:
             if watch:
@@ -156,14 +140,7 @@ def status(context: click.Context, /, *, watch: bool, interval: float, output: s
     metavar="DURATION",
     help="As ipam has it.",
 )
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    help="Words, or JSON, which has the Nodes in any case.",
-)
+@access_options.output("Words, or JSON, which has the Nodes in any case.")
 def ipam(
     *,
     with_nodes: bool,
@@ -194,8 +171,9 @@ def ipam(
       talos-ccm status ipam -o json | jq '.conflicts[]'
     """  # noqa: D301 - click reads the \b: the paragraph keeps its lines
     try:
-        from cli.lines import complain  # noqa: PLC0415 - `--help` need not load it
-        from cli.status.from_cluster import CannotAsk, Source  # noqa: PLC0415
+        from cli.cluster import CannotAsk  # noqa: PLC0415 - `--help` need not load it
+        from cli.lines import complain  # noqa: PLC0415
+        from cli.status.from_cluster import Source  # noqa: PLC0415
         from cli.status.run import Told, status_ipam  # noqa: PLC0415
         from services.ipam.cluster_networks import SaidNetworks, said_mistakes  # noqa: PLC0415
 

@@ -8,12 +8,13 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from cli.credentials import NoAccess, kubernetes
+from cli.cluster import gathered, listed
+from cli.credentials import kubernetes
 from cli.exec.pods import pods_of
 from cli.inside.asking import FlowSource, ask, certificates_of
 from cli.inside.seen import Object
 from cli.status.flow_seen import ClaimsSeen, Evidence, LeaseSeen, Untold
-from cli.status.from_cluster import CannotAsk, claim_pages
+from cli.status.from_cluster import claim_pages
 from libs.common.kube_api.api import SIGNING_REQUESTS, KubeApi
 from libs.common.kube_api.errors import KubeError, NotFound
 from libs.common.kube_api.pods import Pod
@@ -41,12 +42,7 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
 
 def gather_flow(source: Source) -> Evidence:
     """Only reads. Raises CannotAsk where there is nobody to ask, or Nodes may not be listed."""
-    try:
-        return asyncio.run(_gather(source))
-    except NoAccess as error:
-        raise CannotAsk(str(error)) from error
-    except KubeError as error:
-        raise CannotAsk(f"the Kubernetes API does not tell: {error}") from error
+    return gathered(_gather(source))
 
 
 async def _gather(source: Source) -> Evidence:
@@ -95,16 +91,7 @@ async def _nodes(kube: KubeApi) -> list[Node]:
 
 
 async def _requests(kube: KubeApi) -> tuple[SigningRequest, ...]:
-    found: list[SigningRequest] = []
-    token = ""
-    while True:
-        page = await kube.list_page(
-            SIGNING_REQUESTS, continue_token=token, on_unreadable=lambda unreadable: None
-        )
-        found += page.items
-        token = page.continue_token
-        if not token:
-            return tuple(found)
+    return tuple(await listed(kube, SIGNING_REQUESTS))
 
 
 async def _lease(kube: KubeApi, source: Source) -> LeaseSeen | None:
@@ -120,7 +107,7 @@ async def _lease(kube: KubeApi, source: Source) -> LeaseSeen | None:
 
 
 async def _pods(kube: KubeApi, source: Source) -> tuple[Pod, ...]:
-    return tuple([pod async for pod in pods_of(kube, source.namespace, source.release)])
+    return tuple(await pods_of(kube, source.namespace, source.release))
 
 
 def _moment(text: str | None) -> datetime | None:

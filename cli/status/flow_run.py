@@ -8,12 +8,12 @@ import click
 from rich.console import Console
 from rich.text import Text
 
+from cli.cluster import CannotAsk
 from cli.lines import Line, complain, print_json, print_lines
 from cli.status.flow_from_cluster import Source, gather_flow
 from cli.status.flow_json import flow_json
 from cli.status.flow_standing import FlowStanding, flow_standing
 from cli.status.flow_text import of_flow
-from cli.status.from_cluster import CannotAsk
 
 
 def status_flow(source: Source, *, as_json: bool) -> int:

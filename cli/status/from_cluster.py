@@ -1,15 +1,14 @@
 """Gathers claims and Nodes from Kubernetes, with the caller's own credentials: lists, and writes nothing."""
 
-import asyncio
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
 
-from cli.credentials import NoAccess, kubernetes
+from cli.cluster import gathered
+from cli.credentials import kubernetes
 from libs.common.kube_api.api import KubeApi
-from libs.common.kube_api.errors import KubeError
 from libs.common.node import Node
 from libs.common.wiring import PAGES_NAMESPACE
 from services.ipam.pages import NAME_PREFIX, StoredPage
@@ -35,18 +34,9 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     at: datetime
 
 
-class CannotAsk(Exception):
-    """There is nothing to tell; says why, and what to do about it."""
-
-
 def gather(source: Source) -> Seen:
     """Only lists. Raises CannotAsk."""
-    try:
-        return asyncio.run(_gather(source))
-    except NoAccess as error:
-        raise CannotAsk(str(error)) from error
-    except KubeError as error:
-        raise CannotAsk(f"the Kubernetes API does not tell: {error}") from error
+    return gathered(_gather(source))
 
 
 async def _gather(source: Source) -> Seen:

@@ -6,9 +6,10 @@ from pathlib import Path
 import msgspec
 from rich.console import Console
 
+from cli.cluster import CannotAsk
 from cli.lines import print_json, print_lines
 from cli.status.as_json import standing_json
-from cli.status.from_cluster import CannotAsk, Source, gather
+from cli.status.from_cluster import Source, gather
 from cli.status.offered import offered
 from cli.status.standing import read, standing
 from cli.status.text import of_standing

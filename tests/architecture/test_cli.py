@@ -59,10 +59,11 @@ def test_what_the_command_explains_of_nodes_is_the_services_own_decision():
     ("module", "name", "calls"),
     [
         ("cli.explain.node.from_cluster", "kube", {"list_nodes", "close"}),
-        ("cli.explain.node.around_from_cluster", "kube", {"list_page", "list_config_maps", "get_lease"}),
+        ("cli.explain.node.around_from_cluster", "kube", {"list_config_maps", "get_lease"}),
         ("cli.status.from_cluster", "kube", {"list_nodes", "list_config_maps", "close"}),
-        ("cli.status.flow_from_cluster", "kube", {"list_nodes", "list_page", "get_lease", "close"}),
-        ("cli.exec.pods", "kube", {"list_page", "close"}),
+        ("cli.status.flow_from_cluster", "kube", {"list_nodes", "get_lease", "close"}),
+        ("cli.exec.pods", "kube", {"close"}),
+        ("cli.cluster", "kube", {"list_page"}),
     ],
 )
 def test_what_only_reads_calls_nothing_else(module: str, name: str, calls: set[str]):
@@ -108,7 +109,7 @@ def test_what_explains_is_told_what_was_gathered_and_asks_nobody():
         "cli.explain.command", "cli.explain.run", "cli.explain.from_cluster", "cli.render.from_cluster",
         "cli.status.from_cluster", "cli.explain.node.command", "cli.explain.node.run",
         "cli.explain.node.from_cluster", "cli.exec.pods", "cli.inside.asking", "cli.inside.command",
-        "cli.status.flow_from_cluster",
+        "cli.status.flow_from_cluster", "cli.cluster",
         "cli.doctor.from_cluster"
     }  # fmt: skip
 

@@ -10,7 +10,6 @@ from cli.doctor.seen import NotSeen, Seen
 from libs.common.cloud_config.findings import shown
 
 _VERSION: Final = "app.kubernetes.io/version"
-_CHART: Final = "helm.sh/chart"
 _COMPONENT: Final = "app.kubernetes.io/component"
 _RELEASED: Final = re.compile(r"v?\d+\.\d+\.\d+([-+].*)?")
 _ENFORCE: Final = "pod-security.kubernetes.io/enforce"

@@ -1,18 +1,17 @@
 """Lists what Kubernetes holds around a Node. What the caller may not read is told, and the rest is read."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from typing import Final, TypeVar
 
-import msgspec
-
+from cli.cluster import listed
 from cli.exec.pods import labels_of, pods_of
 from cli.explain.filed import Filed, newest
 from cli.explain.node.around import Around, HeldEvent, Leadership, leadership, told
 from libs.common.kube_api.api import SIGNING_REQUESTS, KubeApi
 from libs.common.kube_api.errors import KubeError, NotFound
 from libs.common.kube_api.newest_event import CLUSTER
-from libs.common.kube_api.objects import Item, Resource
+from libs.common.kube_api.objects import Resource
 from libs.common.kube_api.pods import Pod
 from libs.common.node import Node
 from libs.common.wiring import LEASE_NAME, LEASE_NAMESPACE
@@ -37,9 +36,9 @@ async def look_around(kube: KubeApi, node: Node, namespace: str, release: str) -
             return otherwise
 
     events, of_cluster, requests, lease, pods, (file, file_source) = await asyncio.gather(
-        found("Events of the Node", _all(kube, _events(node.name)), []),
-        found("Events of the cluster", _all(kube, _events(CLUSTER.name)), []),
-        found("certificate requests", _all(kube, _REQUESTS), []),
+        found("Events of the Node", listed(kube, _events(node.name)), []),
+        found("Events of the cluster", listed(kube, _events(CLUSTER.name)), []),
+        found("certificate requests", listed(kube, _REQUESTS), []),
         found("the Lease", _lease(kube), None),
         found("our pods", _pods(kube, namespace, release), []),
         found("our --cloud-config", _file(kube, namespace, release), ("", "")),
@@ -71,7 +70,7 @@ def _events(name: str) -> Resource[HeldEvent]:
 
 async def _pods(kube: KubeApi, namespace: str, release: str) -> list[Pod]:
     try:
-        return [pod async for pod in pods_of(kube, namespace, release)]
+        return await pods_of(kube, namespace, release)
     except NotFound:
         return []
 
@@ -92,17 +91,3 @@ async def _lease(kube: KubeApi) -> Leadership | None:
         return leadership(await kube.get_lease(LEASE_NAMESPACE, LEASE_NAME))
     except NotFound:
         return Leadership()
-
-
-async def _all(kube: KubeApi, resource: Resource[Item]) -> list[Item]:
-    items: list[Item] = []
-    token = ""
-    while True:
-        page = await kube.list_page(resource, continue_token=token, on_unreadable=_leave_out)
-        items += page.items
-        token = page.continue_token
-        if not token:
-            return items
-
-
-_leave_out: Final[Callable[[msgspec.Struct], None]] = lambda unreadable: None  # noqa: E731 - others tell of it

@@ -75,7 +75,8 @@ def node(
       talos-ccm explain node web-1 -o json | jq .verdict
     """  # noqa: D301 - click reads the \b: the paragraph keeps its lines
     try:
-        from cli.explain.node.from_cluster import CannotAsk, Source  # noqa: PLC0415 - `--help` need not load it
+        from cli.cluster import CannotAsk  # noqa: PLC0415 - `--help` need not load it
+        from cli.explain.node.from_cluster import Source  # noqa: PLC0415
         from cli.explain.node.run import explain_node  # noqa: PLC0415
         from cli.lines import complain  # noqa: PLC0415
         from cli.render.run import Refused, read_config  # noqa: PLC0415

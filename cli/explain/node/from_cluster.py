@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 
 from cli.asking import ask, in_its_place, look
+from cli.cluster import CannotAsk, gathered
 from cli.credentials import NoAccess, kubernetes, talos
 from cli.explain.node.around import Around
 from cli.explain.node.around_from_cluster import look_around
@@ -22,7 +23,6 @@ from cli.render.run import Refused, judged
 from libs.common.cloud_config.fields import Resource
 from libs.common.cloud_config.inventory import needed_resources
 from libs.common.events import NodeUnreachable
-from libs.common.kube_api.errors import KubeError
 from libs.common.machine import MachineFacts, MachineFault
 from libs.common.node import PROVIDED_NODE_IP, Node, what_we_read
 from services.metadata.ask_machine import Seen
@@ -47,18 +47,9 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
     nats_ca_file: Path | None = None
 
 
-class CannotAsk(Exception):
-    """There is nothing to explain; says why, and what to do about it."""
-
-
 def gather(source: Source, file: ConfigInUse | None) -> Evidence:
     """Only reads. The rules of the --cloud-config `file` say what is asked of machines. Raises CannotAsk."""
-    try:
-        return asyncio.run(_gather(source, file))
-    except NoAccess as error:
-        raise CannotAsk(str(error)) from error
-    except KubeError as error:
-        raise CannotAsk(f"the Kubernetes API does not tell: {error}") from error
+    return gathered(_gather(source, file))
 
 
 async def _gather(source: Source, file: ConfigInUse | None) -> Evidence:

@@ -28,7 +28,6 @@ class _Waiting(msgspec.Struct, frozen=True, kw_only=True):
 class _Terminated(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     reason: str = ""
     exit_code: int = 0
-    finished_at: datetime | None = None
 
 
 class _State(msgspec.Struct, frozen=True, kw_only=True):
