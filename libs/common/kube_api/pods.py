@@ -1,7 +1,6 @@
 """Pods, as far as we read them: whose they are, whether they are ready, and what keeps them from it."""
 
 from collections.abc import Mapping
-from datetime import datetime
 from typing import Final
 from urllib.parse import quote
 
