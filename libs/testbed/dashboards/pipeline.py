@@ -77,9 +77,9 @@ PIPELINE: Final = Board(
             silent_because="NATS' keeper does not run, or is not scraped (port 10464): NATS of one's own.",
         ),
         series(
-            "Waiting, and not acknowledged yet, by queue",
+            "Waiting, and in hand, by queue",
             Query("max by (durable) (talosccm_queue_pending)", "{{durable}} waits"),
-            Query("max by (durable) (talosccm_queue_unacknowledged)", "{{durable}} in work"),
+            Query("max by (durable) (talosccm_queue_unacknowledged)", "{{durable}} in hand"),
             good="peaks that fall back to 0.",
             bad="a line that stays up: its service is down, stuck or too slow.",
             decimals=0,
