@@ -3,10 +3,11 @@
 The two ends may be of different versions: fields are only added, each with a default.
 """
 
-from datetime import datetime
 from typing import Final
 
 import msgspec
+
+from libs.common.timestamp import Timestamp
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -20,12 +21,12 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class TalosSeen(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="TalosSeen.v1"):
     """The credential, and who answers to it. `at` by the clock of the pod."""
 
-    at: datetime
+    at: Timestamp
     problem: str = ""  # why there is none, or none that is valid
     source: str = ""  # the file
     roles: tuple[str, ...] = ()
-    not_before: datetime | None = None
-    not_after: datetime | None = None
+    not_before: Timestamp | None = None
+    not_after: Timestamp | None = None
     endpoints: tuple[Asked, ...] = ()
     machines: tuple[Asked, ...] = ()
 

@@ -4,13 +4,13 @@ The two ends may be of different versions: fields are only added, each with a de
 """
 
 from collections.abc import Sequence
-from datetime import datetime
 from typing import Final, Literal
 
 import msgspec
 
 from libs.common.events import DeadLetter, Event, Leading
 from libs.common.subjects import is_publishable_name
+from libs.common.timestamp import Timestamp
 
 Kind = Literal["node", "csr"]
 _KINDS: Final[tuple[Kind, ...]] = ("node", "csr")
@@ -30,7 +30,7 @@ class Word(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The last message under a subject, and when the server stored it."""
 
     subject: str
-    published_at: datetime
+    published_at: Timestamp
     event: Event | None = None
     unreadable: str = ""  # why there is no event
 
@@ -55,8 +55,8 @@ class QueueSeen(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     unacknowledged: int = 0  # delivered, and being handled
     redelivered: int = 0  # of them: those that came more than once
     waiting: int = 0  # requests for more: a consumer that is there has one, but while it has its hands full
-    delivered_at: datetime | None = None
-    acknowledged_at: datetime | None = None
+    delivered_at: Timestamp | None = None
+    acknowledged_at: Timestamp | None = None
 
 
 class ServiceSeen(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -71,7 +71,7 @@ class CertificateSeen(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     """Something by which one is trusted, and until when."""
 
     name: str  # "nats-server", "nats-authority", "talos"
-    expires_at: datetime
+    expires_at: Timestamp
 
 
 class ObjectSeen(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -87,7 +87,7 @@ class ObjectSeen(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class FlowSeen(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="FlowSeen.v1"):
     """All of it, at one moment of the reader's clock."""
 
-    at: datetime
+    at: Timestamp
     stream: StreamSeen | None = None  # None: NATS is there, and the stream is not
     queues: tuple[QueueSeen, ...] = ()
     leading: Word | None = None  # who leads: the event is a Leading

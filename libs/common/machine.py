@@ -1,9 +1,10 @@
 """What Talos says of one machine: facts, and why there are none."""
 
-from datetime import datetime
 from typing import Final, Literal
 
 import msgspec
+
+from libs.common.timestamp import Timestamp
 
 # Platforms whose driver in Talos always fills in a providerID: while it is empty, the cloud has not answered.
 NATIVE_PROVIDER_ID: Final = frozenset(
@@ -119,7 +120,7 @@ class MachineFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     addresses: tuple[AddressStatus, ...] = ()
     node_name: str = ""  # Nodename: what Talos says its kubelet registers as; "" when not known yet
     cluster_name: str = ""  # cluster Info, from the machine config
-    looked_at: datetime  # when the look began
+    looked_at: Timestamp  # when the look began
     node_ip: str  # which of the provided node IPs answered
     inventory: Inventory | None = None  # None = nobody needs any of it
     # MachineStatus.runtime.talos.dev, such as "running" or "shutting down", where Nodes' lifecycle is looked
@@ -138,7 +139,7 @@ class AnotherMachine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     address: str  # that was dialled
     node_name: str  # what its Talos says its kubelet registers as, never ""
     uuid: str = ""  # of its SMBIOS, as it says it; "" where it has none
-    looked_at: datetime  # when the look began
+    looked_at: Timestamp  # when the look began
 
 
 FaultKind = Literal[

@@ -71,6 +71,25 @@ def test_whatever_else_a_pod_says_is_refused_in_words(data: bytes):
         certificates_decoded(b"{" + data)
 
 
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"at": "2026-01-01T00:00:00"},
+        {"leading": {"subject": "x", "published_at": "2026-01-01T00:00:00"}},
+        {"queues": [{"name": "q", "service": "s", "delivered_at": "2026-01-01T00:00:00"}]},
+        {"queues": [{"name": "q", "service": "s", "acknowledged_at": "2026-01-01T00:00:00"}]},
+        {"certificates": [{"name": "nats-server", "expires_at": "2026-01-01T00:00:00"}]},
+    ],
+    ids=lambda more: next(iter(more)),
+)
+def test_a_time_without_an_offset_is_refused_where_it_is_read(more: dict[str, Any]):
+    """Later nobody could compare it with another one."""
+    said: dict[str, Any] = {"type": "FlowSeen.v1", "at": "2026-01-01T00:00:00Z"}
+    assert isinstance(decoded(msgspec.json.encode(said)), FlowSeen)
+    with pytest.raises(ValueError, match="inside"):
+        decoded(msgspec.json.encode(said | more))
+
+
 def test_objects_are_named_by_kind_and_name():
     assert objects_of(["node/web-1", "csr/a/b"]) == (Object("node", "web-1"), Object("csr", "a/b"))
     for nonsense in ("web-1", "node/", "pod/web-1", ""):

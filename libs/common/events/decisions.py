@@ -1,8 +1,8 @@
 """What a service last decided about an object: for the operator's eyes, never input to another service."""
 
-from datetime import datetime
-
 import msgspec
+
+from libs.common.timestamp import Timestamp
 
 
 class Decided(
@@ -16,8 +16,8 @@ class Decided(
     uid: str = ""
     outcome: str  # a word per service: "initialized", "updated", "unchanged", "blocked", "not-ours"
     reason: str  # in words an operator can act on
-    decided_at: datetime
-    next_look_at: datetime | None = None
+    decided_at: Timestamp
+    next_look_at: Timestamp | None = None
     changes: tuple[str, ...] = ()  # what was written (observe-only: would have been), one line each
 
 
@@ -33,4 +33,4 @@ class DeadLetter(
     sequence: int
     reason: str
     payload: str
-    at: datetime
+    at: Timestamp

@@ -1,13 +1,11 @@
 """What metadata says: a Node, or a CSR, with what its machine says or why not; the cluster's networks."""
 
-from datetime import datetime
-from typing import Annotated
-
 import msgspec
 
 from libs.common.machine import AnotherMachine, MachineFacts, MachineFault
 from libs.common.node import Node
 from libs.common.signing_request import SigningRequest
+from libs.common.timestamp import Timestamp
 
 
 class NodeEnriched(
@@ -23,8 +21,8 @@ class NodeEnriched(
     node: Node
     facts: MachineFacts
     recognized_by: str  # "nodename", or "system-uuid" (kubelet's hostname-override)
-    observed_at: datetime
-    enriched_at: datetime
+    observed_at: Timestamp
+    enriched_at: Timestamp
 
 
 class NodeUnreachable(
@@ -38,14 +36,14 @@ class NodeUnreachable(
     fault: MachineFault
     last_known: MachineFacts | None = None
     attempt: int  # consecutive failures with this fault's kind and step
-    retry_at: datetime
+    retry_at: Timestamp
     # Who answers where the Node should: one for each of its addresses, and only if each of them was answered,
     # each by a machine that bears another node's name, and the cluster's discovery was asked, knows those
     # machines and no member of the Node's name. Else empty: silence, errors and half an answer prove nothing.
     # It is said anew with each look, at least once a minute while it lasts.
     answered_by: tuple[AnotherMachine, ...] = ()
-    observed_at: datetime
-    enriched_at: datetime
+    observed_at: Timestamp
+    enriched_at: Timestamp
 
 
 class EnrichedNodeGone(
@@ -82,8 +80,8 @@ class CsrEnriched(
     answered_at: tuple[str, ...] = ()  # dialled, and the machine of that node name answered
     fault: MachineFault | None = None
     without_talos: bool = False  # by configuration: no machine is ever asked
-    observed_at: datetime
-    enriched_at: datetime
+    observed_at: Timestamp
+    enriched_at: Timestamp
 
 
 class EnrichedCsrGone(
@@ -116,4 +114,4 @@ class ClusterNetworksObserved(
     service_cidrs: tuple[str, ...] = ()
     node_cidr_mask_size_ipv4: int | None = None  # None = not in the machine config, or Talos before 1.14
     node_cidr_mask_size_ipv6: int | None = None
-    observed_at: Annotated[datetime, msgspec.Meta(tz=True)]  # when it was asked for: its place in the order
+    observed_at: Timestamp  # when it was asked for: its place in the order

@@ -1,11 +1,10 @@
 """What the watcher says: Nodes and CSRs as Kubernetes holds them, how complete that is, and who leads."""
 
-from datetime import datetime
-
 import msgspec
 
 from libs.common.node import Node
 from libs.common.signing_request import SigningRequest
+from libs.common.timestamp import Timestamp
 
 
 class ObservedOrder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, order=True):
@@ -26,7 +25,7 @@ class NodeObserved(
     incarnation: str
     order: ObservedOrder
     node: Node
-    observed_at: datetime
+    observed_at: Timestamp
 
 
 class NodeGone(
@@ -38,7 +37,7 @@ class NodeGone(
     order: ObservedOrder
     name: str
     uid: str
-    observed_at: datetime
+    observed_at: Timestamp
 
 
 class CsrObserved(
@@ -49,7 +48,7 @@ class CsrObserved(
     incarnation: str
     order: ObservedOrder
     request: SigningRequest
-    observed_at: datetime
+    observed_at: Timestamp
 
 
 class CsrGone(
@@ -61,7 +60,7 @@ class CsrGone(
     order: ObservedOrder
     name: str
     uid: str
-    observed_at: datetime
+    observed_at: Timestamp
 
 
 class SnapshotComplete(
