@@ -56,10 +56,11 @@ class Installed:
         )
         assert process.stdout is not None
         seen = b""
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(180):
             while seen.count(b"--- ") < looks and (line := await process.stdout.readline()):
                 seen += line
-            process.send_signal(signal.SIGINT)
+        process.send_signal(signal.SIGINT)
+        async with asyncio.timeout(60):
             rest, err = await process.communicate()
         assert process.returncode is not None
         return Said(process.returncode, (seen + rest).decode(), err.decode())
