@@ -79,7 +79,7 @@ async def _seen(ask_kube: Ask, source: Source, only: frozenset[str]) -> Seen:
     server_clock = await ask_kube.clock()
     workloads, everywhere = await workloads_of(ask_kube, source.namespace or SYSTEM)
     found = installations(workloads) if not isinstance(workloads, NotSeen) else ()
-    here = _meant(source, workloads, found)
+    here = meant(source, workloads, found, everywhere=everywhere)
     place = here.namespace
     own, system, nodes, requests, leases = await asyncio.gather(
         pods_in(ask_kube, place),
@@ -147,9 +147,14 @@ async def _with_the_rest(ask_kube: Ask, source: Source, seen: Seen, only: frozen
     )
 
 
-def _meant(
-    source: Source, workloads: tuple[Workload, ...] | NotSeen, found: Sequence[Installation]
+def meant(
+    source: Source,
+    workloads: tuple[Workload, ...] | NotSeen,
+    found: Sequence[Installation],
+    *,
+    everywhere: bool,
 ) -> Installation:
+    """Of those that were `found`. Raises CannotAsk."""
     if isinstance(workloads, NotSeen):
         return assumed(source.namespace or SYSTEM, source.release, workloads.why)
     here = chosen(found, source.namespace, source.release)
@@ -158,7 +163,13 @@ def _meant(
     if found:
         there = "; ".join(f"--namespace {one.namespace} --release {one.release}" for one in found)
         raise CannotAsk(f"there is no such installation. There is: {there}")
-    raise CannotAsk("none of its services is installed in this cluster: docs/install.md says how to")
+    if everywhere:
+        raise CannotAsk("none of its services is installed in this cluster: docs/install.md says how to")
+    place = source.namespace or SYSTEM
+    raise CannotAsk(
+        f"none of its services is installed in namespace {place}, and you may not look at others: "
+        "--namespace says where it is, docs/install.md how to install it"
+    )
 
 
 async def _nodes(ask_kube: Ask) -> tuple[Node, ...]:

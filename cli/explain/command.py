@@ -61,6 +61,7 @@ explain.add_command(node)
 @click.option(
     "--cloud-config",
     type=click.Path(path_type=Path),
+    metavar="FILE",
     help="The file of that flag, for whose Nodes are ours; - is standard input. Without it: all.",
 )
 @access_options.output()

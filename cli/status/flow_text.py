@@ -32,7 +32,8 @@ def of_flow(found: FlowStanding, *, width: int) -> Iterator[Line]:
     yield _verdict(found)
     yield from (Line(2, Text(text, style="red")) for text in found.wrong)
     if found.nats_problem and not found.all_in_one:
-        yield Line(2, Text(f"NATS: {found.nats_problem}", style="cyan"))
+        about = "" if found.nats_problem.startswith("NATS") else "NATS: "
+        yield Line(2, Text(f"{about}{found.nats_problem}", style="cyan"))
     yield from (Line(2, Text(text, style="cyan")) for text in found.untold)
     yield _blank()
     if found.services:

@@ -7,9 +7,11 @@ import msgspec
 import pytest
 from rich.console import Console
 
+from cli.cluster import CannotAsk
 from cli.doctor.as_json import diagnosis_json
 from cli.doctor.checks.services import pods_of
 from cli.doctor.findings import Check, Diagnosis, few, ok, unknown, wrong
+from cli.doctor.from_cluster import Source, meant
 from cli.doctor.installation import INSTANCE, assumed, chosen, installations
 from cli.doctor.judging import CHECKS, diagnose
 from cli.doctor.names import NAMES
@@ -335,3 +337,11 @@ def test_rights_that_cannot_be_asked_for_are_no_missing_ones():
     reviews = tuple(Reviewed(q, why_not="it takes a right") for q in questions(here))
     assert "subjectaccessreviews" in said("rights", seen(here=here, reviews=reviews), "unknown")
     assert said("rights", seen(reviews=NOT_ALLOWED), "unknown")
+
+
+@pytest.mark.parametrize(
+    ("everywhere", "told"), [(True, "in this cluster"), (False, "in namespace kube-system, and you may not")]
+)
+def test_that_nothing_is_installed_is_said_of_no_more_than_was_looked_at(everywhere: bool, told: str):
+    with pytest.raises(CannotAsk, match=f"none of its services is installed {told}"):
+        meant(Source(), (), (), everywhere=everywhere)

@@ -411,7 +411,7 @@ def test_a_stream_that_is_not_there_is_wrong_and_an_unreachable_nats_is_unknown(
     assert judged(WELL, flow=FlowSeen(at=NOW)).exit_status == 1
     found = judged(WELL, flow=Unknown(reason="NATS does not tell: refused"))
     assert found.exit_status == 2
-    assert "NATS: NATS does not tell: refused" in printed(of_flow(found, width=0))
+    assert "NATS does not tell: refused" in printed(of_flow(found, width=0))
 
 
 # ---- pod CIDRs, certificates

@@ -8,7 +8,7 @@ from cryptography import x509
 
 from cli.doctor.findings import Finding, few, ok, unknown, wrong
 from cli.doctor.seen import Absent, NotSeen, Seen
-from cli.inside.seen import FlowSeen, Unknown
+from cli.inside.seen import FlowSeen, StreamSeen, Unknown
 from libs.common.subjects import STREAM
 
 _LEADER_SILENT_SECONDS: Final = 30.0
@@ -59,26 +59,35 @@ def _flow(seen: Seen) -> Iterator[Finding]:
     if age is None or age > _LEADER_SILENT_SECONDS:
         said = "nobody has said" if age is None else f"it is {age:.0f} s since somebody said"
         yield wrong(f"{said} that they lead: all others pause", "see why the watcher does not lead:", logs)
+    yield from _missing(seen, flow)
+    yield from _stream(seen, flow.stream)
+    if flow.dead_count:
+        yield wrong(
+            f"{flow.dead_count:,} dead letters lie there: nobody could read, or handle, what they are about",
+            "docs/runbooks/TalosCCMDeadLetters.md says what to do; what they say shows",
+            "talos-ccm status",
+        )
+
+
+def _missing(seen: Seen, flow: FlowSeen) -> Iterator[Finding]:
+    """Those that are installed, have a queue, and take nothing from it."""
+    running, prefix = seen.installation.services, seen.installation.prefix
     for one in flow.services:
         there = one.service in running and any(q.service == one.service and q.exists for q in flow.queues)
         if one.here is False and there:
             yield wrong(
                 f"{one.service} does not take part: {one.why}",
                 "see what it says:",
-                f"{kubectl} logs deployment/{prefix}-{one.service} --tail 20",
+                f"{seen.installation.kubectl} logs deployment/{prefix}-{one.service} --tail 20",
             )
-    stream = flow.stream
+
+
+def _stream(seen: Seen, stream: StreamSeen) -> Iterator[Finding]:
     if stream.max_bytes and stream.bytes > _ALMOST_FULL * stream.max_bytes:
         yield wrong(
             f"stream {STREAM} is {100 * stream.bytes // stream.max_bytes} % full",
             "raise nats.storeMebibytes in the chart's values (20 kB for each node and pending request):",
             seen.installation.apply_again,
-        )
-    if flow.dead_count:
-        yield wrong(
-            f"{flow.dead_count:,} dead letters lie there: nobody could read, or handle, what they are about",
-            "docs/runbooks/TalosCCMDeadLetters.md says what to do; what they say shows",
-            "talos-ccm status",
         )
 
 
