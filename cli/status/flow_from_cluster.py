@@ -13,6 +13,7 @@ from cli.credentials import kubernetes
 from cli.exec.pods import pods_of
 from cli.inside.asking import FlowSource, ask, certificates_of
 from cli.inside.seen import Object
+from cli.server_clock import ahead
 from cli.status.flow_seen import ClaimsSeen, Evidence, LeaseSeen, Untold
 from cli.status.from_cluster import claim_pages
 from libs.common.kube_api.api import SIGNING_REQUESTS, KubeApi
@@ -53,12 +54,13 @@ async def _gather(source: Source) -> Evidence:
             _nodes(kube), _told(_requests(kube)), _told(_lease(kube, source)), _told(_pods(kube, source))
         )
         after = await _told(claim_pages(kube))
+        at = datetime.now(UTC) + ahead(kube)  # of what has been read: a pod may take long to answer
     finally:
         await kube.close()
     asked = _flow_source(source, nodes, requests)
     flow, certificates = await asyncio.gather(ask(asked), certificates_of(asked))
     return Evidence(
-        at=datetime.now(UTC),
+        at=at,
         namespace=source.namespace,
         nodes=tuple(nodes),
         requests=requests,

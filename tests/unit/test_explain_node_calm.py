@@ -132,3 +132,11 @@ def test_one_pod_of_metadata_that_is_replaced_is_not_why_nobody_is_asked():
     assert faults(explained(node, flow=NO_RIGHT, around=Around(pods=pods("metadata", False)))) == [
         "metadata-silent"
     ]
+
+
+def test_a_machine_that_was_not_to_be_asked_is_not_told_to_fail():
+    joining = registered(timedelta(seconds=5), conditions=())
+    untold = explained(joining, not_asked="not asked: --without-talos", withheld=True)
+    assert (untold.verdict.state, untold.exit_status) == ("moving", 2)
+    bare = registered(timedelta(seconds=5), conditions=(), annotated=False)
+    assert explained(bare, not_asked="no annotation", withheld=True).exit_status == 1

@@ -210,7 +210,9 @@ def _initialized(evidence: Evidence, plan: Plan | None) -> Iterator[Told]:
             name=name, result="unknown", text="what stands in its way is told when its machine is asked"
         )
     elif plan is None:
-        yield Told(name=name, result="failed", text=f"the taint stands; {evidence.not_asked}")
+        # Whoever did not want its machine asked is not told that something is wrong with it.
+        result: Result = "unknown" if node.provided_node_ip else "failed"
+        yield Told(name=name, result=result, text=f"the taint stands; {evidence.not_asked}")
     elif plan.outcome == "initialized":
         yield Told(name=name, result="waits", text=f"nothing stands in its way: {plan.reason}")
     elif plan.blocked and isinstance(evidence.look, MachineFault):

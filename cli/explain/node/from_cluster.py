@@ -13,17 +13,17 @@ from cli.credentials import NoAccess, kubernetes, talos
 from cli.explain.node.around import Around
 from cli.explain.node.around_from_cluster import look_around
 from cli.explain.node.evidence import Evidence, Look
-from cli.explain.node.verdict import OWN_ACCESS
+from cli.explain.node.heard import as_heard, believed
 from cli.inside import asking
 from cli.inside.seen import FlowSeen, Object, Unknown
 from cli.nearest import or_meant
 from cli.render.config_in_use import ConfigInUse
 from cli.render.described import DescribedNode
 from cli.render.run import Refused, judged
+from cli.server_clock import ahead
 from libs.common.cloud_config.fields import Resource
 from libs.common.cloud_config.inventory import needed_resources
-from libs.common.events import NodeUnreachable
-from libs.common.machine import MachineFacts, MachineFault
+from libs.common.machine import MachineFacts
 from libs.common.node import PROVIDED_NODE_IP, Node, what_we_read
 from services.metadata.ask_machine import Seen
 from services.metadata.in_its_place import NotProven
@@ -54,7 +54,7 @@ def gather(source: Source, file: ConfigInUse | None) -> Evidence:
 
 async def _gather(source: Source, file: ConfigInUse | None) -> Evidence:
     flow, evidence = await asyncio.gather(_flow(source), _of_kubernetes(source, file))
-    evidence = msgspec.structs.replace(evidence, flow=flow, at=datetime.now(UTC))
+    evidence = msgspec.structs.replace(evidence, flow=flow)
     if not evidence.node.provided_node_ip:
         text = f"the Node has no annotation {PROVIDED_NODE_IP}: metadata does not ask its machine either"
         return msgspec.structs.replace(evidence, not_asked=text, withheld=True)
@@ -63,15 +63,11 @@ async def _gather(source: Source, file: ConfigInUse | None) -> Evidence:
     try:
         machines = talos(source.talosconfig, source.talos_endpoints, with_stage=True)
     except NoAccess as error:
-        return _as_heard(msgspec.structs.replace(evidence, not_asked=str(error)))
+        return as_heard(msgspec.structs.replace(evidence, not_asked=str(error)))
     try:
-        evidence = await _of_machine(machines, evidence)
+        return believed(await _of_machine(machines, evidence))
     finally:
         await machines.close()
-    found = evidence.look
-    # What is refused to the caller may be granted to metadata.
-    is_our_own = isinstance(found, MachineFault) and found.kind in OWN_ACCESS
-    return _as_heard(evidence) if is_our_own else evidence
 
 
 async def _of_kubernetes(source: Source, file: ConfigInUse | None) -> Evidence:
@@ -86,6 +82,7 @@ async def _of_kubernetes(source: Source, file: ConfigInUse | None) -> Evidence:
                 "why it has not registered (talosctl logs kubelet)"
             )
         around = await look_around(kube, node, source.namespace, source.release)
+        at = datetime.now(UTC) + ahead(kube)
     finally:
         await kube.close()
     mistakes = ""
@@ -98,7 +95,7 @@ async def _of_kubernetes(source: Source, file: ConfigInUse | None) -> Evidence:
         file_mistakes=mistakes,
         around=around,
         namespace=source.namespace,
-        at=datetime.now(UTC),
+        at=at,
     )
 
 
@@ -124,19 +121,6 @@ async def _flow(source: Source) -> FlowSeen | Unknown:
             release=source.release,
         )
     )
-
-
-def _as_heard(evidence: Evidence) -> Evidence:
-    """With what metadata said last of the machine, if it has said anything."""
-    said = evidence.last_words.machine_of(evidence.node) if evidence.last_words else None
-    if said is None:
-        return evidence
-    if isinstance(said, NodeUnreachable):
-        return msgspec.structs.replace(
-            evidence, look=said.fault, answered_by=said.answered_by, heard=True
-        )  # fmt: skip
-    described = DescribedNode(node=evidence.node, facts=said.facts, recognized_by=said.recognized_by)
-    return msgspec.structs.replace(evidence, look=described, heard=True)
 
 
 async def _of_machine(machines: TalosApi, evidence: Evidence) -> Evidence:

@@ -1,7 +1,5 @@
 """Gathers, explains, shows. Writes to no cluster."""
 
-from datetime import UTC, datetime
-
 from rich.console import Console
 
 from cli.explain.node.as_json import explanation_json
@@ -19,5 +17,5 @@ def explain_node(source: Source, file: ConfigInUse | None, terms: Terms, *, as_j
     if as_json:
         print_json(explanation_json(explanation))
     else:
-        print_lines(of_explanation(explanation, datetime.now(UTC)), Console(highlight=False))
+        print_lines(of_explanation(explanation, explanation.evidence.at), Console(highlight=False))
     return explanation.exit_status

@@ -14,8 +14,6 @@ State = Literal["well", "moving", "stuck", "another's", "unknown"]
 
 SOON: Final = timedelta(seconds=60)  # a kubelet's start, a request for a certificate
 _OF_CLOUD_CONFIG: Final = ("CloudConfigRejected", "CloudConfigAccepted")
-# What one has to have oneself to ask Talos: refused here, it may well be granted to metadata.
-OWN_ACCESS: Final = frozenset({"certificate", "permission", "no_endpoint"})
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):

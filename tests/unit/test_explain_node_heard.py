@@ -1,0 +1,76 @@
+"""`talos-ccm explain node` does not blame a machine, or metadata, for what its caller lacks."""
+
+from datetime import timedelta
+from typing import Any, Final
+
+import msgspec
+import pytest
+
+from cli.explain.node.around import Around
+from cli.explain.node.evidence import Evidence
+from cli.explain.node.explanation import Explanation, explain
+from cli.explain.node.heard import believed
+from cli.inside.seen import FlowSeen, Object, ObjectSeen, StreamSeen, Unknown, Word
+from cli.server_clock import ahead_by
+from libs.common.events import Event
+from libs.common.machine import FaultKind, MachineFault
+from libs.common.node import Node, NodeCondition
+from services.lifecycle.decide import Terms
+from tests.builders import NOW, a_node, enriched, some_facts
+
+MINUTE: Final = timedelta(minutes=1)
+READY: Final = NodeCondition(type="Ready", status="True")
+SILENT: Final = NodeCondition(type="Ready", status="Unknown")
+WELL: Final = a_node(conditions=(READY,), taints=(), provider_id="talos://metal/10.0.0.5")
+ALL_IN_ONE: Final = Unknown(reason="all services run in one process", all_in_one=True)
+
+
+def fault(kind: FaultKind) -> MachineFault:
+    return MachineFault(kind=kind, step="PlatformMetadata", endpoint="cp for 10.0.0.5", message="no way")
+
+
+def heard(node: Node, *, ago: timedelta = MINUTE) -> FlowSeen:
+    said: Event = enriched(node, some_facts(node_name=node.name, looked_at=NOW - ago))
+    words = ObjectSeen(
+        object=Object("node", node.name), enriched=Word(subject="s", published_at=NOW, event=said)
+    )
+    return FlowSeen(at=NOW, stream=StreamSeen(incarnation="1"), objects=(words,))
+
+
+def explained(node: Node, kind: FaultKind, **evidence: Any) -> Explanation:
+    gathered = Evidence(node=node, nodes=(node,), at=NOW, look=fault(kind), **evidence)
+    return explain(believed(gathered), Terms())
+
+
+@pytest.mark.parametrize("kind", ["certificate", "permission", "no_endpoint"])
+def test_an_access_that_the_caller_lacks_is_not_metadatas(kind: FaultKind):
+    untold = explained(WELL, kind, flow=ALL_IN_ONE)
+    assert (untold.verdict.findings, untold.exit_status) == ((), 2)
+    assert "no way" in next(check.text for check in untold.checks if check.result == "unknown")
+    known = explained(WELL, kind, flow=heard(WELL))
+    assert (known.verdict.state, known.exit_status) == ("well", 0)
+
+
+@pytest.mark.parametrize("kind", ["timeout", "refused"])
+def test_a_machine_that_answers_metadata_is_not_silent_because_a_laptop_has_no_way_to_it(kind: FaultKind):
+    known = explained(WELL, kind, flow=heard(WELL))
+    assert (known.verdict.state, known.exit_status) == ("well", 0)
+    assert known.evidence.around.untold == (
+        "its machine, from here: PlatformMetadata at cp for 10.0.0.5: no way",
+    )
+
+
+def test_what_metadata_heard_long_ago_or_of_a_kubelet_that_is_silent_proves_nothing():
+    old = explained(WELL, "timeout", flow=heard(WELL, ago=20 * MINUTE))
+    assert [one.fault for one in old.verdict.findings] == ["talos-silent"]
+    gone = msgspec.structs.replace(WELL, status=msgspec.structs.replace(WELL.status, conditions=(SILENT,)))
+    unheard = explained(gone, "timeout", flow=heard(gone), around=Around())
+    assert [one.fault for one in unheard.verdict.findings] == ["talos-silent", "kubelet-silent"]
+
+
+def test_the_api_servers_clock_counts_where_ours_differs():
+    said = NOW.strftime("%a, %d %b %Y %H:%M:%S GMT")
+    assert ahead_by(said, NOW - 2 * MINUTE) == 2 * MINUTE
+    assert ahead_by(said, NOW + 2 * MINUTE) == -2 * MINUTE
+    assert ahead_by(said, NOW + timedelta(seconds=2)) == timedelta(), "whole seconds are no difference"
+    assert ahead_by("", NOW) == ahead_by("some time", NOW) == timedelta()
