@@ -20,9 +20,10 @@ async def serving(ask_kube: Ask, seen: Seen) -> dict[str, bool | NotSeen]:
         return {}
     filed = {one.request.node_name for one in seen.requests}
     silent = [node.name for node in seen.nodes if node.name not in filed and _is_ready(node)][:_KUBELETS]
-    if not seen.installation.runs("csr"):
+    if not silent or not seen.installation.runs("csr"):
         return {}
-    told = await asyncio.gather(*(or_not(bootstraps(ask_kube, name), "get nodes/proxy") for name in silent))
+    async with ask_kube.apart(len(silent)) as ask:
+        told = await asyncio.gather(*(or_not(bootstraps(ask, name), "get nodes/proxy") for name in silent))
     return dict(zip(silent, told, strict=True))
 
 

@@ -1,6 +1,7 @@
 """Reads of objects that services never look at; whatever is refused comes back as a value with the reason."""
 
-from collections.abc import Awaitable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Mapping
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from typing import Any, Final, Generic, TypeVar
@@ -75,6 +76,15 @@ class Ask:
         body = msgspec.json.encode(document)
         request = Request(verb="create", resource=resource, method="POST", path=path, body=body)
         return decoded(await self.kube.transport.call(request), kind, request)
+
+    @asynccontextmanager
+    async def apart(self, connections: int) -> "AsyncIterator[Ask]":
+        """The same over so many connections of its own: of those asked at once none waits for another."""
+        kube = self.kube.apart(connections=connections)
+        try:
+            yield Ask(kube)
+        finally:
+            await kube.close()
 
     async def clock(self) -> Moment | NotSeen:
         """What time the API server has, by the header of an answer that everybody may read."""

@@ -55,7 +55,8 @@ async def last_words(ask_kube: Ask, seen: Seen) -> tuple[tuple[PodEvent, ...], d
         events = await ask_kube.listed(f"{place}/events", PodEvent, query)
     except KubeError:
         events = ()
-    lines = await asyncio.gather(*(_last_line(ask_kube, place, pod) for pod in pods))
+    async with ask_kube.apart(len(pods)) as ask:  # a kubelet each: that of a dead machine hangs
+        lines = await asyncio.gather(*(_last_line(ask, place, pod) for pod in pods))
     return events, {pod.name: line for pod, line in zip(pods, lines, strict=True) if line}
 
 

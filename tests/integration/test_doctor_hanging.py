@@ -1,0 +1,35 @@
+"""One kubelet hangs: what the others say is heard all the same."""
+
+import asyncio
+from pathlib import Path
+
+from aiohttp import web
+
+from cli.doctor.ask_kubelets import serving
+from cli.doctor.ask_kubernetes import Ask
+from libs.common.node import NodeCondition
+from tests.builders import a_node
+from tests.doctor_cases import seen
+from tests.kube_loopback import Loopback, api_of
+
+READY = (NodeCondition(type="Ready", status="True"),)
+
+
+async def test_a_kubelet_that_hangs_keeps_no_other_from_answering(tmp_path: Path):
+    others: set[str] = set()
+    answered = asyncio.Event()
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        node = request.path.split("/")[4]
+        if node == "hangs":
+            await answered.wait()
+        else:
+            others.add(node)
+            if len(others) == 2:
+                answered.set()
+        return web.json_response({"kubeletconfig": {"serverTLSBootstrap": True}})
+
+    nodes = tuple(a_node(name, uid=name, conditions=READY) for name in ("hangs", "a", "b"))
+    async with Loopback.start() as loopback, api_of(loopback.url, tmp_path, connections=1) as api:
+        loopback.answer = answer
+        assert await serving(Ask(api), seen(nodes=nodes)) == {"hangs": True, "a": True, "b": True}
