@@ -1,6 +1,7 @@
 """Requests for serving certificates: the newest of each node counts. Pure."""
 
 from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
 from datetime import datetime
 from typing import Final, Literal
 
@@ -23,10 +24,13 @@ class OpenRequest(msgspec.Struct, frozen=True, kw_only=True):
     state: State
     seconds: float | None  # since it was filed
     why: str
+    is_of_the_past: bool = False  # it has been answered, and its Node is gone
 
     @property
     def wrong(self) -> bool:
-        """Whether waiting does not mend it."""
+        """Whether waiting does not mend it, and somebody misses it."""
+        if self.is_of_the_past:
+            return False
         return self.state in ("denied", "failed") or self.seconds is None or self.seconds >= SOON_SECONDS
 
 
@@ -43,13 +47,16 @@ class RequestsStanding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def requests_standing(
-    requests: Iterable[SigningRequest], flow: FlowSeen | None, at: datetime
-) -> RequestsStanding:  # fmt: skip
-    """`flow` may know what csr said of those that are pending."""
+    requests: Iterable[SigningRequest],
+    flow: FlowSeen | None,
+    at: datetime,
+    nodes: AbstractSet[str] | None = None,
+) -> RequestsStanding:
+    """`flow` may know what csr said of those that are pending; `nodes` are the names of those there are."""
     ours = [request for request in requests if request.is_kubelet_serving]
     newest = {one.node_name: one for one in sorted(ours, key=_filed)}
     latest = {one.name for one in newest.values()}
-    found = [_open(one, flow, at) for one in newest.values()]
+    found = [_open(one, flow, at, nodes) for one in newest.values()]
     pending = [one for one in ours if one.pending]
     return RequestsStanding(
         count=len(ours),
@@ -67,7 +74,9 @@ def _filed(request: SigningRequest) -> tuple[float, int, str]:
     return (at.timestamp() if at else 0.0, request.version, request.name)
 
 
-def _open(request: SigningRequest, flow: FlowSeen | None, at: datetime) -> OpenRequest | None:
+def _open(
+    request: SigningRequest, flow: FlowSeen | None, at: datetime, nodes: AbstractSet[str] | None
+) -> OpenRequest | None:
     created = request.metadata.creation_timestamp
     state = _state(request)
     if state is None:
@@ -78,6 +87,7 @@ def _open(request: SigningRequest, flow: FlowSeen | None, at: datetime) -> OpenR
         state=state,
         seconds=(at - created).total_seconds() if created else None,
         why=_why(request, state, flow),
+        is_of_the_past=state != "pending" and nodes is not None and request.node_name not in nodes,
     )
 
 

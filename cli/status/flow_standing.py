@@ -75,7 +75,9 @@ def flow_standing(evidence: Evidence) -> FlowStanding:
         dead=flow.dead if flow else (),
         dead_count=flow.dead_count if flow else 0,
         nodes=nodes_standing(evidence.nodes, flow, evidence.at),
-        requests=requests if isinstance(requests, Untold) else requests_standing(requests, flow, evidence.at),
+        requests=requests
+        if isinstance(requests, Untold)
+        else requests_standing(requests, flow, evidence.at, frozenset(node.name for node in evidence.nodes)),
         pod_cidrs=_pod_cidrs(evidence),
         certificates=tuple(
             certificates_standing((*(flow.certificates if flow else ()), *evidence.certificates), evidence.at)

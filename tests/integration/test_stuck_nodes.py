@@ -217,7 +217,7 @@ async def test_a_certificate_that_is_denied(stuck: Stuck):
     name = await stuck.cluster.kubelets.ask_for_certificate(kubelet, dns=("kubernetes",))
     said = await stuck.told(
         "asks-much",
-        f"The serving certificate {name} is denied, so logs and exec fail on it: ",
+        f"The serving certificate {name} is denied, so logs and exec fail on it once it has no older one: ",
         f"talos-ccm explain csr {name} says what to correct",
         what="without a serving certificate",
     )
@@ -240,7 +240,7 @@ async def test_no_pod_cidr_is_left(stuck: Stuck):
     await stuck.told(
         without[0],
         f"no free IPv4 block of /26 in {POOL}",
-        "talos-ccm status ipam shows the pools",
+        "talos-ccm status ipam shows its pools",
         what="without a pod CIDR",
     )
 

@@ -1,16 +1,19 @@
-"""`talos-ccm status` misses a service of which there is no pod."""
+"""`talos-ccm status` misses a service of which there is no pod, and nothing that is over."""
 
 from datetime import timedelta
 from typing import Any, Final
 
 import msgspec
+import pytest
 
 from cli.inside.seen import FlowSeen, QueueSeen, StreamSeen, Unknown, Word
+from cli.status.flow_requests import requests_standing
 from cli.status.flow_seen import Evidence, LeaseSeen
 from cli.status.flow_standing import FlowStanding, flow_standing
 from libs.common.events import Leading
 from libs.common.kube_api.pods import Pod
-from tests.builders import INCARNATION, NOW
+from libs.common.signing_request import SigningRequestCondition, SigningRequestStatus
+from tests.builders import INCARNATION, NOW, a_node, a_request
 
 SECONDS: Final = timedelta(seconds=1)
 LEADING: Final = Leading(incarnation=INCARNATION, epoch=1, holder="watcher-1")
@@ -62,3 +65,19 @@ def test_a_labeler_that_is_scaled_to_nothing_is_missed_once_it_has_worked():
     why = "queue labeler-nodes: labeler has taken from it before, and is not there"
     assert stands(*without, labeler=worked).wrong == (why,)
     assert stands(*without, labeler=labelers(pending=9)).wrong == (), "it was never installed: csr-only"
+
+
+@pytest.mark.parametrize(("node", "wrong"), [("web-1", True), ("gone-1", False)])
+@pytest.mark.parametrize("answer", ["Denied", "Failed", "Approved"])
+def test_what_was_answered_to_a_node_that_is_gone_is_nobodys_loss(node: str, wrong: bool, answer: str):
+    request = a_request("csr-1", node=node)
+    old = msgspec.structs.replace(request.metadata, creation_timestamp=NOW - 300 * SECONDS)
+    answered = SigningRequestStatus(conditions=(SigningRequestCondition(type=answer),))
+    request = msgspec.structs.replace(request, metadata=old, status=answered)
+    [one] = requests_standing([request], None, NOW, {"web-1"}).open
+    assert one.wrong is wrong
+    found = evidence(("nats", "watcher", "metadata"), Unknown(reason="no right"))
+    told = flow_standing(
+        msgspec.structs.replace(found, requests=(request,), nodes=(a_node("web-1", taints=()),))
+    )
+    assert ("CSRs: 1 nodes without" in " ".join(told.wrong)) is wrong

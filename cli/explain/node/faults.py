@@ -162,22 +162,26 @@ FAULTS: Final[Mapping[str, Words]] = {
     ),
     # its kubelet's certificate
     "certificate-denied": Words(
-        "The serving certificate {csr} is denied, so logs and exec fail on it: {said}.",
+        "The serving certificate {csr} is denied, so logs and exec fail on it once it has no "
+        "older one: {said}.",
         "talos-ccm explain csr {csr} says what to correct; then talosctl -n {ip} service kubelet restart.",
     ),
     "certificate-waits": Words(
-        "The serving certificate {csr} is not approved yet, so logs and exec fail on it: {said}.",
+        "The serving certificate {csr} is not approved yet, so logs and exec fail on it once it has no "
+        "older one: {said}.",
         "talos-ccm explain csr {csr} says what ends the wait.",
     ),
     "certificate-not-signed": Words(
-        "The serving certificate {csr} is approved and not signed, so logs and exec fail on it{said}.",
+        "The serving certificate {csr} is approved and not signed, so logs and exec fail on it once it has "
+        "no older one{said}.",
         "kube-controller-manager signs: see that its controller csrsigning runs, with "
         "--cluster-signing-cert-file.",
     ),
     # pod CIDRs
     "no-pod-cidr": Words(
         "It has no pod CIDR, so no pod gets an address on it: {said}.",
-        "talos-ccm status ipam shows the pools: widen --cluster-cidr of ipam, or delete Nodes that are gone.",
+        "Delete Nodes that are gone, or widen --cluster-cidr of who gives them: of ipam (talos-ccm status "
+        "ipam shows its pools), or of kube-controller-manager where ipam does not run.",
     ),
     # from here
     "not-told": Words(
