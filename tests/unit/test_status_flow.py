@@ -125,7 +125,7 @@ FLOW = FlowSeen(
         CertificateSeen(name="nats-authority", expires_at=NOW + timedelta(days=3000)),
     ),
 )
-PODS = (a_pod("nats-single"), a_pod("watcher"), a_pod("watcher", 2), a_pod("metadata"))
+PODS = (a_pod("nats"), a_pod("watcher"), a_pod("watcher", 2), a_pod("metadata"))
 ISSUED = filed("csr-1", "web-1", 300, "Approved", issued=True)
 WELL = Evidence(
     at=NOW,

@@ -25,7 +25,7 @@ from services.labeler.blocked import REASON_OF_FAULT
 
 CARRIED_OUT: Final = timedelta(seconds=15)  # for each hop; metadata answers within 10 s, the labeler, too
 JOINED: Final = timedelta(seconds=30)  # by then whatever blocks a Node is told on it
-NATS: Final = ("nats", "nats-single")  # as the chart labels its pods
+NATS: Final = "nats"  # as the chart labels its pods
 NATS_SILENT: Final = "NATS does not tell"
 _FULL: Final = 0.98  # of a stream's bytes
 _FAULT_OF_REASON: Final = {reason: OF_FAULT[kind] for kind, reason in REASON_OF_FAULT.items()}
@@ -82,8 +82,8 @@ def _of_flow(case: Case) -> Iterator[Finding]:
         yield found(case, "no-leader", and_pods(case, why, "watcher"), what=UNINITIALIZED)
     if isinstance(flow, Unknown) and flow.reason.startswith(NATS_SILENT):
         said = flow.reason.removeprefix(NATS_SILENT).lstrip(": ")
-        yield found(case, "nats-silent", and_pods(case, said, *NATS), what=UNINITIALIZED)
-    elif isinstance(flow, Unknown) and not flow.all_in_one and (down := if_down(case, *NATS)):
+        yield found(case, "nats-silent", and_pods(case, said, NATS), what=UNINITIALIZED)
+    elif isinstance(flow, Unknown) and not flow.all_in_one and (down := if_down(case, NATS)):
         yield found(case, "nats-silent", down, what=UNINITIALIZED)
     elif isinstance(flow, FlowSeen) and flow.stream is None and not why:
         yield found(case, "no-stream", "", what=UNINITIALIZED)
