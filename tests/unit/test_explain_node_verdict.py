@@ -118,7 +118,10 @@ CASES: Final[dict[str, tuple[list[str], Verdict]]] = {
     "it has just joined": ([], judged(aged(WAITS, timedelta(seconds=2)), look=ANSWERS, flow=flow())),
     "silent, and once written by us": (["talos-silent"], judged(OF_AWS, look=SILENT)),
     "silent, and never written by us": (
-        ["of-another-controller"], judged(NOT_OURS, look=SILENT)
+        ["of-whom-is-not-known"], judged(NOT_OURS, look=SILENT)
+    ),
+    "another's by its providerID": (
+        ["of-another-controller"], judged(NOT_OURS, look=ANSWERS)
     ),
     "being deleted": (["being-deleted"], judged(aged(DONE, deletion_timestamp=NOW - MINUTE))),
     "a request that waits": (["certificate-waits"], judged(DONE, around=Around(request=filed()))),

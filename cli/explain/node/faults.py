@@ -113,6 +113,11 @@ FAULTS: Final[Mapping[str, Words]] = {
         "Let one controller have it: end the other one, then kubectl delete node {node} and talosctl -n {ip} "
         "service kubelet restart; or leave it to that one.",
     ),
+    "of-whom-is-not-known": Words(
+        "The labeler leaves it alone until its machine answers: {said}.",
+        "See that control planes reach its port 50000: talosctl -n {ip} version. If it is another "
+        "controller's, say so in ownership of --cloud-config.",
+    ),
     "provider-id": Words(
         "Its providerID is not its machine's: {said}.",
         "It never changes: drain it, kubectl delete node {node}, talosctl -n {ip} service kubelet restart",

@@ -42,14 +42,20 @@ def of_initialization(case: Case) -> Iterator[Finding]:
     if not node.provided_node_ip and not _is_left_to_another(case):
         yield from _of_kubelet_flags(case)
     elif case.why_not_ours:
-        fault = "of-another" if "ownership." in case.why_not_ours else "of-another-controller"
-        yield found(case, fault, case.why_not_ours, what="another's")
+        yield found(case, _of_whom(case), case.why_not_ours, what="another's")
     elif node.initialized:
         yield from _of_machine(case, what="initialized, and its machine does not answer for it")
     else:
         own = tuple(_of_machine(case, what=UNINITIALIZED)) if not evidence.heard else ()
         both = own + tuple(_of_flow(case))
         yield from both or tuple(_of_block(case)) or tuple(_of_services(case))
+
+
+def _of_whom(case: Case) -> str:
+    if "ownership." in case.why_not_ours:
+        return "of-another"
+    # Its own machine, once it answers, may have it be ours: nobody is told to delete such a Node.
+    return "of-whom-is-not-known" if isinstance(case.evidence.look, MachineFault) else "of-another-controller"
 
 
 def _is_left_to_another(case: Case) -> bool:

@@ -13,6 +13,7 @@ from cli.explain.node.uninitialized import of_initialization
 State = Literal["well", "moving", "stuck", "another's", "unknown"]
 
 SOON: Final = timedelta(seconds=60)  # a kubelet's start, a request for a certificate
+_OF_OTHERS: Final = frozenset({"of-another", "of-another-controller", "of-whom-is-not-known"})
 _OF_CLOUD_CONFIG: Final = ("CloudConfigRejected", "CloudConfigAccepted")
 
 
@@ -28,7 +29,7 @@ def judge(case: Case) -> Verdict:
     findings = tuple(_findings(case))
     evidence = case.evidence
     faults = {one.fault for one in findings}
-    if faults and faults <= {"of-another", "of-another-controller"} and evidence.node.initialized:
+    if faults and faults <= _OF_OTHERS and evidence.node.initialized:
         return Verdict(state="another's", findings=findings)
     if faults:
         return Verdict(state="unknown" if "not-told" in faults else "stuck", findings=findings)
