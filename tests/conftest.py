@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -23,6 +24,9 @@ from tests.flow_actors import Flow
 hypothesis.settings.register_profile("unhurried", deadline=None)
 hypothesis.settings.load_profile("unhurried")
 
+
+# A shell that starts a suite in the background has it ignore Ctrl-C, and every process that tests start, too.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _MOST_WORKERS = 6  # each may come to have two control planes, of half a gigabyte each
 
