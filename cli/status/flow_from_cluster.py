@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Awaitable, Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Final, TypeVar
 
 import msgspec
@@ -28,17 +27,10 @@ _ASKED: Final = 20  # Nodes, and requests, of which the last words are read
 T = TypeVar("T")
 
 
-class Source(msgspec.Struct, frozen=True, kw_only=True):
+class Source(FlowSource, frozen=True, kw_only=True):
     """By which way to ask."""
 
-    kubeconfig: Path | None = None
-    context: str = ""
-    namespace: str = "kube-system"
-    release: str = ""
     lease_name: str = LEASE_NAME
-    nats_servers: tuple[str, ...] = ()
-    nats_nkey_file: Path | None = None
-    nats_ca_file: Path | None = None
 
 
 def gather_flow(source: Source) -> Evidence:
@@ -129,16 +121,7 @@ def _flow_source(
     pending = [] if isinstance(requests, Untold) else [one for one in requests if one.pending]
     objects = [Object("node", node.name) for node in sorted(stuck, key=_age)[:_ASKED]]
     objects += [Object("csr", one.name) for one in sorted(pending, key=_age)[-_ASKED:]]
-    return FlowSource(
-        objects=tuple(objects),
-        nats_servers=source.nats_servers,
-        nats_nkey_file=source.nats_nkey_file,
-        nats_ca_file=source.nats_ca_file,
-        kubeconfig=source.kubeconfig,
-        context=source.context,
-        namespace=source.namespace,
-        release=source.release,
-    )
+    return msgspec.structs.replace(source, objects=tuple(objects))
 
 
 def _age(of: Node | SigningRequest) -> tuple[float, str]:

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
 from datetime import datetime
 from functools import cache, partial
-from typing import Final
+from typing import Final, TypeVar
 
 from libs.common import metrics, telemetry
 from libs.common.bus import Message, Unreadable
@@ -20,6 +20,8 @@ from libs.common.journey import about
 log = logging.getLogger(__name__)
 
 Handle = Callable[[Message], Awaitable[None]]
+K = TypeVar("K")
+V = TypeVar("V")
 
 _NOTHING_DONE: Final = frozenset({"unchanged", "settled", "not-ours"})  # outcomes
 _MOST_NAMES: Final = 20_000  # names that never come back must not pile up for ever
@@ -81,11 +83,9 @@ class Handling:
 
     def attempt(self, name: str, error: Exception) -> int:
         """Count a failure; how many it makes, of this reason, since the last success with that name."""
-        reasons = self._attempts.pop(name, {})
+        reasons = self._attempts.get(name, {})
         reasons[reason_of(error)] = reasons.get(reason_of(error), 0) + 1
-        self._attempts[name] = reasons
-        if len(self._attempts) > _MOST_NAMES:
-            del self._attempts[next(iter(self._attempts))]
+        _remember(self._attempts, name, reasons)
         return reasons[reason_of(error)]
 
     def succeeded(self, name: str) -> None:
@@ -118,10 +118,8 @@ class Handling:
 
     def _is_new(self, message: Message, name: str) -> bool:
         """Whether it is handled for the first time: again, it comes as late as we asked for."""
-        begun = self._begun.pop(name, None)
-        self._begun[name] = key = (message.sequence, message.published_at)
-        if len(self._begun) > _MOST_NAMES:
-            del self._begun[next(iter(self._begun))]
+        begun, key = self._begun.get(name), (message.sequence, message.published_at)
+        _remember(self._begun, name, key)
         return not message.redelivered and begun != key
 
     def _measure_journey(
@@ -131,12 +129,10 @@ class Handling:
         if not isinstance(event, NodeEnriched | NodeUnreachable | CsrEnriched):
             return
         kind = type(event).__name__
-        if self._arrived.pop((kind, name), None) != event.observed_sequence and ends:
+        if self._arrived.get((kind, name)) != event.observed_sequence and ends:
             seconds = self._now() - event.observed_at.timestamp()
             self._journey_of(kind).observe(max(0.0, seconds), exemplar)
-        self._arrived[kind, name] = event.observed_sequence
-        if len(self._arrived) > _MOST_NAMES:
-            del self._arrived[next(iter(self._arrived))]
+        _remember(self._arrived, (kind, name), event.observed_sequence)
 
     def _span(self, message: Message, name: str) -> AbstractContextManager[telemetry.Span]:
         if not telemetry.tracing_is_on():  # most of the time, and then nobody reads what it would bear
@@ -238,6 +234,14 @@ class _Turn:
 
 
 _OUTCOMES: Final[dict[type, str]] = {Ack: "handled", Nak: "retried", PutAside: "put_aside"}
+
+
+def _remember(known: dict[K, V], key: K, value: V) -> None:
+    """As the newest; beyond the most that are kept the oldest goes."""
+    known.pop(key, None)
+    known[key] = value
+    if len(known) > _MOST_NAMES:
+        del known[next(iter(known))]
 
 
 async def _error_of(handle: Handle, message: Message) -> Exception | None:

@@ -1,7 +1,6 @@
 """Shows how the queues, the stream and the Nodes stand, for as long as we lead; nobody waits for it."""
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Callable, Iterable
 from datetime import datetime
@@ -46,22 +45,14 @@ class WatchQueues:
         self._clock = clock
         self._look_seconds = look_seconds
         self._stalls = Stalls()
-        self._asked = asyncio.Event()
         self._trouble = ""
-
-    def look_now(self) -> None:
-        """Do not wait for the next time."""
-        self._asked.set()
 
     async def run(self) -> NoReturn:
         """Look until cancelled; whatever fails is only told."""
         try:
             while True:
-                self._asked.clear()
                 await self._look()
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(self._look_seconds):
-                        await self._asked.wait()
+                await asyncio.sleep(self._look_seconds)
         finally:
             _forget(_OF_QUEUES)
 

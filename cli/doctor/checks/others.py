@@ -96,14 +96,18 @@ def controllers(seen: Seen) -> Iterator[Finding]:
             told = seen.leases
             yield unknown(f"who leads is not known: {told.why}", told.fix, *told.commands)
         if not seen.everywhere:
-            yield unknown(
-                f"the workloads of other namespaces are not known: {seen.everywhere_why}",
-                "ask as somebody who may list deployments and daemonsets everywhere:",
-                "kubectl auth can-i list deployments.apps --all-namespaces",
-            )
+            yield _elsewhere(seen)
         elif not isinstance(seen.leases, NotSeen):
             namespace, name = seen.installation.lease
             yield ok(f"no other cloud controller manager; who leads by Lease {namespace}/{name} is ours")
+
+
+def _elsewhere(seen: Seen) -> Finding:
+    return unknown(
+        f"the workloads of other namespaces are not known: {seen.everywhere_why}",
+        "ask as somebody who may list deployments and daemonsets everywhere:",
+        "kubectl auth can-i list deployments.apps --all-namespaces",
+    )
 
 
 def _leaseholder(seen: Seen) -> Iterator[Finding]:
@@ -242,11 +246,7 @@ def approvers(seen: Seen) -> Iterator[Finding]:
         told = seen.requests
         yield unknown(f"who approves requests is not known: {told.why}", told.fix, *told.commands)
     elif not seen.everywhere:
-        yield unknown(
-            f"the workloads of other namespaces are not known: {seen.everywhere_why}",
-            "ask as somebody who may list deployments and daemonsets everywhere:",
-            "kubectl auth can-i list deployments.apps --all-namespaces",
-        )
+        yield _elsewhere(seen)
     else:
         yield ok("nobody but csr approves serving certificates, as far as it shows")
 

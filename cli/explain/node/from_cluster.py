@@ -31,20 +31,13 @@ from services.metadata.resolve import Recognized, recognize
 from services.metadata.talos_api.api import TalosApi
 
 
-class Source(msgspec.Struct, frozen=True, kw_only=True):
+class Source(asking.FlowSource, frozen=True, kw_only=True):
     """Which Node, and by which way to ask."""
 
     name: str
-    kubeconfig: Path | None = None
-    context: str = ""
-    namespace: str = "kube-system"
-    release: str = ""  # of the chart; "" = whichever there is
     talosconfig: Path | None = None
     talos_endpoints: str = ""
     without_talos: bool = False
-    nats_servers: tuple[str, ...] = ()
-    nats_nkey_file: Path | None = None
-    nats_ca_file: Path | None = None
 
 
 def gather(source: Source, file: ConfigInUse | None) -> Evidence:
@@ -109,18 +102,7 @@ def _in_use(around: Around) -> tuple[ConfigInUse | None, str]:
 
 
 async def _flow(source: Source) -> FlowSeen | Unknown:
-    return await asking.ask(
-        asking.FlowSource(
-            objects=(Object("node", source.name),),
-            nats_servers=source.nats_servers,
-            nats_nkey_file=source.nats_nkey_file,
-            nats_ca_file=source.nats_ca_file,
-            kubeconfig=source.kubeconfig,
-            context=source.context,
-            namespace=source.namespace,
-            release=source.release,
-        )
-    )
+    return await asking.ask(msgspec.structs.replace(source, objects=(Object("node", source.name),)))
 
 
 async def _of_machine(machines: TalosApi, evidence: Evidence) -> Evidence:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from libs.testbed.dashboards.joining import DELAY, UNTIL_USABLE
 from libs.testbed.dashboards.panels import (
     NEUTRAL,
     ORANGE,
@@ -84,7 +85,6 @@ def _troubles() -> Panel:
     )
 
 
-_DELAY: Final = "node_controller_cloud_provider_taint_removal_delay_seconds"
 _HOP: Final = "talosccm_hop_latency_seconds"
 _JOURNEY: Final = "talosccm_journey_seconds"
 
@@ -100,7 +100,7 @@ _ALL_NODES: Final = (
     ),
     stat(
         "Became usable",
-        f"sum(increase({_DELAY}_count[$__range]))",
+        f"sum(increase({DELAY}_count[$__range]))",
         good="as many as have joined in the chosen time.",
         bad="fewer.",
         steps=NEUTRAL,
@@ -109,8 +109,7 @@ _ALL_NODES: Final = (
     ),
     stat(
         "Writes for each node that joined",
-        f"sum(increase(talosccm_node_writes_total[$__range]))"
-        f" / (sum(increase({_DELAY}_count[$__range])) > 0)",
+        f"sum(increase(talosccm_node_writes_total[$__range])) / (sum(increase({DELAY}_count[$__range])) > 0)",
         good="a handful: two of the Node, its event, its certificate, its pod CIDRs.",
         bad="tens while nodes join: somebody changes back what we write. Without joins it means nothing.",
         steps=((10, ORANGE), (30, RED)),
@@ -118,17 +117,7 @@ _ALL_NODES: Final = (
         silent_because="no node became usable in the chosen time.",
         width=8,
     ),
-    series(
-        "From a node's creation until it was usable",
-        Query(quantile(0.5, _DELAY), "half of them within", exemplars=True),
-        Query(quantile(0.99, _DELAY), "99 % within", exemplars=True),
-        good="seconds. The dots are single nodes, and lead to their traces.",
-        bad="minutes.",
-        unit="s",
-        steps=((64, ORANGE), (256, RED)),
-        alerts=("TalosCCMTimeToReadySlow",),
-        silent_because="no node became usable within the time of a point.",
-    ),
+    UNTIL_USABLE,
     series(
         "Age of a message at each hop (half of them)",
         Query(quantile(0.5, _HOP, "service, event"), "{{service}} {{event}}", exemplars=True),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from libs.testbed.dashboards.joining import UNTIL_USABLE
 from libs.testbed.dashboards.panels import (
     ANY_IS_A_WARNING,
     ANY_IS_BAD,
@@ -14,13 +15,10 @@ from libs.testbed.dashboards.panels import (
     Meaning,
     Panel,
     Query,
-    quantile,
     risen,
     series,
     stat,
 )
-
-_DELAY: Final = "node_controller_cloud_provider_taint_removal_delay_seconds"
 
 OVERVIEW: Final = Board(
     name="overview",
@@ -89,17 +87,7 @@ OVERVIEW: Final = Board(
             links={"alertname": ("Runbook", "${runbooks:raw}/${__value.raw}.md")},
             silent_because="no alert fires or is pending, or Prometheus has not loaded the rules.",
         ),
-        series(
-            "From a node's creation until it was usable",
-            Query(quantile(0.5, _DELAY), "half of them within", exemplars=True),
-            Query(quantile(0.99, _DELAY), "99 % within", exemplars=True),
-            good="seconds, most of which the kubelet takes. The buckets are 1, 4, 16, 64 s.",
-            bad="minutes. The dots are single nodes, and lead to their traces where tracing is on.",
-            unit="s",
-            steps=((64, ORANGE), (256, RED)),
-            alerts=("TalosCCMTimeToReadySlow",),
-            silent_because="no node became usable within the time of a point.",
-        ),
+        UNTIL_USABLE,
         series(
             "Nodes",
             Query("max by (state) (talosccm_nodes)", "{{state}}"),
