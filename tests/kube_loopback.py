@@ -73,9 +73,13 @@ async def not_found(request: web.Request) -> web.StreamResponse:
 
 
 def refusal(
-    status: int, reason: str, message: str = "no", headers: dict[str, str] | None = None
+    status: int,
+    reason: str,
+    message: str = "no",
+    headers: dict[str, str] | None = None,
+    details: dict[str, Any] | None = None,
 ) -> web.Response:
-    body = {"kind": "Status", "code": status, "reason": reason, "message": message}
+    body = {"kind": "Status", "code": status, "reason": reason, "message": message, "details": details or {}}
     return web.json_response(body, status=status, headers=headers)
 
 
@@ -99,10 +103,9 @@ def a_bookmark(version: int) -> bytes:
     return an_event("BOOKMARK", {"kind": "Node", "metadata": {"resourceVersion": str(version)}})
 
 
-def an_error(code: int, reason: str) -> bytes:
-    return an_event(
-        "ERROR", {"kind": "Status", "code": code, "reason": reason, "message": "told in the watch"}
-    )
+def an_error(code: int, reason: str, details: dict[str, Any] | None = None) -> bytes:
+    status = {"kind": "Status", "code": code, "reason": reason, "message": "told in the watch"}
+    return an_event("ERROR", status | {"details": details or {}})
 
 
 async def stream(

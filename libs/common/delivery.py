@@ -67,16 +67,26 @@ def verdict(error: Exception | None, attempt: int, jitter: float) -> Verdict:
         case None:
             return Ack()
         case NotYet():
-            return Nak(error.retry_after_seconds or RETRY_CAP_SECONDS, str(error))
+            return Nak(bounded_wait(error.retry_after_seconds) or RETRY_CAP_SECONDS, str(error))
         case TemporaryError():
-            asked = error.retry_after_seconds
-            return Nak(max(backoff_seconds(attempt, jitter), asked or 0.0), str(error))
+            asked = bounded_wait(error.retry_after_seconds)
+            return Nak(max(backoff_seconds(attempt, jitter), asked), str(error))
         case PermanentError():
             return PutAside(str(error))
         case _ if attempt >= UNCLASSIFIED_ATTEMPTS:
             return PutAside(f"{type(error).__name__}: {error} ({attempt} times in a row)")
         case _:
             return Nak(backoff_seconds(attempt, jitter), f"{type(error).__name__}: {error}")
+
+
+def bounded_wait(asked_seconds: float | None) -> float:
+    """The wait that somebody else asks for, within [0, 60] s; 0 for None and NaN.
+
+    A server or a proxy that asks for an hour must not stop the work for an hour.
+    """
+    if asked_seconds is None or not asked_seconds > 0:
+        return 0.0
+    return min(asked_seconds, RETRY_CAP_SECONDS)
 
 
 def backoff_seconds(attempt: int, jitter: float) -> float:

@@ -307,6 +307,27 @@ async def test_the_wait_that_a_busy_server_asks_for_is_kept(server: Loopback, tm
     assert arrivals[1] - arrivals[0] >= 2.0
 
 
+@pytest.mark.parametrize("told", ["header", "body", "event"])
+async def test_a_server_that_asks_for_an_hour_blinds_nobody_for_longer_than_a_minute(
+    server: Loopback, tmp_path: Path, told: str
+):
+    # Whoever asks for so much is mistaken, or a proxy: an hour without a watch is an hour without joins.
+    details = {"retryAfterSeconds": 3600}
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        if not is_watch(request):
+            return a_list()
+        if told == "event":
+            return await stream(request, [an_error(429, "TooManyRequests", details=details)])
+        headers = {"Retry-After": "3600"} if told == "header" else {}
+        return refusal(429, "TooManyRequests", headers=headers, details=details)
+
+    server.answer = answer
+    async with api_of(server.url, tmp_path) as api, following(api) as (follower, _):
+        await eventually(lambda: bool(follower.troubles), "refused")
+        assert getattr(follower.troubles[0], "retry_after_seconds", None) == 60.0
+
+
 @pytest.mark.parametrize("how", ["stalls", "breaks"])
 async def test_a_refusal_whose_reason_never_comes_does_not_end_the_following(
     server: Loopback, tmp_path: Path, how: str

@@ -115,9 +115,15 @@ def test_causes_message_and_reason_are_kept():
         ("Wed, 21 Oct 2026 07:28:00 GMT", {}, None),
         ("-1", {}, None),
         ("²", {}, None),
+        ("60", {}, 60.0),
+        ("3600", {}, 60.0),
+        ("9" * 400, {}, 60.0),
+        (None, {"retryAfterSeconds": 3600}, 60.0),
+        (None, {"retryAfterSeconds": 1e300}, 60.0),
+        (None, {"retryAfterSeconds": -5}, 0.0),
     ],
 )
-def test_the_wait_that_the_server_asks_for_is_read(
+def test_the_wait_that_the_server_asks_for_is_read_up_to_a_minute(
     header: str | None, details: dict[str, Any], seconds: float | None
 ):
     error = error_from(429, a_status(reason="TooManyRequests", **details), request="r", retry_after=header)

@@ -4,7 +4,7 @@ from typing import Final
 
 import msgspec
 
-from libs.common.delivery import PermanentError, TemporaryError
+from libs.common.delivery import PermanentError, TemporaryError, bounded_wait
 
 _TEXT_LIMIT: Final = 300  # characters of an answer that is no Status: enough to recognise a proxy's page
 
@@ -35,7 +35,7 @@ class KubeError(Exception):
     """The API server did not do it.
 
     `status` is the HTTP status (0: none came), `reason` the API's CamelCase word for it, `message` its text,
-    `causes` the fields it refused, `retry_after_seconds` what it asked for.
+    `causes` the fields it refused, `retry_after_seconds` the wait that it asked for, 60 s at most.
     """
 
     def __init__(
@@ -131,15 +131,14 @@ def error_from_status(
     """Translate a Status object that came with this HTTP status, or in an ERROR event of a watch."""
     details = told.details or _Details()
     causes = details.causes or ()
+    asked = retry_after_seconds if retry_after_seconds is not None else details.retry_after_seconds
     return _kind(status, told.reason, causes)(
         told.message or "no message",
         request=request,
         status=status,
         reason=told.reason,
         causes=causes,
-        retry_after_seconds=retry_after_seconds
-        if retry_after_seconds is not None
-        else details.retry_after_seconds,
+        retry_after_seconds=None if asked is None else bounded_wait(asked),
     )
 
 
