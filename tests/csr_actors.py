@@ -1,5 +1,6 @@
 """Around csr in tests: an API server's requests in memory, what the others say, a csr on a bus of its own."""
 
+import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -80,6 +81,7 @@ class InMemoryRequests:
         self.events: list[ObjectEvent] = []
         self.patched: list[str] = []  # names, of patches that failed too
         self.failing: dict[str, KubeError] = {}  # name -> what each write of it raises
+        self.stalled: dict[str, asyncio.Event] = {}  # name -> what its write waits for
         self.watched_by: Callable[[SigningRequest], Awaitable[object]] | None = None
         self._documents: dict[str, dict[str, Any]] = {}
         self._event_names: set[str] = set()
@@ -112,6 +114,8 @@ class InMemoryRequests:
         self, name: str, json_patch: Sequence[dict[str, Any]], /
     ) -> None:
         self.patched.append(name)
+        if name in self.stalled:
+            await self.stalled[name].wait()
         if name in self.failing:
             raise self.failing[name]
         if name not in self._documents:

@@ -36,6 +36,7 @@ class Wait(msgspec.Struct, frozen=True, kw_only=True):
     message: str
     nodes: frozenset[str]
     rivals: tuple[str, ...] = ()
+    ends_in_seconds: float | None = None  # by itself; None: it needs a change
 
 
 class Ignore(msgspec.Struct, frozen=True, kw_only=True):

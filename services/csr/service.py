@@ -31,8 +31,10 @@ from libs.common.watch_flow import WatchFlow
 from libs.common.watch_ownership import WatchOwnership
 from libs.common.wiring import CSR
 from services.csr.approvals_api import ApprovalsApi
+from services.csr.budget import Budget
 from services.csr.claims import Claims
 from services.csr.decide import Policy
+from services.csr.judge import Judge
 from services.csr.node_events import NodeEvents
 from services.csr.on_csr_enriched import OnCsrEnriched
 from services.csr.requesters import Requesters
@@ -88,18 +90,27 @@ class CsrService:
         self._events = NodeEvents(
             kube, claims.node, is_foreign=self._is_foreign, now=parts.now, observe_only=dry
         )
+        budget = Budget()
+        judge = Judge(
+            table=table,
+            requesters=self._requesters,
+            claims=claims,
+            budget=budget,
+            policy=self._policy,
+            ownership=self._ownership.ownership,
+            why_undecided=self._why_undecided,
+            clock=parts.monotonic,
+        )
         self._on_csr_enriched = OnCsrEnriched(
             table=table,
             flow=self._flow,
+            judge=judge,
+            budget=budget,
             requesters=self._requesters,
             waiting=self._waiting,
-            claims=claims,
             approvals=ApprovalsApi(kube, observe_only=dry),
             decisions=self._decisions,
             events=self._events,
-            policy=self._policy,
-            ownership=self._ownership.ownership,
-            paused=self._paused,
             clock=parts.monotonic,
         )
         handling = Handling(

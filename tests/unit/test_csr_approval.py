@@ -2,16 +2,16 @@
 
 import asyncio
 import base64
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
 import pytest
 
-from libs.common.kube_api.errors import FenceFailed
 from libs.common.signing_request import SigningRequest, SigningRequestCondition
 from services.csr.approval import approval_patch
-from services.csr.approvals_api import ApprovalsApi
+from services.csr.approvals_api import WRITE_SLOTS, ApprovalsApi
+from services.csr.judge import Left
+from services.csr.judgement import Approve
 from tests import json_patch
 from tests.builders import a_request
 from tests.bus_actors import eventually
@@ -103,9 +103,11 @@ def test_a_request_without_its_bytes_is_never_approved():
         approval_patch(a_request(pem=b""), APPROVED)
 
 
-async def test_a_request_whose_node_is_given_away_while_it_waits_for_its_turn_is_not_written():
-    """Sixteen writes hang; the seventeenth asks anew whose Node it is when it is its turn."""
-    going, patched, reasons = asyncio.Event(), list[str](), {"foreign": ""}
+async def test_a_request_is_judged_when_its_slot_is_free_and_only_that_verdict_is_written():
+    """Every slot hangs; the last request is judged once one of them is free."""
+    going, patched = asyncio.Event(), list[str]()
+    approve = Approve(reason="r", message="m")
+    verdicts: list[Approve | Left] = [approve]
 
     class Slow:
         async def patch_signing_request_approval(self, name: str, json_patch: object, /) -> None:
@@ -117,17 +119,12 @@ async def test_a_request_whose_node_is_given_away_while_it_waits_for_its_turn_is
 
     api = ApprovalsApi(Slow(), observe_only=False)
 
-    async def write(name: str, why_not: Callable[[], str]) -> None:
-        denied = SigningRequestCondition(type="Denied", reason="x", message="x")
-        await api.write(a_request(name), denied, without_talos=False, why_not=why_not)
-
     async with asyncio.TaskGroup() as tasks:
-        for number in range(16):
-            tasks.create_task(write(f"csr-{number}", lambda: ""))
-        last = asyncio.create_task(write("last", lambda: reasons["foreign"]))
-        await eventually(lambda: len(patched) == 16, "all places are taken")
-        reasons["foreign"] = "it is another's"
+        for number in range(WRITE_SLOTS):
+            tasks.create_task(api.write(a_request(f"csr-{number}"), lambda: approve))
+        last = tasks.create_task(api.write(a_request("last"), lambda: verdicts[-1]))
+        await eventually(lambda: len(patched) == WRITE_SLOTS, "all slots are taken")
+        verdicts.append(Left("not-ours", "it is another's"))
         going.set()
-    with pytest.raises(FenceFailed, match="another's"):
-        await last
+    assert last.result() == verdicts[-1]
     assert "last" not in patched

@@ -1,0 +1,177 @@
+"""csr judges a request once more when a write slot is free: the world may have changed while it waited."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from libs.common import metrics
+from libs.common.cloud_config.document import parse_cloud_config
+from libs.common.machine import AddressStatus
+from libs.common.signing_request import SigningRequestCondition, SigningRequestStatus
+from services.csr.approvals_api import WRITE_SLOTS
+from services.csr.service import CsrService
+from tests.builders import a_node, some_facts
+from tests.bus_actors import eventually
+from tests.csr_actors import REFUSED, CsrFlow, asks
+from tests.turned_clock import TurnedClock
+
+HONEST = some_facts()
+MINE = AddressStatus(address="10.0.0.5/24", link="eth0", flags=128)
+
+
+class Queue:
+    """A csr whose write slots are all taken, and csr-1, which is judged valid and waits for a slot."""
+
+    def __init__(self, flow: CsrFlow, csr: CsrService, clock: TurnedClock) -> None:
+        self.flow = flow
+        self.csr = csr
+        self.clock = clock
+        self._free = asyncio.Event()
+
+    async def fill(self) -> None:
+        for number in range(WRITE_SLOTS):
+            name, ip = f"busy-{number}", f"10.0.1.{number}"
+            self.flow.kube.stalled[f"csr-{name}"] = self._free
+            node = a_node(name, uid=f"uid-{name}", ip=ip)
+            facts = some_facts(
+                node_name=name, node_ip=ip, addresses=(AddressStatus(address=f"{ip}/24", link="eth0"),)
+            )
+            await self.flow.machine(node, facts)
+            await self.flow.asked(
+                asks(f"csr-{name}", node=name, ips=(ip,)), facts=facts, node_uid=f"uid-{name}"
+            )
+        await eventually(lambda: len(self.flow.kube.patched) == WRITE_SLOTS, "every slot is taken")
+        await self.flow.machine(a_node(), HONEST)
+        await self.flow.asked(asks(), facts=HONEST, node_uid="uid-1")
+        in_flight = metrics.HANDLING_IN_FLIGHT.labels("csr")
+        await eventually(lambda: in_flight._value.get() > WRITE_SLOTS, "csr-1 waits for a slot")
+
+    async def heard(self) -> None:
+        """Return once csr has heard all that was said."""
+        sequence = await self.flow.node(a_node("last-1", uid="uid-last", ip=""))
+        await eventually(lambda: self.csr._table.sequence >= sequence, "it is heard")
+
+    def free(self) -> None:
+        self._free.set()
+
+    @property
+    def was_written(self) -> bool:
+        return "csr-1" in self.flow.kube.patched
+
+
+@pytest.fixture
+async def queue(tmp_path: Path) -> AsyncIterator[Queue]:
+    clock = TurnedClock()
+    file = parse_cloud_config(
+        "ownership: {nodeSelector: [{matchExpressions: [{key: team, operator: NotIn, values: [b]}]}]}", "f"
+    )
+    async with (
+        CsrFlow.on("memory", tmp_path) as flow,
+        flow.csr_running(clock=clock, file=file) as csr,
+    ):
+        queue = Queue(flow, csr, clock)
+        await queue.fill()
+        yield queue
+        queue.free()
+
+
+async def another_machine_answers_there(queue: Queue) -> None:
+    theirs = some_facts(node_name="db-1", node_ip="10.0.0.5", addresses=(MINE,))
+    await queue.flow.machine(a_node("db-1", uid="uid-db", ip="10.0.0.5"), theirs)
+
+
+async def the_node_is_another_one(queue: Queue) -> None:
+    await queue.flow.node(a_node(uid="uid-2"))
+
+
+async def the_node_is_gone(queue: Queue) -> None:
+    await queue.flow.node_gone(a_node())
+
+
+async def the_machine_falls_silent(queue: Queue) -> None:
+    await queue.flow.enrich(asks(), fault=REFUSED, node_uid="uid-1")
+
+
+async def the_node_is_foreign(queue: Queue) -> None:
+    await queue.flow.node(a_node(labels={"team": "b"}))
+
+
+async def a_newer_request_is_filed(queue: Queue) -> None:
+    await queue.flow.file(asks("csr-2", age_seconds=-60))
+
+
+# csr-1 attests 10.0.0.5 as the address at which its machine answers, or only as one that it has.
+CHANGES: dict[str, tuple[Callable[[Queue], Awaitable[None]], str]] = {
+    "another machine answers at the address": (another_machine_answers_there, "waiting"),
+    "the Node has another uid": (the_node_is_another_one, "waiting"),
+    "the Node is gone": (the_node_is_gone, "waiting"),
+    "the Node is another controller's": (the_node_is_foreign, "not-ours"),
+    "a newer request of the Node is filed": (a_newer_request_is_filed, "superseded"),
+    "newer enrichment has a fault": (the_machine_falls_silent, "waiting"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+async def test_a_request_whose_verdict_changed_while_it_waited_for_a_slot_is_not_approved(
+    change: str, queue: Queue
+):
+    happen, outcome = CHANGES[change]
+    await happen(queue)
+    await queue.heard()
+    queue.free()
+    await queue.flow.until_decided("csr-1", outcome)
+    assert not queue.was_written
+
+
+async def test_a_request_that_became_invalid_while_it_waited_for_a_slot_is_denied(queue: Queue):
+    """Its own machine no longer has the address, and another Node's machine answers there."""
+    await another_machine_answers_there(queue)
+    without = some_facts(addresses=())
+    await queue.flow.enrich(asks(), facts=without, node_uid="uid-1")
+    await queue.heard()
+    queue.free()
+    await queue.flow.until_decided("csr-1", "denied")
+    assert queue.flow.kube.verdict("csr-1") == "Denied"
+    assert queue.flow.kube.patched.count("csr-1") == 1
+
+
+async def test_no_request_is_written_that_lost_its_leader_while_it_waited_for_a_slot(queue: Queue):
+    queue.clock.turn(11)
+    queue.free()
+    approved = [f"csr-busy-{number}" for number in range(WRITE_SLOTS)]
+    await eventually(lambda: all(queue.flow.kube.verdict(name) for name in approved), "the slots are free")
+    assert any("no leader" in problem for problem in queue.csr.problems())
+    await asyncio.gather(*[queue.flow.until_decided(name, "approved") for name in approved])
+    assert not queue.was_written
+    await queue.flow.lead()
+    await queue.flow.until_decided("csr-1", "approved")
+
+
+async def test_no_request_is_written_after_the_stream_was_lost_while_it_waited_for_a_slot(queue: Queue):
+    queue.csr._table.lost("cut off")
+    queue.free()
+    approved = [f"csr-busy-{number}" for number in range(WRITE_SLOTS)]
+    await eventually(lambda: all(queue.flow.kube.verdict(name) for name in approved), "the slots are free")
+    in_flight = metrics.HANDLING_IN_FLIGHT.labels("csr")
+    await eventually(lambda: in_flight._value.get() == 0, "csr-1 was handed back")
+    assert not queue.was_written
+
+
+async def test_a_request_that_somebody_decided_while_it_waited_for_a_slot_is_left_alone(queue: Queue):
+    by_hand = SigningRequestCondition(type="Approved", reason="Kubectl", message="by hand")
+    decided = msgspec.structs.replace(asks(), status=SigningRequestStatus(conditions=(by_hand,)))
+    await queue.flow.observe(decided)
+    await queue.heard()
+    queue.free()
+    in_flight = metrics.HANDLING_IN_FLIGHT.labels("csr")
+    await eventually(lambda: in_flight._value.get() == 0, "all is handled")
+    assert not queue.was_written
+
+
+async def test_a_request_whose_verdict_stands_is_written_once_a_slot_is_free(queue: Queue):
+    queue.free()
+    await queue.flow.until_decided("csr-1", "approved")
+    assert queue.flow.kube.patched.count("csr-1") == 1
