@@ -11,6 +11,7 @@ TAINT_UNINITIALIZED = "node.cloudprovider.kubernetes.io/uninitialized"
 OWNED_RECORD = "node.cloudprovider.kubernetes.io/talos-ccm-owned"
 # Label with a digest of it. A kubelet may write annotations of its Node, but no label of this prefix.
 RECORD_DIGEST = "talos-ccm.node-restriction.kubernetes.io/record"
+_RESTRICTED_PREFIX = "node-restriction.kubernetes.io"
 CONDITION_BLOCKED = "TalosInitializationBlocked"  # ours, negative polarity: absent on nodes that never failed
 
 ANNOTATION_VALUE_LIMIT = 1024  # characters; longer ones are other people's state and no rule reads them
@@ -133,6 +134,15 @@ class Node(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def condition(self, kind: str) -> NodeCondition | None:
         """The condition of that type, None when it is absent."""
         return next((c for c in self.status.conditions if c.type == kind), None)
+
+
+def is_restricted_label(key: str) -> bool:
+    """Whether NodeRestriction, an admission plugin of Kubernetes, keeps kubelets from writing this label.
+
+    The prefix is `node-restriction.kubernetes.io/` or ends in `.node-restriction.kubernetes.io/`.
+    """
+    prefix, slash, _ = key.partition("/")
+    return bool(slash) and f".{prefix}".endswith(f".{_RESTRICTED_PREFIX}")
 
 
 def version_number(resource_version: str) -> int:

@@ -10,6 +10,7 @@ import msgspec
 
 from libs.common.cloud_config.refused_keys import refused_key
 from libs.common.cloud_config.rule import Kind
+from libs.common.node import is_restricted_label
 from services.labeler.owned import Marks, mark
 
 # What becomes of a wanted key: set it; it is ours as it stands; it stays as it is and as it is recorded;
@@ -121,7 +122,20 @@ def _unwanted(keys: Keys, key: str, changes: dict[str, str | None], recorded: Ma
 
 
 def _of_talos(keys: Keys, key: str) -> bool:
-    return bool(keys.of_talos) and _name(keys, key) in keys.of_talos
+    return bool(keys.of_talos) and _name(keys, key) in keys.of_talos and not _is_beyond_kubelets(keys, key)
+
+
+def _is_beyond_kubelets(keys: Keys, key: str) -> bool:
+    """Whether no kubelet may set this key: then its annotation `talos.dev/owned-*` gives it no veto either.
+
+    Talos annotates with the kubelet's rights, so a compromised kubelet can write the same annotation. The
+    admission plugin NodeRestriction lets no kubelet write a restricted label or add a taint to its Node.
+    """
+    if keys.kind == "labels":
+        return is_restricted_label(key)
+    if keys.kind != "taints" or key in keys.released:
+        return False
+    return all(_name(keys, present) != _name(keys, key) for present in keys.present)
 
 
 def _name(keys: Keys, key: str) -> str:

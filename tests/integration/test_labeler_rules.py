@@ -51,6 +51,13 @@ transformations:
 - name: web
   labels: {example.com/team: db}
 """
+RESTRICTED = "tier.node-restriction.kubernetes.io/level"
+QUARANTINED = f"""
+transformations:
+- name: quarantine
+  labels: {{{RESTRICTED}: quarantine}}
+  taints: {{example.com/apart: "yes:NoExecute"}}
+"""
 NONE = ""
 FORGED = written(Owned(labels={"example.com/guard": "on"}, taints={"example.com/apart:NoSchedule": "yes"}))
 # The node lifecycle controller may rewrite taints in the same instant: then the fence fails once.
@@ -236,11 +243,35 @@ async def test_keys_of_the_machine_config_are_left_to_talos(site: Site):
     }
     annotations = owned | {"example.com/note": "Talos's"}
     await site.join(name, labels={"example.com/team": "talos"}, annotations=annotations)
+    node = await site.kube.get_node(name)
+    of_talos = {"key": "example.com/agent", "value": "talos", "effect": "NoSchedule"}
+    others = [msgspec.to_builtins(each) for each in node.spec.taints]
+    await site.change(name, {"spec": {"taints": [*others, of_talos]}})
     for rules in (EVERYTHING, OTHER_TEAM, NONE):
         node = await site.obey(name, rules)
         assert node.labels["example.com/team"] == "talos"
         assert node.annotations.items() >= annotations.items()
-        assert "example.com/agent" not in {taint.key for taint in node.spec.taints}
+        assert [each.value for each in node.spec.taints if each.key == "example.com/agent"] == ["talos"]
+
+
+async def test_a_kubelet_cannot_keep_what_no_kubelet_may_write_by_an_annotation_of_its_own_node(site: Site):
+    name, path = "rules-veto", "/api/v1/nodes/rules-veto"
+    annotations = {
+        PROVIDED_NODE_IP: "10.0.0.5",
+        "talos.dev/owned-labels": f'["{RESTRICTED}"]',
+        "talos.dev/owned-taints": '["example.com/apart"]',
+    }
+    await site.join(name)
+    body = {"metadata": {"annotations": annotations}}
+    answer = await site.kubelets.request("PATCH", path, as_node=name, body=body, content_type=MERGE)
+    assert answer.status == 200
+    node = await site.obey(name, QUARANTINED)
+    assert (node.initialized, node.labels.get(RESTRICTED)) == (True, "quarantine")
+    assert "example.com/apart" in {taint.key for taint in node.spec.taints}
+    node = await site.obey(name, QUARANTINED.replace("quarantine", "gold"))
+    assert node.labels.get(RESTRICTED) == "gold"
+    node = await site.obey(name, NONE)
+    assert RESTRICTED not in node.labels
 
 
 async def test_two_labelers_with_different_rules_leave_nothing_unrecorded(site: Site):

@@ -79,6 +79,61 @@ def test_what_the_machine_config_sets_to_something_else_is_named():
     assert decide(keys("v", "v", NOT_THERE, TALOS)).left_to_talos == ()
 
 
+RESTRICTED = ["node-restriction.kubernetes.io/tier", "example.node-restriction.kubernetes.io/tier"]
+
+
+@pytest.mark.parametrize("key", RESTRICTED)
+@pytest.mark.parametrize(
+    ("present", "wanted", "recorded", "afterwards"),
+    [
+        (None, "gold", None, "gold"),
+        ("gold", "none", "gold", "none"),
+        ("gold", None, "gold", None),
+    ],
+    ids=["set", "changed", "removed"],
+)
+def test_a_kubelet_has_no_veto_on_a_restricted_label(
+    key: str, present: str | None, wanted: str | None, recorded: str | None, afterwards: str | None
+):
+    found = decide(
+        Keys(
+            kind="labels",
+            present={} if present is None else {key: present},
+            wanted={} if wanted is None else {key: wanted},
+            recorded={} if recorded is None else {key: recorded},
+            of_talos=frozenset({key}),
+        )
+    )
+    assert found.changes == {key: afterwards}
+    assert found.left_to_talos == ()
+
+
+@pytest.mark.parametrize(
+    "key", ["notnode-restriction.kubernetes.io/tier", "node-restriction.kubernetes.io", K]
+)
+def test_a_key_that_a_kubelet_may_write_anyway_is_left_to_the_machine_config(key: str):
+    found = decide(Keys(kind="labels", present={}, wanted={key: "v"}, of_talos=frozenset({key})))
+    assert (found.changes, found.left_to_talos) == ({}, (key,))
+
+
+def taint_keys(present: dict[str, str], **more: Any) -> Keys:
+    wanted = {"example.com/apart:NoExecute": "yes"}
+    return Keys(
+        kind="taints", present=present, wanted=wanted, of_talos=frozenset({"example.com/apart"}), **more
+    )
+
+
+def test_a_kubelet_has_no_veto_on_a_taint_that_its_node_lacks():
+    found = decide(taint_keys({}))
+    assert (found.changes, found.left_to_talos) == ({"example.com/apart:NoExecute": "yes"}, ())
+
+
+def test_a_taint_of_the_machine_config_stays_as_it_is():
+    found = decide(taint_keys({"example.com/apart:NoExecute": "talos"}))
+    assert (found.changes, found.left_to_talos) == ({}, ("example.com/apart:NoExecute",))
+    assert decide(taint_keys({}, released=frozenset({"example.com/apart:NoExecute"}))).changes == {}
+
+
 @pytest.mark.parametrize(
     ("kind", "key"),
     [
@@ -105,7 +160,9 @@ def test_a_mark_tells_values_apart_and_is_short(value: str):
 
 # ---- properties
 
-NAMES = st.sampled_from(["a", "example.com/b", "c", "kubernetes.io/hostname"])
+NAMES = st.sampled_from(
+    ["a", "example.com/b", "c", "kubernetes.io/hostname", "x.node-restriction.kubernetes.io/d"]
+)
 VALUES = st.sampled_from(["", "v", "w", "x", "y" * 70])
 SETS = st.frozensets(NAMES, max_size=3)
 ALL_KEYS = st.builds(
