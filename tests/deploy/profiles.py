@@ -4,6 +4,8 @@ import functools
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
+
 from libs.testbed.helm.chart import Manifest, Values, deployed_services, manifests, text
 from libs.testbed.helm.renders import PROFILES as FOLDER
 
@@ -24,7 +26,8 @@ PROFILES: dict[str, Values] = {
 IN_NAMES = {"elsewhere": "edge-talos-cloud-controller-manager"}
 DEPLOYED = [name for name in PROFILES if "daemonset" not in name and name != "all-in-one"]
 WITH_NATS = [name for name in DEPLOYED if name != "external-nats"]
-CLUSTER_WIDE = {"ClusterRole", "ClusterRoleBinding"}
+POLICY = {"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"}
+CLUSTER_WIDE = {"ClusterRole", "ClusterRoleBinding", *POLICY}
 
 
 @functools.cache
@@ -37,6 +40,11 @@ def rendered_text(profile: str) -> str:
 def rendered(profile: str) -> list[Manifest]:
     """Its objects."""
     return manifests(PROFILES[profile])
+
+
+def rendered_for(profile: str, kubernetes: str) -> list[Manifest]:
+    """Its objects for another version of Kubernetes than the newest."""
+    return manifests(msgspec.structs.replace(PROFILES[profile], kubernetes=kubernetes))
 
 
 def prefix(profile: str) -> str:

@@ -13,6 +13,7 @@ from tests.deploy.releases import Operator
 
 RELEASE, NAMESPACE = "installed", "talos-ccm-installed"
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
+BINDINGS = "validatingadmissionpolicybindings"
 COLLECTIONS = (
     *(f"/apis/apps/v1/{kind}" for kind in ("deployments", "daemonsets", "statefulsets")),
     *(f"/api/v1/{kind}" for kind in ("services", "configmaps", "serviceaccounts")),
@@ -20,6 +21,7 @@ COLLECTIONS = (
     "/apis/policy/v1/poddisruptionbudgets",
     "/apis/networking.k8s.io/v1/networkpolicies",
     "/apis/talos.dev/v1alpha1/serviceaccounts",
+    *(f"/apis/admissionregistration.k8s.io/v1/{kind}" for kind in ("validatingadmissionpolicies", BINDINGS)),
 )
 
 
@@ -43,6 +45,7 @@ async def test_one_profile_becomes_another_in_place_and_nothing_is_left_in_the_e
         said = await operator.upgrade(PROFILES["default"])
         assert "Services: watcher, metadata, labeler, csr." in said
         assert f"deployments/{name}-labeler" in await installed(api_server)
+        assert f"{BINDINGS}/{name}-nats" in await installed(api_server), "the API server serves the kind"
         for profile in ("ha", "reference", "csr-only", "external-nats", "all-in-one", "default"):
             said = await operator.upgrade(PROFILES[profile])
             in_one = profile == "all-in-one"

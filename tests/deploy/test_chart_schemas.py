@@ -9,7 +9,7 @@ import pytest
 from kubernetes_validate import utils as published
 from referencing import Registry, Resource
 
-from tests.deploy.profiles import PROFILES, rendered
+from tests.deploy.profiles import PROFILES, rendered, rendered_for
 
 OLDEST = (1, 29)
 VERSIONS = [
@@ -17,6 +17,8 @@ VERSIONS = [
     for version in dict.fromkeys(published.all_versions())
     if tuple(map(int, version.split(".")[:2])) >= OLDEST
 ]
+# Kubernetes from 1.30 on gets the same objects: `rendered` is for the newest.
+ALIKE = [version for version in VERSIONS if tuple(map(int, version.split(".")[:2])) >= (1, 30)]
 TALOS = "talos.dev/v1alpha1"
 
 
@@ -40,9 +42,13 @@ class Schemas:
         return json.loads((self._folder / name).read_text())
 
 
-def distinct() -> list[dict[str, Any]]:
-    """All objects of all profiles, each once."""
-    found = {json.dumps(manifest, sort_keys=True) for profile in PROFILES for manifest in rendered(profile)}
+def distinct(kubernetes: str) -> list[dict[str, Any]]:
+    """All objects of all profiles on that version, each once."""
+    found = {
+        json.dumps(manifest, sort_keys=True)
+        for profile in PROFILES
+        for manifest in (rendered(profile) if kubernetes in ALIKE else rendered_for(profile, kubernetes))
+    }
     return [json.loads(text) for text in sorted(found)]
 
 
@@ -54,13 +60,18 @@ def test_the_versions_reach_from_1_29_to_1_37():
 def test_that_version_of_kubernetes_knows_every_field(version: str):
     schemas = Schemas(version)
     checked = 0
-    for manifest in distinct():
+    for manifest in distinct(version):
         if manifest["apiVersion"] == TALOS:
             continue  # not Kubernetes' own; test_chart_apply.py has it
         checked += 1
         name = f"{manifest['kind']} {manifest['metadata']['name']}"
         assert schemas.mistakes(manifest) == [], name
     assert checked > 50
+
+
+def test_kubernetes_from_1_30_on_gets_the_same_objects():
+    for version in (ALIKE[0], ALIKE[-1]):
+        assert rendered_for("default", version) == rendered("default")
 
 
 def test_a_field_that_nobody_knows_is_seen():

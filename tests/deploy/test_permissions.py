@@ -28,7 +28,6 @@ EXTERNAL = "203.0.113.7"
 EVERYTHING = Values(
     said={
         "enabledControllers": ["*", "node-ipam-controller", "cloud-node-lifecycle"],
-        "nats.bootstrap.admissionPolicy": True,
         "services.watcher.extraArgs": list(PATIENT),
         "services.ipam.extraArgs": [
             "--cluster-cidr=10.244.0.0/16",

@@ -20,7 +20,7 @@ HELM: Final = Program(
     f"-s -w -X helm.sh/helm/v3/internal/version.version={_VERSION}",
     "helm.sh/helm/v3/cmd/helm",
 )
-_KUBERNETES: Final = "1.36.0"  # what a build of helm from its module believes in is 1.20
+KUBERNETES: Final = "1.36.0"  # a helm that is built from its module assumes 1.20
 CHART: Final = Path(__file__).parents[3] / "deploy" / "k8s" / "chart"
 RELEASE: Final = "talos-cloud-controller-manager"
 NAMESPACE: Final = "kube-system"
@@ -40,12 +40,15 @@ class Values(msgspec.Struct, frozen=True):
     said: Mapping[str, Any] = msgspec.field(default_factory=dict)
     release: str = RELEASE
     namespace: str = NAMESPACE
+    kubernetes: str = KUBERNETES
+    served: tuple[str, ...] = ()  # group/version/kind, as a cluster lists them; () = no cluster is asked
 
     def arguments(self) -> list[str]:
         """As helm takes them."""
         files = [f"--values={path}" for path in self.files]
         said = [f"--set-json={key}={msgspec.json.encode(value).decode()}" for key, value in self.said.items()]
-        return [*files, *said, f"--namespace={self.namespace}", f"--kube-version={_KUBERNETES}"]
+        served = [f"--api-versions={each}" for each in self.served]
+        return [*files, *said, f"--namespace={self.namespace}", f"--kube-version={self.kubernetes}", *served]
 
 
 def lint(values: Values) -> str:
@@ -53,9 +56,9 @@ def lint(values: Values) -> str:
     return _helm("lint", "--strict", str(CHART), *values.arguments())
 
 
-def text(values: Values) -> str:
+def text(values: Values, chart: Path = CHART) -> str:
     """All objects as one YAML text, in the order in which Helm installs them. Raises HelmError."""
-    return _helm("template", values.release, str(CHART), *values.arguments())
+    return _helm("template", values.release, str(chart), *values.arguments())
 
 
 def manifests(values: Values) -> list[Manifest]:

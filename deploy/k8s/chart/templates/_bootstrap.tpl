@@ -46,3 +46,24 @@ volumeMounts:
 {{- end -}}
 {{- toYaml $names -}}
 {{- end }}
+
+{{/* Whether the policy that restricts the bootstrap's account is rendered: "installed", "off" where the values say
+     so, "missing" where the cluster does not serve the kind; "" without a bootstrap. A cluster lists kinds, v1/Pod
+     among them; a render without a cluster has no such list, and the version of Kubernetes decides. */}}
+{{- define "talos-ccm.bootstrapPolicy" -}}
+{{- $kind := "admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy" -}}
+{{- $versions := .Capabilities.APIVersions -}}
+{{- $served := $versions.Has $kind -}}
+{{- if not ($versions.Has "v1/Pod") -}}
+{{- $served = or $served (semverCompare ">=1.30.0-0" .Capabilities.KubeVersion.Version) -}}
+{{- end -}}
+{{- if and .Values.nats.enabled (not .Values.daemonSet.enabled) -}}
+{{- $wanted := toString .Values.nats.bootstrap.admissionPolicy -}}
+{{- if eq $wanted "false" -}}off
+{{- else if $served -}}installed
+{{- else if eq $wanted "true" -}}
+{{- fail (printf "nats.bootstrap.admissionPolicy is true, and this cluster (%s) does not serve %s: set it to auto" .Capabilities.KubeVersion.Version $kind) -}}
+{{- else -}}missing
+{{- end -}}
+{{- end -}}
+{{- end }}
