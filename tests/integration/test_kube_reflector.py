@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -247,6 +248,86 @@ async def test_a_watch_tells_while_a_busy_server_has_not_said_yet_how_far_it_is(
         await eventually(lambda: "web-102" in follower.nodes, seconds=5)
         await eventually(asked.is_set)
     assert follower.troubles == []
+
+
+@pytest.mark.parametrize("fault", ["429", "429 with Retry-After", "500", "503", "no answer"])
+async def test_a_side_check_that_fails_leaves_a_healthy_watch_alone_and_is_repeated(
+    server: Loopback, tmp_path: Path, fault: str
+):
+    checks = 0
+
+    async def check() -> web.StreamResponse:
+        nonlocal checks
+        checks += 1
+        if checks > 2:
+            return a_list(version=101)
+        if fault == "no answer":
+            await asyncio.Event().wait()
+        headers = {"Retry-After": "1"} if "Retry-After" in fault else {}
+        return refusal(int(fault[:3]), "Busy", headers=headers)
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        if request.query.get("limit") == "1":
+            return await check()
+        if not is_watch(request):
+            return a_list()
+        if len(watches(server)) == 1:
+            return await stream(request, [an_event("ADDED", a_node_object("web-1", 101))])
+        return await stream(request, then_silent=True)
+
+    server.answer = answer
+    async with (
+        api_of(server.url, tmp_path, deadline_seconds=1.0) as api,
+        following(api, stale_seconds=0.5) as (follower, reflector),
+    ):
+        await eventually(lambda: checks == 2 or bool(follower.troubles), "asked again")
+        assert (follower.troubles, len(watches(server))) == ([], 2), "the watch goes on"
+        await eventually(lambda: any("cannot be checked" in why for why in reflector.problems()), "told")
+        await eventually(lambda: not reflector._doubted, "answered")
+        assert not any("cannot be checked" in why for why in reflector.problems())
+    assert (follower.troubles, len(watches(server))) == ([], 2), "the watch went on"
+    assert follower.count(Listed) == 1
+
+
+async def test_a_server_that_turns_out_to_be_behind_after_a_failed_side_check_is_listed_again(
+    server: Loopback, tmp_path: Path
+):
+    checks = 0
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        nonlocal checks
+        if request.query.get("limit") == "1":
+            checks += 1
+            return refusal(503, "Busy") if checks == 1 else a_list(version=7)
+        if not is_watch(request):
+            return a_list(version=100 if len(lists(server)) == 1 else 7)
+        if len(watches(server)) == 1:
+            return await stream(request)
+        return await stream(request, then_silent=True)
+
+    server.answer = answer
+    async with api_of(server.url, tmp_path) as api, following(api) as (follower, _):
+        await eventually(lambda: follower.count(Listed) == 2, "listed again")
+    assert checks == 2
+    assert [type(trouble).__name__ for trouble in follower.troubles] == ["ListAgain"]
+
+
+async def test_side_checks_that_are_refused_for_ever_storm_nobody(server: Loopback, tmp_path: Path):
+    arrivals: list[float] = []
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        if request.query.get("limit") == "1":
+            arrivals.append(time.monotonic())
+            return refusal(503, "Busy")
+        if not is_watch(request):
+            return a_list()
+        return await stream(request, then_silent=len(watches(server)) > 1)
+
+    server.answer = answer
+    async with api_of(server.url, tmp_path) as api, following(api):
+        await eventually(lambda: len(arrivals) == 4, "asked again and again")
+    waits = [later - earlier for earlier, later in pairwise(arrivals)]
+    assert all(wait >= least for wait, least in zip(waits, (0.25, 0.5, 1.0), strict=True))
 
 
 async def test_a_server_that_says_how_far_it_is_after_the_watch_has_moved_on_is_not_thought_to_be_behind(

@@ -18,6 +18,7 @@ from libs.common.kube_api.errors import (
 from libs.common.kube_api.happenings import Happening, ListAgain, Listed, read_line, version_of
 from libs.common.kube_api.objects import Item, Page, Resource, UnreadableObject
 from libs.common.kube_api.transport import Request
+from libs.common.kube_api.version_check import VersionCheck
 
 # How long one watch lasts. The server ends it then, whether or not it had anything to say (bookmarks come
 # only with news), so a connection that goes on beyond is dead, however well its TCP looks. The next watch
@@ -30,7 +31,6 @@ _SETTLED_SECONDS: Final = 5.0  # a watch that lasted this long was no failure, w
 # busy with a thousand joins, everybody's, within a second of its opening. It has told something, so the next
 # one goes on from there, soon: a back-off would grow to a stall just when there is most to tell.
 _MOVED_ON_SECONDS: Final = 0.2
-_STANDS_SECONDS: Final = 2.0  # a watch that stands so long is worth the question how far the server is
 _PAUSE_FIRST_SECONDS: Final = 1.0
 _PAUSE_CAP_SECONDS: Final = 15.0
 # After these the watch goes on where it stopped. Everything else lists again, as client-go does.
@@ -97,6 +97,9 @@ class Reflector(Generic[Item]):
         self._listed = False
         self._trouble = ""
         self._doubted = False
+        self._check = VersionCheck(
+            api, resource, clock=clock, jitter=jitter, stale_seconds=stale_seconds, on_answer=self._heard
+        )
 
     def freshness(self) -> float | None:
         """Seconds since the API server last said anything about these objects, None before the first word."""
@@ -109,8 +112,9 @@ class Reflector(Generic[Item]):
             return (f"{self._resource.plural} have not been listed yet{because}",)
         age = self.freshness() or 0.0
         if age > self._stale_seconds:
-            return (f"nothing heard about {self._resource.plural} for {age:.0f} s{because}",)
-        return ()
+            stale = f"nothing heard about {self._resource.plural} for {age:.0f} s{because}"
+            return (stale, *self._check.problems())
+        return self._check.problems()
 
     async def run(self, handle: Callable[[Happening[Item]], Awaitable[None]]) -> NoReturn:
         """Tell `handle` everything, in order, one at a time: first a Listed, then changes, and again a Listed
@@ -157,6 +161,7 @@ class Reflector(Generic[Item]):
         await handle(Listed(tuple(items), page.resource_version, tuple(unreadable)))
         self._listed = True
         self._doubted = False
+        self._check.answered()
         self._version = page.resource_version
 
     async def _watch(self, handle: Callable[[Happening[Item]], Awaitable[None]]) -> None:
@@ -184,36 +189,23 @@ class Reflector(Generic[Item]):
             self._doubted = True  # an early end may be that of the server
 
     async def _watch_in_doubt(self, handle: Callable[[Happening[Item]], Awaitable[None]]) -> None:
-        """Watch on, and ask meanwhile: a busy server takes seconds for an answer that is almost always no.
+        """Watch on, and check meanwhile: a busy server takes seconds for an answer that is almost always no.
 
-        A watch that ends before it was asked leaves the doubt to the next one.
+        A watch that ends before there is an answer leaves the doubt to the next one.
         """
-        asking = asyncio.create_task(self._is_from_the_future(self._version))
+        asking = asyncio.create_task(self._check.is_from_the_future(self._version))
         watching = asyncio.create_task(self._watch(handle))
         try:
             await asyncio.wait({asking, watching}, return_when=asyncio.FIRST_COMPLETED)
-            if asking.done() and asking.result():
-                raise ListAgain("the server has not come as far as our version (a restored etcd?)")
+            if asking.done():
+                self._doubted = False
+                if asking.result():
+                    raise ListAgain("the server has not come as far as our version (a restored etcd?)")
             await watching
         finally:
             asking.cancel()
             watching.cancel()
             await asyncio.gather(asking, watching, return_exceptions=True)
-
-    async def _is_from_the_future(self, version: str) -> bool:
-        """Whether the server has not come as far as this version, as after etcd was restored from a backup.
-
-        It opens a watch from such a version all the same, and says nothing until it has caught up. Asked
-        after each break: a restored etcd comes with restarted API servers.
-        """
-        await asyncio.sleep(_STANDS_SECONDS)
-        page = await self._api.list_page(self._resource, limit=1, on_unreadable=lambda _: None)
-        self._heard()
-        self._doubted = False
-        try:
-            return int(page.resource_version) < int(version)
-        except ValueError:
-            return True  # not comparable: an aggregated API; a list is always right
 
     async def _tell(
         self, line: bytes, request: Request, handle: Callable[[Happening[Item]], Awaitable[None]]
