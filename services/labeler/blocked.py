@@ -25,6 +25,7 @@ REASON_OF_FAULT: Final[dict[FaultKind, str]] = {
     "internal": "TalosInternalError",
 }
 
+WRITE_FAILED: Final = "NodeWriteFailed"
 _AGAIN: Final = f"retried for ever, with back-off up to {RETRY_CAP_SECONDS:.0f} s"
 _WITH_THE_NEXT_WORD: Final = "tried again when the Node or its machine changes, and with each resync"
 _WHEN_CHANGED: Final = "looked at again when it changes: correct --node-ip of the kubelet"  # nobody is asked
@@ -99,12 +100,13 @@ def by_silence(seconds: float) -> Blocked:
 def failed_write(error: Exception) -> str:
     """What Kubernetes said to a write, and when it is tried again."""
     for_good = isinstance(error, PermanentError)
-    return f"{error}; {_WITH_THE_NEXT_WORD if for_good else _AGAIN}"
+    told = ": ".join((*getattr(error, "__notes__", ()), str(error)))
+    return f"{told}; {_WITH_THE_NEXT_WORD if for_good else _AGAIN}"
 
 
 def by_failed_write(said: str) -> Blocked:
     """All is known, but Kubernetes does not take it; `said` as `failed_write` tells it."""
-    return _blocked("NodeWriteFailed", f"writing the Node: {said}")
+    return _blocked(WRITE_FAILED, f"writing the Node: {said}")
 
 
 def by_defect(error: Exception) -> Blocked:
@@ -127,6 +129,16 @@ def says_so_already(node: Node, blocked: Blocked) -> bool:
     """Whether the Node bears that reason."""
     present = node.condition(CONDITION_BLOCKED)
     return present is not None and (present.status, present.reason) == ("True", blocked.reason)
+
+
+def to_be_removed(node: Node) -> bool:
+    """Whether the condition goes in the write that gives the Node its addresses.
+
+    Where the next write may be refused again, the condition stays until the Node is initialized: else each
+    retry would remove it and the next look would set it.
+    """
+    present = node.condition(CONDITION_BLOCKED)
+    return present is not None and (node.initialized or present.reason != WRITE_FAILED)
 
 
 def _blocked(reason: str, message: str) -> Blocked:

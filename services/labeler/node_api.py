@@ -16,7 +16,13 @@ from services.labeler.answers import Answers
 from services.labeler.blocked import Blocked, condition
 from services.labeler.node_events import NodeEvents
 from services.labeler.plan import Notice, Plan, continued
-from services.labeler.refused import NOTHING_REFUSED, Refused, refused_with
+from services.labeler.refused import (
+    NOTHING_REFUSED,
+    Refused,
+    keeps_uninitialized,
+    refused_with,
+    why_it_waits,
+)
 
 # Requests for plans at once. Those that hang leave connections to what is said of the Nodes that wait.
 _AT_ONCE: Final = CONNECTIONS - 4
@@ -115,24 +121,17 @@ class NodeApi:
 
     async def _patched(self, node: Node, plan: Plan, plan_for: PlanFor, is_foreign: IsForeign) -> Plan:
         """What of the plan is in the Node now: all, or all but what rules want and Kubernetes refuses."""
-        refused = NOTHING_REFUSED
+        refused, tried = NOTHING_REFUSED, [plan]
         while (error := await self._refusal(node, plan, is_foreign)) is not None:
-            refused = refused_with(refused, (cause.field for cause in error.causes), str(error))
-            rest = plan_for(node, refused)
-            if rest.changes == plan.changes:
-                raise error
-            plan = rest
+            refused, plan = _with_less(node, tried, plan_for, refused, error)
+            tried.append(plan)
         return plan
 
     async def _refusal(self, node: Node, plan: Plan, is_foreign: IsForeign) -> KubeError | None:
         """Write it; why the API server did not, if that may be for what rules want."""
         try:
             await self._patch(node, plan, is_foreign)
-        except Invalid as error:
-            return error
-        except Forbidden as error:
-            if node.initialized:
-                raise  # a right may be missing, and be granted soon: only a joining Node has no time
+        except (Invalid, Forbidden) as error:
             return error
         return None
 
@@ -175,6 +174,24 @@ class NodeApi:
             seconds = (self._now() - created).total_seconds()
             metrics.TAINT_REMOVAL_DELAY.observe(seconds, telemetry.exemplar())
             metrics.INITIAL_SYNC_DELAY.observe(seconds)
+
+
+def _with_less(
+    node: Node, tried: Sequence[Plan], plan_for: PlanFor, refused: Refused, error: KubeError
+) -> tuple[Refused, Plan]:
+    """The next plan to try, with less of what rules want. Raises the error when there is none."""
+    fields: tuple[str, ...] = tuple(cause.field for cause in error.causes)
+    while (more := refused_with(refused, fields, str(error))) is not None:
+        refused, fields = more, ()
+        plan = plan_for(node, refused)
+        if all(plan.changes != before.changes for before in tried):
+            if keeps_uninitialized(node, refused):
+                error.add_note(why_it_waits(tried[-1].changes.set_taints))
+                break
+            if isinstance(error, Forbidden) and node.initialized and not plan.node_writes:
+                break  # perhaps a right is missing, and is granted soon: then it is tried again soon
+            return refused, plan
+    raise error
 
 
 def _check(node: Node, is_foreign: IsForeign) -> None:

@@ -19,6 +19,7 @@ from services.labeler.blocked import (
     by_bad_node_ip,
     by_fault,
     by_taint_of_talos,
+    to_be_removed,
 )
 from services.labeler.claimed import Claimed, claimed
 from services.labeler.in_words import changes_in_words, status_in_words
@@ -187,7 +188,7 @@ def _plan_ours(
         provider_id=None if node.spec.provider_id else provider_id_of(effects.platform, first_ip),
     )
     addresses = _addresses(node, facts, effects, config, ips)
-    unblock = node.condition(CONDITION_BLOCKED) is not None
+    unblock = to_be_removed(node)
     status_writes = status_in_words(addresses, unblock=unblock)
     held = found.changes.held_labels + deciding_labels(config.ownership)
     node_writes = changes_in_words(found.changes)

@@ -9,13 +9,21 @@ from typing import Final, Literal
 
 import msgspec
 
+from libs.common.node import Node, Taint
 from services.labeler.notices import Notice
 from services.labeler.rules.effects import RuleEffects
 from services.labeler.rules.outcome import in_one_line
 
 RefusedKind = Literal["annotation", "label", "taint"]
 
-_ALL: Final[frozenset[RefusedKind]] = frozenset({"annotation", "label", "taint"})
+# What is left out while refusals name no field, as those of webhooks. Taints come last: they keep pods away.
+_STEPS: Final[tuple[frozenset[RefusedKind], ...]] = (
+    frozenset(),
+    frozenset({"annotation"}),
+    frozenset({"label"}),
+    frozenset({"annotation", "label"}),
+    frozenset({"annotation", "label", "taint"}),
+)
 _MOST_SAID: Final = 600
 
 
@@ -24,15 +32,23 @@ class Refused(msgspec.Struct, frozen=True):
 
     kinds: frozenset[RefusedKind] = frozenset()
     said: str = ""
+    named: frozenset[RefusedKind] = frozenset()  # those of `kinds` whose fields a refusal has named
+    step: int = 0  # index of the last of the steps that was tried
 
 
 NOTHING_REFUSED: Final = Refused()
 
 
-def refused_with(before: Refused, fields: Iterable[str], said: str) -> Refused:
-    """After another refusal, which names these fields of the Node; if it names nothing new, all goes."""
-    named = frozenset(kind for field in fields if (kind := _kind(field)))
-    return Refused(before.kinds | named if named - before.kinds else _ALL, said)
+def refused_with(before: Refused, fields: Iterable[str], said: str) -> Refused | None:
+    """What to leave out after another refusal, which names these fields of the Node; None: all was tried."""
+    named = before.named.union(kind for field in fields if (kind := _kind(field)))
+    if named - before.kinds:
+        return Refused(before.kinds | named, said, named, before.step)
+    for step in range(before.step + 1, len(_STEPS)):
+        kinds = named | _STEPS[step]
+        if kinds not in (before.kinds, named):
+            return Refused(kinds, said, named, step)
+    return None
 
 
 def without(effects: RuleEffects, refused: Refused) -> RuleEffects:
@@ -49,6 +65,19 @@ def without(effects: RuleEffects, refused: Refused) -> RuleEffects:
         labels={} if "label" in refused.kinds else effects.labels,
         taints=() if "taint" in refused.kinds else effects.taints,
         retained=effects.retained.union(keys),
+    )
+
+
+def keeps_uninitialized(node: Node, refused: Refused) -> bool:
+    """Whether the Node has to wait: without its taint, pods would come that the taint is to keep away."""
+    return "taint" in refused.kinds and not node.initialized
+
+
+def why_it_waits(taints: Iterable[Taint]) -> str:
+    """What an operator should know of a Node that waits for these taints of rules."""
+    keys = ", ".join(f"{taint.key}:{taint.effect}" for taint in taints)
+    return (
+        f"Kubernetes refuses the patch with taints of rules ({keys}); until it accepts them, the Node waits"
     )
 
 

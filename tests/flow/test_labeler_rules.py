@@ -11,7 +11,7 @@ import pytest
 from libs.common import metrics
 from libs.common.cloud_config.document import parse_cloud_config
 from libs.common.kube_api.errors import Forbidden, Invalid, KubeError
-from libs.common.node import Node
+from libs.common.node import CONDITION_BLOCKED, Node
 from libs.common.subjects import DEAD, OBSERVED_NODE
 from libs.testbed.nats_server import NatsServer
 from services.labeler.other_rules import APART_SECONDS
@@ -359,6 +359,75 @@ async def test_what_kubernetes_refuses_of_rules_alone_is_told_and_a_joining_node
         kube.patch_node = patch_node  # type: ignore[method-assign]
         await flow.enrich(kube.node("n0"), some_facts(node_name="n0", hostname="n0"))
         await eventually(says(kube, "red", node), "the rule is obeyed as soon as Kubernetes lets it")
+
+
+async def test_an_annotation_that_is_forbidden_stops_no_other_key_of_a_node_in_use(
+    flow: Flow, nats_server: NatsServer, mounted: MountedConfigMap
+):
+    [node] = nodes = fleet(1)
+    kube = InMemoryNodes(node)
+    patch_node = kube.patch_node
+
+    async def refuse_note(name: str, json_patch: Any, /) -> Node:
+        if any(operation["path"] == "/metadata/annotations/note" for operation in json_patch):
+            raise Forbidden("admission webhook says no", status=403)
+        return await patch_node(name, json_patch)
+
+    async with ruled(nats_server, kube, mounted):
+        await joined(flow, nodes)
+        kube.patch_node = refuse_note  # type: ignore[method-assign]  # an admission webhook
+        rest = "  annotations: {note: a}\n  taints: {apart: 'yes:NoExecute'}\n"
+        mounted.swap(team("red") + rest)
+        await eventually(says(kube, "red", node), "the label is set")
+        assert "apart" in {taint.key for taint in kube.node("n0").spec.taints}
+
+
+async def test_a_node_waits_and_says_why_while_the_taint_of_a_rule_is_forbidden(
+    flow: Flow, nats_server: NatsServer, mounted: MountedConfigMap
+):
+    [node] = fleet(1)
+    kube, clock = InMemoryNodes(node), TurnedClock()
+    patch_node = kube.patch_node
+    refusals = 0
+
+    async def refuse_apart(name: str, json_patch: Any, /) -> Node:
+        nonlocal refusals
+        if any(operation.get("value", {}).get("key") == "apart" for operation in added_taints(json_patch)):
+            refusals += 1
+            raise Forbidden("admission webhook says no", status=403)
+        return await patch_node(name, json_patch)
+
+    kube.patch_node = refuse_apart  # type: ignore[method-assign]  # an admission webhook
+    mounted.swap(team("red") + "  taints: {apart: 'yes:NoExecute'}\n")
+    facts = some_facts(node_name="n0", hostname="n0")
+    async with ruled(nats_server, kube, mounted, clock=clock) as labeler:
+        await flow.observe(node)
+        await flow.enrich(node, facts)
+
+        async def says_why() -> bool:
+            clock.turn(1.0)
+            await flow.lead()
+            await labeler._watch_waiting.look()
+            condition = kube.node("n0").condition(CONDITION_BLOCKED)
+            if condition is None or condition.reason != "NodeWriteFailed":
+                return False
+            return "taints of rules (apart:NoExecute)" in condition.message
+
+        await eventually(says_why, "the Node says why it waits")
+        before, writes = refusals, kube.writes().count("nodes/status")
+        await flow.enrich(kube.node("n0"), facts)
+        await eventually(lambda: refusals > before, "it is tried again")
+        assert kube.writes().count("nodes/status") == writes, "the condition stays as it is"
+        assert not kube.node("n0").initialized
+        kube.patch_node = patch_node  # type: ignore[method-assign]
+        await joined(flow, [kube.node("n0")])
+        assert "apart" in {taint.key for taint in kube.node("n0").spec.taints}
+        await flow.enrich(kube.node("n0"), facts)
+        await eventually(lambda: kube.node("n0").condition(CONDITION_BLOCKED) is None, "the condition goes")
+
+
+def added_taints(json_patch: Any) -> list[dict[str, Any]]:
+    return [each for each in json_patch if each["op"] == "add" and each["path"] == "/spec/taints/-"]
 
 
 async def test_nothing_is_written_while_nobody_leads_and_all_of_it_afterwards(

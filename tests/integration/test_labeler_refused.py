@@ -1,25 +1,31 @@
 """What the real API server refuses of rules keeps no Node from being initialised, and is told on it."""
 
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from libs.common.kube_api.api import KubeApi
 from libs.common.kube_api.config import load_kube_config
+from libs.common.kube_api.errors import Forbidden
 from libs.common.node import PROVIDED_NODE_IP, Node
 from libs.common.wiring import LABELER
 from libs.testbed.control_plane.cluster import ControlPlane
-from libs.testbed.kubelets import Kubelet, Kubelets
+from libs.testbed.kubelets import MERGE, Kubelet, Kubelets
 from libs.testbed.running_services import grant_rights
 from libs.testbed.service_rights import user_of
 from services.labeler.already_said import AlreadySaid
 from services.labeler.answers import Answers
+from services.labeler.blocked import failed_write
 from services.labeler.node_api import NodeApi
-from services.labeler.plan import Plan, plan_node
+from services.labeler.plan import Global, Plan, plan_node
 from services.labeler.refused import Refused
 from tests.builders import some_facts
+from tests.bus_actors import eventually
+from tests.node_webhook import Dislikes, NodeWebhook, node_webhook
 from tests.planned import one_rule, record_in
 
 LONG = "y" * 1000
@@ -41,6 +47,23 @@ async def kube(control_plane: ControlPlane, kubelets: Kubelets) -> AsyncIterator
     await api.close()
 
 
+def planner(name: str, config: Global) -> Callable[[Node, Refused], Plan]:
+    def plan(node: Node, refused: Refused) -> Plan:
+        return plan_node(node, some_facts(node_name=name), "nodename", config, refused)
+
+    return plan
+
+
+def node_api(kube: KubeApi) -> NodeApi:
+    return NodeApi(
+        kube, AlreadySaid(), Answers(time.monotonic), now=lambda: datetime.now(UTC), observe_only=False
+    )
+
+
+def apart(node: Node) -> bool:
+    return "example.com/apart" in {taint.key for taint in node.spec.taints}
+
+
 @pytest.mark.parametrize("name", CASES)
 async def test_a_node_whose_rules_are_refused_is_initialised_with_all_the_rest(
     kube: KubeApi, kubelets: Kubelets, name: str
@@ -53,12 +76,7 @@ async def test_a_node_whose_rules_are_refused_is_initialised_with_all_the_rest(
         taints="{example.com/agent: 'waiting:NoSchedule'}",
     )
 
-    def plan(node: Node, refused: Refused) -> Plan:
-        return plan_node(node, some_facts(node_name=name), "nodename", config, refused)
-
-    nodes = NodeApi(
-        kube, AlreadySaid(), Answers(time.monotonic), now=lambda: datetime.now(UTC), observe_only=False
-    )
+    plan, nodes = planner(name, config), node_api(kube)
     done = await nodes.apply(await kube.get_node(name), plan)
     node = await kube.get_node(name)
     assert (done.outcome, node.initialized) == ("initialized", True)
@@ -73,3 +91,81 @@ async def test_a_node_whose_rules_are_refused_is_initialised_with_all_the_rest(
     after = await kube.get_node(name)  # others, such as the controller-manager, may write it meanwhile
     assert (after.labels, record_in(after)) == (node.labels, record_in(node))
     await kubelets.delete(name)
+
+
+GUARDED = one_rule(
+    annotations="{example.com/note: 'of a rule'}",
+    labels="{example.com/team: web}",
+    taints="{example.com/apart: 'yes:NoExecute'}",
+)
+
+
+def has_note(node: dict[str, Any]) -> str:
+    return "no notes here" if "example.com/note" in node["metadata"].get("annotations", {}) else ""
+
+
+def has_team(node: dict[str, Any]) -> str:
+    return "no teams here" if "example.com/team" in node["metadata"].get("labels", {}) else ""
+
+
+def has_taint(node: dict[str, Any]) -> str:
+    taints = node["spec"].get("taints", [])
+    return "no taints here" if any(each["key"] == "example.com/apart" for each in taints) else ""
+
+
+DISLIKES: dict[str, tuple[tuple[Dislikes, ...], set[str]]] = {  # and which keys of the rule are kept
+    "webhook-note": ((has_note,), {"example.com/team"}),
+    "webhook-team": ((has_team,), {"example.com/note"}),
+    "webhook-both": ((has_note, has_team), set()),
+}
+
+
+@pytest.mark.parametrize("name", DISLIKES)
+async def test_a_webhook_that_denies_labels_or_annotations_costs_no_node_its_taint(
+    kube: KubeApi, kubelets: Kubelets, tmp_path: Path, name: str
+):
+    dislikes, kept = DISLIKES[name]
+    await kubelets.join(Kubelet(name=name, annotations={PROVIDED_NODE_IP: "10.0.0.5"}))
+    async with node_webhook(kubelets, tmp_path, node=name) as webhook:
+        await denies(kubelets, webhook, name)
+        webhook.dislikes = lambda node: next((why for each in dislikes if (why := each(node))), "")
+        done = await node_api(kube).apply(await kube.get_node(name), planner(name, GUARDED))
+        node = await kube.get_node(name)
+        assert (done.outcome, node.initialized, apart(node)) == ("initialized", True, True)
+        assert {"example.com/team", "example.com/note"} & {*node.labels, *node.annotations} == kept
+        assert [each.reason for each in done.notices] == ["RulesRefused"]
+    await kubelets.delete(name)
+
+
+async def test_a_node_stays_uninitialized_while_a_webhook_denies_the_taint_of_a_rule(
+    kube: KubeApi, kubelets: Kubelets, tmp_path: Path
+):
+    name, nodes = "webhook-taint", node_api(kube)
+    await kubelets.join(Kubelet(name=name, annotations={PROVIDED_NODE_IP: "10.0.0.5"}))
+    async with node_webhook(kubelets, tmp_path, node=name) as webhook:
+        await denies(kubelets, webhook, name)
+        webhook.dislikes = has_taint
+        with pytest.raises(Forbidden, match="no taints here") as refusal:
+            await nodes.apply(await kube.get_node(name), planner(name, GUARDED))
+        said = failed_write(refusal.value)
+        assert "example.com/apart:NoExecute" in said
+        assert "no taints here" in said
+        assert not (await kube.get_node(name)).initialized
+        webhook.dislikes = lambda node: ""
+        done = await nodes.apply(await kube.get_node(name), planner(name, GUARDED))
+        node = await kube.get_node(name)
+        assert (done.outcome, node.initialized, apart(node)) == ("initialized", True, True)
+    await kubelets.delete(name)
+
+
+async def denies(kubelets: Kubelets, webhook: NodeWebhook, name: str) -> None:
+    """The API server asks the webhook: it takes a new one up after a moment."""
+    webhook.dislikes = lambda node: "not now"
+
+    async def denied() -> bool:
+        body = {"metadata": {"annotations": {"example.com/probe": "1"}}}
+        path = f"/api/v1/nodes/{name}?dryRun=All"
+        answer = await kubelets.request("PATCH", path, body=body, content_type=MERGE)
+        return answer.status == 403
+
+    await eventually(denied, "the API server asks the webhook")

@@ -13,6 +13,17 @@ EVERYTHING = one_rule(
 )
 
 
+def given_up(*refusals: list[str]) -> list[set[str]]:
+    """The kinds that are left out after each refusal, which names these fields."""
+    refused: Refused | None = NOTHING_REFUSED
+    found: list[set[str]] = []
+    for fields in refusals:
+        assert refused is not None
+        refused = refused_with(refused, fields, "no")
+        found.append({*refused.kinds} if refused else {"nothing more"})
+    return found
+
+
 @pytest.mark.parametrize(
     ("fields", "kinds"),
     [
@@ -20,20 +31,31 @@ EVERYTHING = one_rule(
         (["metadata.annotations[example.com/a]"], {"annotation"}),
         (["metadata.labels", "spec.taints[1].value"], {"label", "taint"}),
         (["metadata.taints[0]"], {"taint"}),
-        (["spec.podCIDRs"], ALL),
-        ([], ALL),
+        (["spec.podCIDRs"], {"annotation"}),
+        ([], {"annotation"}),
     ],
 )
-def test_the_fields_of_a_refusal_name_what_goes_and_without_any_all_of_the_rules_goes(
-    fields: list[str], kinds: set[str]
-):
-    assert refused_with(NOTHING_REFUSED, fields, "no").kinds == kinds
+def test_the_fields_of_a_refusal_name_what_goes(fields: list[str], kinds: set[str]):
+    assert given_up(fields) == [kinds]
 
 
-def test_a_second_refusal_takes_more_and_one_that_names_nothing_new_takes_all():
-    first = refused_with(NOTHING_REFUSED, ["metadata.annotations"], "no")
-    assert refused_with(first, ["metadata.labels"], "no").kinds == {"annotation", "label"}
-    assert refused_with(first, ["metadata.annotations"], "no").kinds == ALL
+def test_refusals_that_name_nothing_take_annotations_and_labels_before_taints():
+    steps: list[set[str]] = [{"annotation"}, {"label"}, {"annotation", "label"}, set(ALL), {"nothing more"}]
+    assert given_up(*[[] for _ in steps]) == steps
+
+
+def test_what_a_refusal_has_named_stays_left_out():
+    assert given_up(["metadata.labels"], [], [], []) == [
+        {"label"},
+        {"annotation", "label"},
+        set(ALL),
+        {"nothing more"},
+    ]
+    assert given_up(["metadata.annotations"], ["metadata.labels"]) == [
+        {"annotation"},
+        {"annotation", "label"},
+    ]
+    assert given_up(["metadata.annotations"], ["metadata.annotations"])[1] == {"annotation", "label"}
 
 
 def test_a_joining_node_gets_the_rest():
