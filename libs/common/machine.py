@@ -1,33 +1,11 @@
 """What Talos says of one machine: facts, and why there are none."""
 
-from typing import Final, Literal
+from typing import Literal
 
 import msgspec
 
+from libs.common.platforms import NATIVE_PROVIDER_ID, NO_PROVIDER_ID
 from libs.common.timestamp import Timestamp
-
-# Platforms whose driver in Talos always fills in a providerID: while it is empty, the cloud has not answered.
-NATIVE_PROVIDER_ID: Final = frozenset(
-    {
-        "akamai",
-        "alibabacloud",
-        "aws",
-        "azure",
-        "cloudstack",
-        "digital-ocean",
-        "equinixMetal",
-        "exoscale",
-        "gcp",
-        "hcloud",
-        "openstack",
-        "oracle",
-        "scaleway",
-        "upcloud",
-        "vultr",
-    }
-)
-# Platforms whose driver never knows one: nothing is awaited, a fallback is right from the first look on.
-NO_PROVIDER_ID: Final = frozenset({"metal", "container", "vmware", "opennebula"})
 
 
 class PlatformMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -10,7 +10,8 @@ from typing import Any
 
 import msgspec
 
-from libs.testbed.platforms import PLATFORMS
+from libs.common.platforms import PLATFORMS
+from libs.testbed.platforms import EXAMPLES, provider_id_of
 
 
 class Platform(msgspec.Struct, frozen=True, kw_only=True):
@@ -156,19 +157,21 @@ def a_machine(
 
     The same name gives the same ids. `machine` sets fields of Machine itself.
     """
-    fills = PLATFORMS[platform]
+    fills, example = PLATFORMS[platform], EXAMPLES[platform]
     uuid = uuid if uuid is not None else _uuid(name)
     ids = {"name": name, "uuid": uuid, "number": str(_number(name)), "hex": f"{_number(name):017x}"}
-    zone = _or(zone, fills.zone)
-    instance_id = _or(instance_id, fills.instance_id.format(**ids))
+    region, zone = _or(region, example.region), _or(zone, example.zone)
+    instance_id = _or(instance_id, example.instance_id.format(**ids))
     metadata = Platform(
         platform=platform,
-        hostname=name if platform not in {"metal", "container"} else "",
-        region=_or(region, fills.region),
+        hostname=name if fills.hostname else "",
+        region=region,
         zone=zone,
-        instance_type=_or(instance_type, fills.instance_type),
+        instance_type=_or(instance_type, example.instance_type),
         instance_id=instance_id,
-        provider_id=_or(provider_id, fills.provider_id.format(**ids, zone=zone, id=instance_id)),
+        provider_id=_or(
+            provider_id, provider_id_of(platform, **ids, region=region, zone=zone, id=instance_id)
+        ),
         spot=spot,
         internal_dns=f"{name}.internal.example" if fills.dns else "",
         external_dns=f"{name}.example" if fills.dns and external_ips else "",
@@ -181,7 +184,7 @@ def a_machine(
         "hostname": name,
         "platform": metadata,
         "system_information": None if platform == "container" else SystemInformation(uuid=uuid),
-        "addresses": _addresses(ip, ip6, external_ips if fills.publishes_external_ips else ()),
+        "addresses": _addresses(ip, ip6, external_ips if fills.names_addresses else ()),
     }
     return Machine(**facts | machine)
 

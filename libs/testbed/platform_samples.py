@@ -19,18 +19,18 @@ from libs.common.machine import (
     SystemInformation,
 )
 from libs.common.node import Node, what_we_read
+from libs.common.platforms import PLATFORMS
 from libs.testbed.kubelet_node import Kubelet, first_node
 from libs.testbed.machine_facts import Machine, a_machine
-from libs.testbed.platforms import PLATFORMS
 
 _JOINED_AT: Final = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
 _SCOPES: Final = {"global": 0, "host": 254}
 _TAGS: Final = {"team": "web"}  # of the platforms that report any
-_TAGGED: Final = frozenset({"aws", "gcp"})
 _SCHEMATIC: Final = "376567988ad370138ad8b2698212367b8edcb69b5fd68c80be1f2ec7d642d1ba"  # without extensions
 # What SMBIOS says there: manufacturer, product name. Many a product name is no label value.
 _SMBIOS: Final = {
     "akamai": ("Akamai", "Compute Instance"),
+    "alibabacloud": ("Alibaba Cloud", "Alibaba Cloud ECS"),
     "aws": ("Amazon EC2", "m5.large"),
     "azure": ("Microsoft Corporation", "Virtual Machine"),
     "cloudstack": ("Apache Software Foundation", "CloudStack KVM Hypervisor"),
@@ -52,7 +52,8 @@ _QEMU: Final = ("QEMU", "Standard PC (Q35 + ICH9, 2009)")
 
 def samples_text() -> str:
     """The samples as they are committed."""
-    nodes = [_sample(platform, number) for number, platform in enumerate(sorted(PLATFORMS), start=1)]
+    numbers = {platform: number for number, platform in enumerate(PLATFORMS, start=1)}
+    nodes = [_sample(platform, numbers[platform]) for platform in sorted(PLATFORMS)]
     file = {"comment": "Written by `make render-samples`. Do not edit.", "nodes": nodes}
     return json.dumps(file, indent=1, ensure_ascii=False) + "\n"
 
@@ -64,7 +65,7 @@ def _sample(platform: str, number: int) -> dict[str, Any]:
         platform=platform,
         external_ips=(f"198.51.100.{number}",),
         spot=platform == "aws",
-        tags=_TAGS if platform in _TAGGED else None,
+        tags=_TAGS if PLATFORMS[platform].tags else None,
     )
     document = first_node(Kubelet.on(machine), _JOINED_AT)
     document["metadata"] |= {

@@ -1,4 +1,4 @@
-"""What each platform tells Talos: which of PlatformMetadata it fills, and in which form."""
+"""Values of an example machine on each platform; their forms are in libs.common.platforms."""
 
 from __future__ import annotations
 
@@ -6,72 +6,55 @@ from collections.abc import Mapping
 
 import msgspec
 
+from libs.common.platforms import PLATFORMS, USERS_CHOICE
 
-class Fills(msgspec.Struct, frozen=True):
-    """What a platform tells Talos. Formats see zone, region, id and name; an empty one stays empty."""
 
-    provider_id: str = ""
+class Example(msgspec.Struct, frozen=True):
+    """One platform's values. Forms see zone, region, id, uuid and name; an empty one stays empty."""
+
     instance_id: str = ""
     region: str = ""
     zone: str = ""
     instance_type: str = ""
-    dns: bool = False
-    publishes_external_ips: bool = False
+    provider_id: str = ""  # where it is the user's choice
 
 
 _NUMBER, _UUID = "{number}", "{uuid}"
+_GROUP = _PROJECT = "testbed"
 
-# Talos 1.13, internal/app/machined/pkg/runtime/v1alpha1/platform/*
-PLATFORMS: Mapping[str, Fills] = {
-    "akamai": Fills("linode://{id}", _NUMBER, "de-fra-2", "", "g6-standard-2", publishes_external_ips=True),
-    "aws": Fills(
-        "aws:///{zone}/{id}",
-        "i-{hex}",
-        "us-east-1",
-        "us-east-1a",
-        "m5.large",
-        dns=True,
-        publishes_external_ips=True,
-    ),
-    "azure": Fills(
-        "azure:///subscriptions/{uuid}/resourceGroups/testbed/providers/Microsoft.Compute/virtualMachines/{name}",
+EXAMPLES: Mapping[str, Example] = {
+    "akamai": Example(_NUMBER, "de-fra-2", "", "g6-standard-2"),
+    "alibabacloud": Example("i-{hex}", "cn-hangzhou", "cn-hangzhou-i", "ecs.g6.large"),
+    "aws": Example("i-{hex}", "us-east-1", "us-east-1a", "m5.large"),
+    "azure": Example(
         "/subscriptions/{uuid}/resourceGroups/testbed/providers/Microsoft.Compute/virtualMachines/{name}",
         "westeurope",
         "1",
         "Standard_D2s_v3",
-        publishes_external_ips=True,
     ),
-    "cloudstack": Fills("cloudstack://{id}", _UUID, "region1", "zone1", "small", publishes_external_ips=True),
-    "container": Fills(instance_type="2CPU-4RAM"),
-    "digital-ocean": Fills("digitalocean://{id}", _NUMBER, "fra1", publishes_external_ips=True),
-    "equinixMetal": Fills("equinixmetal://{id}", _UUID, "fr", "fr2", "c3.small", publishes_external_ips=True),
-    "exoscale": Fills(
-        "exoscale://{id}", _UUID, "de-fra-1", "de-fra-1", "medium", publishes_external_ips=True
+    "cloudstack": Example(_UUID, "region1", "zone1", "small"),
+    "container": Example(instance_type="2CPU-4RAM"),
+    "digital-ocean": Example(_NUMBER, "fra1"),
+    "equinixMetal": Example(_UUID, "fr", "fr2", "c3.small"),
+    "exoscale": Example(_UUID, "de-fra-1", "de-fra-1", "medium"),
+    "gcp": Example(_NUMBER, "europe-west3", "europe-west3-a", "e2-medium"),
+    "hcloud": Example(_NUMBER, "eu-central", "fsn1-dc14"),
+    "metal": Example(_UUID),
+    "nocloud": Example(_NUMBER, "region-1", "pve-1", "2VCPU-4GB", "proxmox://region-1/{id}"),
+    "opennebula": Example(_NUMBER),
+    "openstack": Example(_UUID, "", "nova", "m1.medium"),
+    "oracle": Example(
+        "ocid1.instance.oc1.eu-frankfurt-1.{hex}", "eu-frankfurt-1", "FAD-1", "VM.Standard.E4.Flex"
     ),
-    "gcp": Fills(
-        "gce://testbed/{zone}/{name}",
-        _NUMBER,
-        "europe-west3",
-        "europe-west3-a",
-        "e2-medium",
-        publishes_external_ips=True,
-    ),
-    "hcloud": Fills("hcloud://{id}", _NUMBER, "eu-central", "fsn1-dc14", publishes_external_ips=True),
-    "metal": Fills(instance_id=_UUID),
-    "nocloud": Fills("proxmox://region-1/{id}", _NUMBER, "region-1", "pve-1", "2VCPU-4GB"),
-    "opennebula": Fills(instance_id=_NUMBER),
-    "openstack": Fills("openstack:///{id}", _UUID, "", "nova", "m1.medium", publishes_external_ips=True),
-    "oracle": Fills(
-        "oci://{id}",
-        "ocid1.instance.oc1.eu-frankfurt-1.{hex}",
-        "eu-frankfurt-1",
-        "FAD-1",
-        "VM.Standard.E4.Flex",
-    ),
-    "scaleway": Fills(
-        "scaleway://instance/{zone}/{id}", _UUID, "fr-par", "fr-par-1", "DEV1-M", publishes_external_ips=True
-    ),
-    "upcloud": Fills("upcloud://{id}", _UUID, "", "de-fra1", publishes_external_ips=True),
-    "vmware": Fills(instance_id=_UUID),
-    "vultr": Fills("vultr://{id}", _UUID, "fra", publishes_external_ips=True),
+    "scaleway": Example(_UUID, "fr-par", "fr-par-1", "DEV1-M"),
+    "upcloud": Example(_UUID, "", "de-fra1"),
+    "vmware": Example(_UUID),
+    "vultr": Example(_UUID, "fra"),
 }
+
+
+def provider_id_of(platform: str, **values: str) -> str:
+    """What Talos reports for a machine with these values."""
+    form = PLATFORMS[platform].provider_id
+    form = EXAMPLES[platform].provider_id if form == USERS_CHOICE else form
+    return form.format(group=_GROUP, project=_PROJECT, **values)

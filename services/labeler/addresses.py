@@ -6,12 +6,10 @@ from typing import Final
 from libs.common.machine import AddressStatus, MachineFacts
 from libs.common.node import NodeAddress
 from libs.common.node_ips import IP, first_of_each_family, parse_ip
+from libs.common.platforms import PUBLIC_ADDRESSES_ON_LINKS
 from libs.common.public_addresses import EXTERNAL_LINK, bare, is_inside, is_permanent, public_ip
 
 _NAME_LIMIT: Final = 253  # of a DNS name
-
-# Platforms whose public addresses are on the machine's own links, not in the cloud's metadata.
-_DISCOVERED: Final = frozenset({"nocloud", "metal", "openstack", "oracle"})
 
 
 def wanted_addresses(
@@ -38,7 +36,7 @@ def wanted_addresses(
 
 
 def _external_candidates(facts: MachineFacts, ips: tuple[IP, ...], *, discover: bool) -> tuple[IP, ...]:
-    if facts.platform.platform in _DISCOVERED:
+    if facts.platform.platform in PUBLIC_ADDRESSES_ON_LINKS:
         return _discovered(facts.addresses, ips)
     published = (parse_ip(bare(status)) for status in facts.addresses if status.link == EXTERNAL_LINK)
     named = tuple(ip for ip in published if ip is not None and ip not in ips)  # those are internal ones

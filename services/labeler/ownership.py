@@ -3,10 +3,11 @@
 from typing import Final
 
 from libs.common.cloud_config.rule import Ownership
-from libs.common.machine import NO_PROVIDER_ID, PlatformMetadata, metadata_incomplete
+from libs.common.machine import PlatformMetadata, metadata_incomplete
 from libs.common.node import Node
+from libs.common.platforms import NO_PROVIDER_ID, OUR_SCHEME
 from services.labeler.owned import record_of
-from services.labeler.provider_id import OUR_SCHEME, reported_provider_id, scheme_of
+from services.labeler.provider_id import reported_provider_id, scheme_of
 
 _NOT_SAID: Final = Ownership()
 # providerID schemes that cloud controller managers write. On a machine whose platform has none of its own,

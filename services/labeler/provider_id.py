@@ -3,12 +3,12 @@
 from datetime import timedelta
 from typing import Final
 
-from libs.common.machine import NATIVE_PROVIDER_ID, MachineFacts, PlatformMetadata, metadata_incomplete
+from libs.common.machine import MachineFacts, PlatformMetadata, metadata_incomplete
 from libs.common.node import Node
-from services.labeler.reported_provider_id import OUR_SCHEME, provider_id_of, reported_provider_id
+from libs.common.platforms import NATIVE_PROVIDER_ID
+from services.labeler.reported_provider_id import provider_id_of, reported_provider_id
 
 __all__ = [
-    "OUR_SCHEME",
     "SETTLED_AFTER",
     "mismatch",
     "provider_id_of",

@@ -4,8 +4,7 @@ import re
 from typing import Final
 
 from libs.common.machine import PlatformMetadata
-
-OUR_SCHEME: Final = "talos"  # written to existing nodes, immutable: change it and they look unknown
+from libs.common.platforms import OUR_SCHEME
 
 _AZURE_GROUP: Final = re.compile(r"/subscriptions/[^/]+/resourcegroups/([^/]+)/providers/", re.IGNORECASE)
 

@@ -3,13 +3,14 @@
 from libs.common.cloud_config.rule import Ownership
 from libs.common.machine import MachineFacts
 from libs.common.node import Node
+from libs.common.platforms import OUR_SCHEME
 from services.labeler.blocked import (
     Blocked,
     by_native_format,
     by_rule_without_provider_id,
     by_waiting_for_metadata,
 )
-from services.labeler.provider_id import OUR_SCHEME, reported_provider_id, why_not_yet
+from services.labeler.provider_id import reported_provider_id, why_not_yet
 from services.labeler.provider_id_rule import given_by_rule, unsaid_by, why_not_given
 from services.labeler.rules import RuleEffects, Rules
 

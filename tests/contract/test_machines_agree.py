@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 
+from libs.common.platforms import PLATFORMS
 from libs.testbed.machines import (
     Address,
     Extension,
@@ -21,7 +22,6 @@ from libs.testbed.machines import (
     a_machine,
     member_of,
 )
-from libs.testbed.platforms import PLATFORMS
 from libs.testbed.sim_machines import client as sim_machines
 from libs.testbed.sim_machines.resources import resources_of
 from tests.contract.cosi_wire import Cosi, connected, decode, resource_id, spec

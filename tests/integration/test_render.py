@@ -16,10 +16,10 @@ import pytest
 
 from cli.render.changes import changes
 from libs.common.node import Node
+from libs.common.platforms import PLATFORMS
 from libs.testbed.control_plane.cluster import ControlPlane
 from libs.testbed.kubelets import ApiServer, Kubelet, Kubelets
 from libs.testbed.machines import Machine, Machines, a_machine
-from libs.testbed.platforms import PLATFORMS
 from libs.testbed.running_services import RunningServices
 from libs.testbed.sim_apiserver.server import SimApiServer
 from libs.testbed.sim_machines import client as sim_machines

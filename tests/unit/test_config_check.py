@@ -8,7 +8,7 @@ from click.testing import CliRunner, Result
 
 from cli.__main__ import main
 from cli.config.checking import check
-from libs.testbed.platforms import PLATFORMS
+from libs.common.platforms import PLATFORMS
 
 GOOD = """\
 transformations:

@@ -6,7 +6,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from libs.common.machine import NATIVE_PROVIDER_ID, NO_PROVIDER_ID, PlatformMetadata
+from libs.common.machine import PlatformMetadata
+from libs.common.platforms import NATIVE_PROVIDER_ID, NO_PROVIDER_ID
 from services.labeler.ownership import why_not_ours
 from services.labeler.plan import Global, plan_node
 from services.labeler.provider_id import (

@@ -210,7 +210,7 @@ def test_facts_can_be_kept_and_used_again(tmp_path: Path):
     ("arguments", "said"),
     [
         ([RULES], "which nodes?"),
-        ([RULES, "--sample", "moon"], "--sample moon: there is none; there are akamai, aws"),
+        ([RULES, "--sample", "moon"], "--sample moon: there is none; there are akamai, alibabacloud, aws"),
         (["none.yaml", "--sample", "metal"], "none.yaml: cannot be read: No such file or directory"),
         (
             [TEXTS / "mistaken.yaml", "--sample", "metal"],

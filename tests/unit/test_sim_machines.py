@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from libs.common.platforms import PLATFORMS
 from libs.testbed.machine_facts import Address, Member, a_machine
-from libs.testbed.platforms import PLATFORMS
 from libs.testbed.sim_machines.refusal import Code, Refused
 from libs.testbed.sim_machines.requests import Selection, WatchRequest, read_list, read_watch
 from libs.testbed.sim_machines.resources import Resource, resources_of

@@ -1,7 +1,7 @@
 """The values of `ownership` -> which Nodes each controller looks after: a mistake never leads to more."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Final
 
 from libs.common.cloud_config.findings import Findings, nearest, shown
@@ -12,19 +12,9 @@ from libs.common.cloud_config.rule import Ownership, OwnershipOfNodes
 from libs.common.cloud_config.rule_reading import read_selector
 from libs.common.cloud_config.shape import SCHEME
 from libs.common.controllers import NAMES_OF_NODES, proper_name
+from libs.common.platforms import PLATFORMS
 
 _SCHEME: Final = re.compile(SCHEME)
-# Platforms of Talos whose controllers call them otherwise in providerIDs.
-_NOT_THE_PLATFORM: Final[Mapping[str, str]] = {
-    "akamai": "linode",
-    "alibabacloud": "alicloud",
-    "digital-ocean": "digitalocean",
-    "equinixMetal": "equinixmetal",
-    "gcp": "gce",
-    "metal": "talos",
-    "nocloud": "talos",
-    "oracle": "oci",
-}
 
 
 def read_ownership(item: Item | None, findings: Findings, patterns: Patterns) -> OwnershipOfNodes:
@@ -68,10 +58,19 @@ def _schemes(item: Item, findings: Findings) -> tuple[str, ...]:
             findings.warn(each.line, each.path, f"is {shown(each.text)} once more")
         else:
             found.append(each.text)
-        if each.text in _NOT_THE_PLATFORM:
-            told = f"is {each.text}, a platform: its providerIDs begin with {_NOT_THE_PLATFORM[each.text]}://"
-            findings.warn(each.line, each.path, told)
+        if not_the_scheme := _not_the_scheme(each.text):
+            findings.warn(each.line, each.path, f"is {each.text}, a platform: {not_the_scheme}")
     return tuple(found)
+
+
+def _not_the_scheme(name: str) -> str:
+    """Why providerIDs of that platform do not begin with its name; "" if they do, or it is no platform."""
+    platform = PLATFORMS.get(name)
+    if platform is None or platform.scheme == name:
+        return ""
+    if platform.scheme:
+        return f"its providerIDs begin with {platform.scheme}://"
+    return f"its providerIDs ({platform.provider_id}) have no scheme; select its Nodes by nodeSelector"
 
 
 def _controller(item: Item, others: Iterable[str], findings: Findings) -> str:
