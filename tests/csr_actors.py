@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import nats
 
 from libs.common.bus import Bus
 from libs.common.events import (
@@ -31,7 +32,7 @@ from libs.common.nats_bus.bus import NatsBus
 from libs.common.node import Node
 from libs.common.process.service import Parts
 from libs.common.signing_request import NODE_USER, SigningRequest
-from libs.common.subjects import DECIDED
+from libs.common.subjects import DECIDED, STREAM
 from libs.common.wiring import CSR, DURABLES
 from libs.testbed.nats_server import NatsServer
 from libs.testbed.signing_requests import request_pem
@@ -148,6 +149,7 @@ class CsrFlow:
         self.kube = InMemoryRequests()
         self._real_kube = kube
         self.incarnation = ""
+        self.nats_url = ""
         self._version = 100
 
     @classmethod
@@ -161,9 +163,11 @@ class CsrFlow:
         """
         async with AsyncExitStack() as stack:
             connect: Callable[..., Awaitable[Bus]]
+            url = ""
             if kind == "nats":
                 server = await stack.enter_async_context(NatsServer.start(tmp_path / "nats"))
-                connect = partial(NatsBus.connect, (server.url,), timing=QUICK)
+                url = server.url
+                connect = partial(NatsBus.connect, (url,), timing=QUICK)
             else:
                 memory = MemoryServer()
 
@@ -173,12 +177,26 @@ class CsrFlow:
             bus = await connect(service="watcher")
             stack.push_async_callback(bus.close)
             flow = cls(connect, bus, kube)
-            durables = tuple({durable.name: durable for durable in (*DURABLES, *CSR.durables)}.values())
-            flow.incarnation = await bus.provision(durables, max_bytes=MAX_BYTES)
+            flow.nats_url = url
             flow.kube.watched_by = flow.observe
-            await flow.snapshot(requests)
-            await flow.lead()
+            await flow.provision(requests)
             yield flow
+
+    async def provision(self, requests: int | None, *there: Node) -> None:
+        """A stream, the watcher's word of the Nodes in the cluster, and a leader."""
+        durables = tuple({durable.name: durable for durable in (*DURABLES, *CSR.durables)}.values())
+        self.incarnation = await self._bus.provision(durables, max_bytes=MAX_BYTES)
+        for node in there:
+            await self.node(node)
+        await self.snapshot(requests)
+        await self.lead()
+
+    async def wipe(self, *there: Node) -> None:
+        """NATS loses everything, and the watcher says it anew; metadata has reported on no machine yet."""
+        client = await nats.connect(self.nats_url)
+        await client.jetstream().delete_stream(STREAM)
+        await client.close()
+        await self.provision(0, *there)
 
     @asynccontextmanager
     async def csr_running(
@@ -202,6 +220,11 @@ class CsrFlow:
                 yield service
         finally:
             await bus.close()
+
+    @property
+    def bus(self) -> Bus:
+        """The watcher's and metadata's."""
+        return self._bus
 
     # ---- the watcher's words
 

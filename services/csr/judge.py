@@ -11,6 +11,7 @@ from libs.common.events import CsrEnriched, CsrObserved, EnrichedCsrGone
 from libs.common.flow_table import FlowTable
 from libs.common.ownership import why_not_owned
 from libs.common.signing_request import SigningRequest
+from libs.common.startup_gate import StartupGate
 from libs.common.subjects import OBSERVED_CSR
 from services.csr.budget import BURST, Budget
 from services.csr.claims import Claims
@@ -57,6 +58,7 @@ class Judge:
         table: FlowTable,
         requesters: Requesters,
         claims: Claims,
+        gate: StartupGate,
         budget: Budget,
         policy: Callable[[], Policy],
         ownership: Callable[[], Ownership],
@@ -67,6 +69,7 @@ class Judge:
         self._table = table
         self._requesters = requesters
         self._claims = claims
+        self._gate = gate
         self._budget = budget
         self._policy = policy
         self._ownership = ownership
@@ -111,6 +114,10 @@ class Judge:
                 return msgspec.structs.replace(decision, nodes=frozenset())
             case Deny(message=why) if self._is_nobodys(event.request):
                 return _before_its_node(event.request, why)
+            case Approve() if not event.without_talos and not self._gate.is_open:
+                # a machine that metadata has not reported on may be a rival
+                text = f"not every machine is known yet: csr {self._gate.why_closed()}"
+                return Wait(reason="startup", message=text, nodes=frozenset())
             case _:
                 return decision
 

@@ -7,7 +7,14 @@ from typing import Annotated
 import msgspec
 
 from libs.common.cloud_config.rule import CloudConfig
-from libs.common.settings.flags import CERTIFICATES, CLOUD_CONFIG, OBSERVE_ONLY, RENEW_DEADLINE, Flag
+from libs.common.settings.flags import (
+    CERTIFICATES,
+    CLOUD_CONFIG,
+    OBSERVE_ONLY,
+    RENEW_DEADLINE,
+    WITHOUT_TALOS,
+    Flag,
+)
 from services.csr.decide import Policy
 
 
@@ -52,6 +59,8 @@ class CsrSettings(msgspec.Struct, frozen=True, kw_only=True):
     in_flight: Annotated[
         int, Flag("csr-in-flight", "Requests decided at the same time.", CERTIFICATES, at_least=1)
     ] = 64
+    # Readiness only: whether a request waits for its machine, metadata says with the request.
+    without_talos: Annotated[bool, WITHOUT_TALOS] = False
 
     @property
     def policy(self) -> Policy:

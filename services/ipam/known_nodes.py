@@ -45,17 +45,6 @@ class KnownNodes:
         enriched = self._enriched.get(name)
         return enriched.facts if enriched is not None and enriched.uid == uid else None
 
-    def silent(self) -> dict[str, str]:
-        """Uid by name, of the Nodes of whose machine not a word was said, though metadata asks for it."""
-        return {name: node.uid for name, node in self._nodes.items() if self.is_silent(name, node.uid)}
-
-    def is_silent(self, name: str, uid: str) -> bool:
-        """Whether the Node of that uid is there, and a word of metadata is yet to come."""
-        node, enriched = self._nodes.get(name), self._enriched.get(name)
-        if node is None or node.uid != uid or not node.provided_node_ip:
-            return False
-        return enriched is None or enriched.uid != uid
-
     def occupied(self, services: Sequence[str]) -> Occupied:
         """What no block may touch."""
         if self._excluded is None:

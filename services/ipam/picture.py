@@ -14,9 +14,9 @@ from libs.common.events import (
     NodeUnreachable,
 )
 from libs.common.node import Node
+from libs.common.startup_gate import StartupGate
 from libs.common.subjects import ENRICHED_NODE, OBSERVED_NODE, name_in
 from services.ipam.cluster_networks import ClusterNetworks, cluster_networks
-from services.ipam.first_words import FirstWords
 from services.ipam.known_nodes import KnownNodes
 from services.ipam.outcomes import Unserved, Wait
 from services.ipam.plan import Occupied
@@ -39,13 +39,13 @@ class Picture:
         self._left = left
         self._changed = changed
         self._networks: ClusterNetworks | Wait | Unserved = cluster_networks(settings.said, None)
-        self._words = FirstWords(self.nodes)
+        self._gate = StartupGate()
 
     def problems(self) -> tuple[str, ...]:
         """Why nobody can be served, in words for /readyz."""
-        networks, words = self._networks, self._words.why_not()
+        networks, closed = self._networks, self._gate.why_closed()
         unknown = (networks.reason,) if isinstance(networks, Wait | Unserved) else ()
-        return (*unknown, *((words,) if words else ()))
+        return (*unknown, *((closed,) if closed else ()))
 
     def everybodys(self) -> tuple[str, ...]:
         """The reasons that are on no Node: /readyz tells them, or the labeler that its machine is silent."""
@@ -60,7 +60,7 @@ class Picture:
         networks = self._networks
         if isinstance(networks, Wait | Unserved):
             return networks
-        if self._words.missing:
+        if self._gate.why_closed():
             return Wait(_NO_WORD)
         facts = self.nodes.facts(node.name, node.uid)
         if facts is None:
@@ -72,7 +72,7 @@ class Picture:
         networks = self._networks
         if not isinstance(networks, ClusterNetworks):
             raise TemporaryError("nothing can be claimed", networks.reason)
-        if why := self._words.why_not():
+        if why := self._gate.why_closed():
             raise TemporaryError("nothing can be claimed", f"ipam {why}")
         return self.nodes.occupied(networks.services)
 
@@ -80,21 +80,21 @@ class Picture:
 
     def complete(self) -> None:
         """All that the stream holds has been taken in, for the first time or again."""
-        self._words.expect()
+        self._gate.set()
 
     def told_to_be_complete(self) -> None:
         """The watcher has named all Nodes; that counts once for each stream."""
-        if not self._words.expected:
-            self._words.expect()
+        if not self._gate.is_set:
+            self._gate.set()
 
     def incomplete(self) -> None:
         """What the stream holds was taken in, and it is not all: the next snapshot counts."""
-        self._words.void()
+        self._gate.unset()
 
     def void(self) -> None:
         """Everything known is void, but for the networks: those of another stream are told soon."""
         self.nodes.clear()
-        self._words.void()
+        self._gate.clear()
 
     def take_in(self, event: object) -> None:
         """The flow says that."""
@@ -104,16 +104,16 @@ class Picture:
                 self.nodes.observed(node)
                 if before is not None and before.uid != node.uid:
                     self._left(before.name)
-                self._news_of(node.name)
             case NodeGone(name=name):
                 self._gone(name)
             case NodeEnriched() | NodeUnreachable():
                 self.nodes.enriched(event)
-                self._news_of(event.node.name)
             case EnrichedNodeGone(name=name):
                 self.nodes.enriched_gone(name)
             case ClusterNetworksObserved():
                 self._networks_observed(event)
+        if self._gate.take_in(event):
+            self._changed()
 
     def dropped(self, subject: str) -> None:
         """The stream holds it no more: that is how long it has been gone, or nobody said it again."""
@@ -121,16 +121,13 @@ class Picture:
             self._gone(name_in(subject, OBSERVED_NODE))
         elif subject.startswith(f"{ENRICHED_NODE}."):
             self.nodes.enriched_gone(name_in(subject, ENRICHED_NODE))
+        if self._gate.dropped(subject):
+            self._changed()
 
     def _gone(self, name: str) -> None:
         if self.nodes.node(name) is not None:
             self.nodes.gone(name)
             self._left(name)
-        self._news_of(name)
-
-    def _news_of(self, name: str) -> None:
-        if self._words.news_of(name):
-            self._changed()
 
     def _networks_observed(self, event: ClusterNetworksObserved) -> None:
         networks = cluster_networks(self._settings.said, event)

@@ -15,6 +15,7 @@ from libs.common.settings.flags import (
     TALOS,
     TALOS_ENDPOINTS,
     TALOSCONFIG,
+    WITHOUT_TALOS,
     Flag,
 )
 from libs.common.settings.reference_flags import (
@@ -31,15 +32,7 @@ class MetadataSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     talosconfig: Annotated[Path | None, TALOSCONFIG] = None
     talos_endpoints: Annotated[str, TALOS_ENDPOINTS] = ""
-    without_talos: Annotated[
-        bool,
-        Flag(
-            "without-talos",
-            "Ask no machine: requests for certificates are judged by their Node object alone, within "
-            "--csr-allowed-networks, and nothing else is done with Nodes. No talosconfig is needed.",
-            TALOS,
-        ),
-    ] = False
+    without_talos: Annotated[bool, WITHOUT_TALOS] = False
     controllers: Annotated[tuple[str, ...], CONTROLLERS] = ("*",)
     allocate_node_cidrs: Annotated[bool, ALLOCATE_NODE_CIDRS] = False
     prefer_ipv6: Annotated[bool, PREFER_IPV6] = False

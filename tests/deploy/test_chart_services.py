@@ -9,6 +9,7 @@ from libs.common.process.assembly import PORTS_ALONE
 from libs.common.process.run import chosen_runs
 from libs.common.settings.of_process import ProcessSettings
 from libs.testbed.helm.chart import Values, manifests, of_kind
+from services.csr.settings import CsrSettings
 from services.metadata.settings import MetadataSettings
 from tests.deploy.commands import of_deployments, reading_of
 from tests.deploy.profiles import DEPLOYED, PROFILES, containers, prefix, rendered, services_in
@@ -80,9 +81,10 @@ def test_those_services_are_installed_that_one_process_would_run(
 def test_where_no_machine_is_asked_there_is_no_credential_for_any(tmp_path: Path):
     found = rendered("csr-only")
     assert set(services_in("csr-only")) == {"watcher", "metadata", "csr"}
-    metadata = of_deployments(found)["metadata"]
-    _, reading = reading_of(metadata, found, tmp_path)
-    assert reading.of(MetadataSettings).without_talos
+    _, of_metadata = reading_of(of_deployments(found)["metadata"], found, tmp_path)
+    _, of_csr = reading_of(of_deployments(found)["csr"], found, tmp_path)
+    assert of_metadata.of(MetadataSettings).without_talos
+    assert of_csr.of(CsrSettings).without_talos
     assert not [m for m in found if m["apiVersion"].startswith("talos.dev/")]
     assert "talos-secrets" not in yaml.safe_dump_all(found)
 

@@ -412,9 +412,9 @@ async def test_after_a_wiped_stream_nothing_is_claimed_before_every_machine_that
         told = await flow.until_decided(3, "waiting")
         assert "metadata has not spoken of all machines yet" in told.reason
         await eventually(lambda: len(service.problems()) == 1, "all else is known")
-        assert service.problems() == ("waits for metadata's first word on 2 machines, such as web-1",)
+        assert service.problems() == ("waits for metadata's first report on 2 machines, such as web-1",)
         await flow.silent(there[0], secondary(1, "10.244.2.9"))
-        waits = ("waits for metadata's first word on 1 machine, such as web-2",)
+        waits = ("waits for metadata's first report on 1 machine, such as web-2",)
         await eventually(lambda: service.problems() == waits, "one is left")
         assert flow.kube.page_writes == writes
         await flow.enrich(there[1], secondary(2, "10.244.3.9"))
@@ -433,7 +433,7 @@ async def test_a_replica_that_starts_waits_for_a_machine_of_which_nothing_was_sa
     async with flow.ipam_running(ready=False) as service:
         await flow.join(3)
         await flow.until_decided(3, "waiting")
-        assert service.problems() == ("waits for metadata's first word on 1 machine, such as web-1",)
+        assert service.problems() == ("waits for metadata's first report on 1 machine, such as web-1",)
         await flow.leave(1)
         await flow.served(3, seconds=SOON)
 
@@ -446,7 +446,7 @@ async def test_when_all_that_the_stream_held_has_grown_too_old_machines_are_wait
         service._table.caught_up()
         await flow.see(flow.kube.node("web-1"))
         await flow.snapshot()
-        waits = ("waits for metadata's first word on 1 machine, such as web-1",)
+        waits = ("waits for metadata's first report on 1 machine, such as web-1",)
         await eventually(lambda: service.problems() == waits, "waited for")
 
 
@@ -463,7 +463,7 @@ async def test_who_gathered_before_a_machine_became_unknown_is_given_no_block(fl
     async with flow.ipam_running(ready=False) as service:
         await eventually(lambda: len(service.problems()) == 1, "only a first word is missing")
         pool = Pool("default", 4, "10.244.0.0/16", 24)
-        with pytest.raises(TemporaryError, match="first word on 1 machine"):
+        with pytest.raises(TemporaryError, match="first report on 1 machine"):
             await service._gathering.answer(Want(uid="uid-2", node="web-2", pools=(pool,)))
         assert flow.kube.page_writes == 0
 

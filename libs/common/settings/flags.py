@@ -135,6 +135,13 @@ TALOS_ENDPOINTS: Final = Flag(
     TALOS,
     env="TALOS_ENDPOINTS",
 )
+WITHOUT_TALOS: Final = Flag(
+    "without-talos",
+    "Ask no machine: requests for certificates are judged by their Node object alone, within "
+    "--csr-allowed-networks, and nothing else is done with Nodes. No talosconfig is needed. metadata and csr "
+    "take the same.",
+    TALOS,
+)
 
 LEADER_ELECT: Final = Flag(
     "leader-elect",
@@ -167,7 +174,13 @@ LEASE_NAME: Final = Flag(
 )
 LEASE_NAMESPACE: Final = Flag("leader-elect-resource-namespace", "Namespace of the Lease.", LEADING)
 
-_BOOLEANS: Final = (OBSERVE_ONLY, LEADER_ELECT, ALLOCATE_NODE_CIDRS, DELETE_PREEMPTED_GCP_SPOT)
+_BOOLEANS: Final = (
+    OBSERVE_ONLY,
+    LEADER_ELECT,
+    ALLOCATE_NODE_CIDRS,
+    DELETE_PREEMPTED_GCP_SPOT,
+    WITHOUT_TALOS,
+)
 # Known to every service, also to those that do not take them: one extraArgs may serve them all.
 SHARED_BOOLEANS: Final[dict[str, bool]] = {
     flag.name: flag in _BOOLEANS
@@ -184,6 +197,7 @@ SHARED_BOOLEANS: Final[dict[str, bool]] = {
         NODE_CIDR_MASK_SIZE_IPV6,
         TALOSCONFIG,
         TALOS_ENDPOINTS,
+        WITHOUT_TALOS,
         LEADER_ELECT,
         LEASE_DURATION,
         RENEW_DEADLINE,

@@ -1,0 +1,150 @@
+"""Before metadata has reported on every machine that was there, nobody knows which addresses are taken."""
+
+import pytest
+
+from libs.common.events import EnrichedNodeGone, NodeUnreachable
+from libs.common.machine import MachineFault
+from libs.common.startup_gate import StartupGate
+from libs.common.subjects import ENRICHED_NODE, OBSERVED_NODE
+from tests.builders import INCARNATION, NOW, a_node, enriched, gone, observed, some_facts
+
+REFUSED = MachineFault(kind="refused", step="connect", message="connection refused")
+
+
+class Heard:
+    """What the flow has said, in the order in which it comes."""
+
+    def __init__(self) -> None:
+        self.gate = StartupGate()
+
+    def sees(self, name: str, uid: str = "", ip: str = "10.0.0.5") -> bool:
+        return self.gate.take_in(observed(a_node(name, uid=uid or f"uid-{name}", ip=ip)))
+
+    def speaks_of(self, name: str, uid: str = "") -> bool:
+        node = a_node(name, uid=uid or f"uid-{name}")
+        return self.gate.take_in(enriched(node, some_facts()))
+
+    def fails_at(self, name: str) -> bool:
+        return self.gate.take_in(
+            NodeUnreachable(
+                incarnation=INCARNATION,
+                observed_sequence=1,
+                node=a_node(name, uid=f"uid-{name}"),
+                fault=REFUSED,
+                attempt=1,
+                retry_at=NOW,
+                observed_at=NOW,
+                enriched_at=NOW,
+            )
+        )
+
+    def loses(self, name: str) -> bool:
+        return self.gate.take_in(gone(a_node(name, uid=f"uid-{name}")))
+
+
+@pytest.fixture
+def heard() -> Heard:
+    return Heard()
+
+
+def test_every_node_that_is_there_when_the_flow_is_complete_is_waited_for_and_told(heard):
+    heard.sees("a")
+    heard.sees("b")
+    heard.sees("c")
+    heard.speaks_of("b")
+    heard.gate.set()
+    assert heard.gate.why_closed() == "waits for metadata's first report on 2 machines, such as a"
+    assert heard.speaks_of("c") is False
+    assert heard.gate.why_closed() == "waits for metadata's first report on 1 machine, such as a"
+    assert heard.speaks_of("a") is True
+    assert heard.gate.why_closed() == ""
+
+
+def test_that_nothing_is_awaited_any_more_is_news_once(heard):
+    heard.sees("a")
+    heard.gate.set()
+    assert heard.speaks_of("a") is True
+    assert heard.speaks_of("a") is False
+
+
+def test_who_joins_later_is_not_waited_for(heard):
+    heard.gate.set()
+    heard.sees("a")
+    assert heard.gate.why_closed() == ""
+
+
+def test_a_node_that_is_gone_or_another_one_by_now_is_waited_for_no_more(heard):
+    heard.sees("a")
+    heard.sees("b")
+    heard.gate.set()
+    assert heard.loses("a") is False
+    assert heard.sees("b", uid="another") is True
+
+
+def test_a_word_of_the_node_that_had_the_name_before_does_not_count(heard):
+    heard.speaks_of("a", uid="before")
+    heard.sees("a")
+    heard.gate.set()
+    assert "such as a" in heard.gate.why_closed()
+    assert heard.speaks_of("a") is True
+
+
+def test_a_node_of_which_metadata_never_speaks_is_not_waited_for(heard):
+    heard.sees("a", ip="")
+    heard.sees("b")
+    heard.gate.set()
+    assert heard.gate.why_closed() == "waits for metadata's first report on 1 machine, such as b"
+    assert heard.sees("b", ip="") is True
+
+
+def test_another_stream_begins_the_wait_anew(heard):
+    heard.gate.set()
+    assert heard.gate.is_set
+    heard.gate.unset()
+    assert not heard.gate.is_set
+    heard.sees("a")
+    heard.gate.set()
+    assert "1 machine" in heard.gate.why_closed()
+
+
+def test_an_unreachable_machine_counts_as_reported(heard):
+    heard.sees("a")
+    heard.gate.set()
+    assert not heard.gate.is_open
+    assert heard.fails_at("a") is True
+    assert heard.gate.is_open
+
+
+def test_a_report_that_aged_out_of_the_stream_is_awaited_when_the_flow_is_complete_again(heard):
+    heard.sees("a")
+    heard.speaks_of("a")
+    heard.sees("b")
+    heard.gate.take_in(enriched(a_node("b", uid="uid-b"), some_facts()))
+    heard.gate.set()
+    assert heard.gate.is_open
+    heard.gate.dropped(f"{ENRICHED_NODE}.a")
+    gone_b = EnrichedNodeGone(incarnation=INCARNATION, observed_sequence=2, name="b", uid="uid-b")
+    heard.gate.take_in(gone_b)
+    assert heard.gate.is_open
+    heard.gate.set()
+    assert heard.gate.why_closed() == "waits for metadata's first report on 2 machines, such as a"
+    assert heard.gate.dropped(f"{OBSERVED_NODE}.a") is False
+    assert heard.gate.dropped(f"{OBSERVED_NODE}.b") is True
+
+
+def test_an_empty_cluster_has_an_open_gate(heard):
+    assert not heard.gate.is_set
+    assert not heard.gate.is_open
+    heard.gate.set()
+    assert heard.gate.is_set
+    assert heard.gate.is_open
+
+
+def test_another_stream_forgets_every_report(heard):
+    heard.sees("a")
+    heard.speaks_of("a")
+    heard.gate.clear()
+    assert not heard.gate.is_set
+    heard.sees("a")
+    heard.gate.set()
+    assert not heard.gate.is_open
