@@ -2,8 +2,10 @@
 
 import asyncio
 import socket
+import ssl
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,9 @@ import uvloop
 from libs.common.kube_api.exec_plugin import run_plugin
 from libs.common.kube_api.identity import ExecPlugin, KubeConfigError
 from libs.common.process.health import HealthServer
+from libs.common.process.listener import Limits
 from libs.common.process.readiness import Readiness
+from libs.common.process.serving_certificate import ServingCertificate
 from services.metadata.talos_api.http2 import Http2
 from tests.integration.processes import a_process
 
@@ -53,19 +57,26 @@ async def _listener() -> AsyncIterator[int]:
         yield server.sockets[0].getsockname()[1]
 
 
-def test_a_caller_too_many_at_the_health_port_is_let_go_at_once():
-    on_uvloop(_lets_the_second_caller_go())
+def test_at_the_limit_the_health_port_closes_the_oldest_connection_at_once():
+    on_uvloop(_closes_the_oldest(None))
 
 
-async def _lets_the_second_caller_go() -> None:
-    server = HealthServer(Readiness(lambda: 0.0), None, most_callers=1, call_seconds=20)
+def test_at_the_limit_the_health_port_closes_the_oldest_connection_during_its_tls_handshake():
+    certificate = ServingCertificate(None, None, now=datetime.now(UTC))
+    on_uvloop(_closes_the_oldest(certificate))
+
+
+async def _closes_the_oldest(certificate: ServingCertificate | None) -> None:
+    limits = Limits(connections=1, handshake_seconds=20)
+    server = HealthServer(Readiness(lambda: 0.0), certificate, limits=limits, header_seconds=20)
     port = await server.start("127.0.0.1", 0)
+    tls = ssl._create_unverified_context() if certificate else None
     try:
-        first, stays = await asyncio.open_connection("127.0.0.1", port)
+        first, goes = await asyncio.open_connection("127.0.0.1", port)
+        second, stays = await asyncio.open_connection("127.0.0.1", port, ssl=tls)
+        assert await first.read() == b""
         stays.write(b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n")
-        assert (await first.readline()).startswith(b"HTTP/1.1 200")
-        second, goes = await asyncio.open_connection("127.0.0.1", port)
-        assert await second.read() == b""
+        assert (await second.readline()).startswith(b"HTTP/1.1 200")
         goes.close()
         stays.close()
     finally:

@@ -1,24 +1,31 @@
 """The health port is open to the whole network: nobody there may take our sockets, or keep others out."""
 
 import asyncio
+import contextlib
+import errno
+import socket
 import time
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from typing import Any
 
 import aiohttp
 import pytest
 
 from libs.common.process.health import HealthServer
+from libs.common.process.listener import Limits, Listener
 from libs.common.process.readiness import Readiness
 from libs.common.process.serving_certificate import ServingCertificate
 
 
 @pytest.fixture(params=["http", "https"])
 async def port(request: pytest.FixtureRequest) -> AsyncIterator[int]:
-    """Of a server that knows two callers at a time, each for half a second."""
+    """Of a server that keeps two connections at a time, and waits half a second for a request."""
     secure = request.param == "https"
     certificate = ServingCertificate(None, None, now=datetime.now(UTC)) if secure else None
-    server = HealthServer(Readiness(time.monotonic), certificate, most_callers=2, call_seconds=0.5)
+    limits = Limits(connections=2, handshake_seconds=0.5, connection_seconds=1.0)
+    server = HealthServer(Readiness(time.monotonic), certificate, limits=limits, header_seconds=0.5)
     yield await server.start("127.0.0.1", 0)
     await server.stop()
 
@@ -49,7 +56,14 @@ async def seconds_until_closed(port: int, sent: bytes) -> float:
 
 
 @pytest.mark.parametrize(
-    "sent", [b"", b"GET /metrics HT", b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n", b"\x16\x03"]
+    "sent",
+    [
+        b"",
+        b"GET /metrics HT",
+        b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n",
+        b"POST /livez HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n",
+        b"\x16\x03",
+    ],
 )
 async def test_a_caller_who_stalls_is_let_go(port: int, sent: bytes):
     assert await seconds_until_closed(port, sent) < 2
@@ -59,3 +73,99 @@ async def test_a_caller_who_stalls_is_let_go(port: int, sent: bytes):
 async def test_more_callers_than_we_have_room_for_are_let_go_and_the_next_is_served(port: int):
     await asyncio.gather(*(seconds_until_closed(port, b"GET /livez HT") for _ in range(50)))
     assert await is_alive(port)
+
+
+async def is_closed_by_the_server(reader: asyncio.StreamReader) -> None:
+    async with asyncio.timeout(10):
+        with contextlib.suppress(ConnectionError):
+            assert await reader.read() == b""
+
+
+@asynccontextmanager
+async def patient_server(connections: int) -> AsyncIterator[int]:
+    """The port of a server whose deadlines are far off: what it closes, it closes at the limit."""
+    limits = Limits(connections=connections, connection_seconds=60)
+    server = HealthServer(Readiness(time.monotonic), None, limits=limits, header_seconds=60)
+    try:
+        yield await server.start("127.0.0.1", 0)
+    finally:
+        await server.stop()
+
+
+async def test_at_the_limit_the_oldest_connection_of_the_source_with_the_most_is_closed():
+    async with patient_server(connections=3) as port:
+        quiet_reader, quiet = await asyncio.open_connection("127.0.0.1", port, local_addr=("127.0.0.1", 0))
+        loud = [
+            await asyncio.open_connection("127.0.0.1", port, local_addr=("127.0.0.2", 0)) for _ in range(6)
+        ]
+        for reader, _ in loud[:4]:
+            await is_closed_by_the_server(reader)
+        for reader, writer in ((quiet_reader, quiet), *loud[4:]):
+            writer.write(b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n")
+            assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+        for _, writer in ((quiet_reader, quiet), *loud):
+            writer.close()
+
+
+async def test_a_connection_serves_one_request():
+    async with patient_server(connections=3) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n" * 3)
+        async with asyncio.timeout(10):
+            answer = await reader.read()
+        assert answer.count(b"HTTP/1.1 200 OK") == 1
+        assert b"Connection: close" in answer
+        writer.close()
+
+
+async def test_a_request_that_is_too_large_is_dropped():
+    async with patient_server(connections=3) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET /livez HTTP/1.1\r\n" + b"X-Large: " + b"x" * 2**17)
+        async with asyncio.timeout(10):
+            with contextlib.suppress(ConnectionError):
+                assert b"200" not in await reader.read()
+        writer.close()
+        assert await is_alive(port)
+
+
+class OutOfDescriptors(socket.socket):
+    """A listening socket whose first accept fails."""
+
+    failed = False
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        if not self.failed:
+            self.failed = True
+            raise OSError(errno.EMFILE, "Too many open files")
+        return super().accept()
+
+
+class Greets(asyncio.Protocol):
+    """Says hello and ends."""
+
+    def __init__(self, closed: asyncio.Event) -> None:
+        self._closed = closed
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        transport.write(b"hello")
+        transport.close()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._closed.set()
+
+
+async def test_connections_are_accepted_again_after_the_descriptors_ran_out(caplog: pytest.LogCaptureFixture):
+    listening = OutOfDescriptors()
+    listening.setblocking(False)
+    listening.bind(("127.0.0.1", 0))
+    listener = Listener(Greets, None, Limits())
+    listener.start([listening])
+    reader, writer = await asyncio.open_connection(*listening.getsockname())
+    async with asyncio.timeout(10):
+        assert await reader.read() == b"hello"
+    assert "cannot accept connections, will retry" in caplog.messages
+    writer.close()
+    listener.close()
+    await listener.abort()

@@ -1,18 +1,22 @@
 """The HTTP server for /healthz, /livez, /readyz and /metrics, on the loop of the work: both hang together."""
 
 import asyncio
+import functools
 from collections.abc import Mapping
-from typing import Final, cast
+from typing import Final
 
 from aiohttp import web
 
 from libs.common import metrics
+from libs.common.process.listener import Limits, Listener
+from libs.common.process.listening_sockets import bind_sockets
 from libs.common.process.readiness import Readiness
 from libs.common.process.serving_certificate import ServingCertificate
 from libs.common.settings.reading import SettingsError
 
-MOST_CALLERS: Final = 64
-CALL_SECONDS: Final = 10.0  # a kubelet or Prometheus is done in less; then it may call again
+LIMITS: Final = Limits()
+HEADER_SECONDS: Final = 5.0
+_REQUEST_BYTES: Final = 64 * 2**10  # a request of a kubelet or of Prometheus is far smaller
 
 
 class HealthServer:
@@ -23,16 +27,17 @@ class HealthServer:
         readiness: Readiness,
         certificate: ServingCertificate | None,
         *,
-        most_callers: int = MOST_CALLERS,
-        call_seconds: float = CALL_SECONDS,
+        limits: Limits = LIMITS,
+        header_seconds: float = HEADER_SECONDS,
     ) -> None:
         """Without a certificate it speaks plain HTTP."""
         self._readiness = readiness
         self._certificate = certificate
-        self._most_callers = most_callers
-        self._call_seconds = call_seconds
+        self._limits = limits
+        self._header_seconds = header_seconds
+        self._exposing = asyncio.Lock()  # one thread at a time: more would delay the loop and other threads
         self._runner: web.AppRunner | None = None
-        self._listener: asyncio.Server | None = None
+        self._listener: Listener | None = None
 
     async def start(self, address: str, port: int) -> int:
         """Listen; return the port. Raises SettingsError when that is not possible."""
@@ -42,30 +47,27 @@ class HealthServer:
                 web.get("/healthz", _alive),
                 web.get("/livez", _alive),
                 web.get("/readyz", self._readyz),
-                web.get("/metrics", _metrics),
+                web.get("/metrics", self._metrics),
             ]
         )
-        self._runner = web.AppRunner(application, access_log=None, shutdown_timeout=1.0)
+        application.on_response_prepare.append(_close_after)
+        self._runner = web.AppRunner(
+            application, access_log=None, shutdown_timeout=1.0, handler_cancellation=True
+        )
         await self._runner.setup()
         assert self._runner.server is not None
-        callers = _Callers(self._runner.server, most=self._most_callers, seconds=self._call_seconds)
+        new_connection = functools.partial(_Connection, self._runner.server, self._header_seconds)
         context = self._certificate.context if self._certificate else None
+        self._listener = Listener(new_connection, context, self._limits)
         try:
-            self._listener = await asyncio.get_running_loop().create_server(
-                callers,
-                address,
-                port,
-                ssl=context,
-                ssl_handshake_timeout=self._call_seconds if context else None,
-                ssl_shutdown_timeout=1.0 if context else None,
-                reuse_address=True,
-            )
+            sockets = await bind_sockets(address, port)
+            self._listener.start(sockets)
         except OSError as error:
-            await self._runner.cleanup()
+            await self.stop()
             raise SettingsError(
                 f"--secure-port: cannot listen on {address}:{port}: {error.strerror}"
             ) from error
-        listening: int = self._listener.sockets[0].getsockname()[1]
+        listening: int = sockets[0].getsockname()[1]
         return listening
 
     async def stop(self) -> None:
@@ -73,7 +75,9 @@ class HealthServer:
         if self._listener is not None:
             self._listener.close()
         if self._runner is not None:
-            await self._runner.cleanup()
+            await self._runner.cleanup()  # requests that are being served have a second
+        if self._listener is not None:
+            await self._listener.abort()
 
     async def _readyz(self, request: web.Request) -> web.Response:
         problems = self._readiness.problems()
@@ -81,6 +85,14 @@ class HealthServer:
         if not failed and "verbose" not in request.query:
             return web.Response(text="ok")
         return web.Response(text=report(problems), status=503 if failed else 200)
+
+    async def _metrics(self, request: web.Request) -> web.Response:
+        accept = request.headers.get("Accept", "")
+        await self._exposing.acquire()
+        exposing = asyncio.get_running_loop().run_in_executor(None, metrics.exposition, accept)
+        exposing.add_done_callback(lambda _: self._exposing.release())
+        body, content_type = await asyncio.shield(exposing)  # the thread goes on when the caller is gone
+        return web.Response(body=body, headers={"Content-Type": content_type})
 
 
 def report(problems: Mapping[str, tuple[str, ...]]) -> str:
@@ -99,55 +111,32 @@ async def _alive(request: web.Request) -> web.Response:
     return web.Response(text=f"[+]loop ok\n{request.path[1:]} check passed\n" if verbose else "ok")
 
 
-async def _metrics(request: web.Request) -> web.Response:
-    accept = request.headers.get("Accept", "")
-    body, content_type = await asyncio.to_thread(metrics.exposition, accept)
-    return web.Response(body=body, headers={"Content-Type": content_type})
+class _Connection(web.RequestHandler):
+    """One connection, for one request."""
 
+    __slots__ = ("_closed", "_received")
 
-class _Callers:
-    """A protocol factory: a handler for each caller, not for too many at once and for none too long.
-
-    The port is open to the whole network, and we need our sockets for the work.
-    """
-
-    def __init__(self, server: web.Server, *, most: int, seconds: float) -> None:
-        self._server = server
-        self._most = most
-        self._seconds = seconds
-
-    def __call__(self) -> asyncio.Protocol:
-        if len(self._server.connections) >= self._most:
-            return _Refused()
-        return _Caller(self._server, self._seconds)
-
-
-class _Caller(web.RequestHandler):
-    """Ends in order after its time, finishing what it does; by force after twice that."""
-
-    __slots__ = ("_ends", "_seconds")
-
-    def __init__(self, server: web.Server, seconds: float) -> None:
+    def __init__(self, server: web.Server, header_seconds: float, closed: asyncio.Event) -> None:
         super().__init__(
             server,
             loop=asyncio.get_running_loop(),
             access_log=None,  # type: ignore[arg-type]  # as AppRunner passes it on
-            keepalive_timeout=seconds,
+            keepalive_timeout=header_seconds,  # runs until the headers of the request are complete
         )
-        self._seconds = seconds
-        self._ends: list[asyncio.TimerHandle] = []
+        self._received = 0
+        self._closed = closed
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        super().connection_made(transport)
-        later = self._loop.call_later
-        self._ends = [later(self._seconds, self.close), later(2 * self._seconds, self.force_close)]
+    def data_received(self, data: bytes) -> None:
+        self._received += len(data)
+        if self._received > _REQUEST_BYTES:
+            self.force_close()
+        super().data_received(data)
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        for end in self._ends:
-            end.cancel()
         super().connection_lost(exc)
+        self._closed.set()
 
 
-class _Refused(asyncio.Protocol):
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        cast(asyncio.Transport, transport).abort()  # uvloop's behaves like one, and is none
+async def _close_after(request: web.Request, response: web.StreamResponse) -> None:
+    response.headers["Connection"] = "close"
+    response.force_close()

@@ -1,0 +1,133 @@
+"""Accepts connections to a port that the whole network can reach, and bounds their number and their time."""
+
+import asyncio
+import logging
+import socket
+import ssl
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import msgspec
+
+log = logging.getLogger(__name__)
+
+BACKLOG: Final = 1024  # connections that the kernel keeps until they are accepted; it may allow fewer
+_ACCEPT_PAUSE_SECONDS: Final = 1.0  # after a failed accept, such as for want of file descriptors
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """How many connections a listener keeps, and how long."""
+
+    connections: int = 64
+    handshake_seconds: float = 5.0
+    connection_seconds: float = 20.0  # from accept to close, the handshake included
+
+
+class Listener:
+    """Serves each connection with a handler of its own.
+
+    A new connection is always accepted. At the limit it replaces the oldest connection of the source address
+    that has the most: no source can close the connections of another one that has fewer.
+    """
+
+    def __init__(
+        self,
+        new_handler: Callable[[asyncio.Event], asyncio.Protocol],
+        context: ssl.SSLContext | None,
+        limits: Limits,
+    ) -> None:
+        """`new_handler` makes a handler that sets the event when its connection is closed.
+
+        Without a context the listener speaks plain TCP.
+        """
+        self._new_handler = new_handler
+        self._context = context
+        self._limits = limits
+        self._sockets: Sequence[socket.socket] = ()
+        self._sources: dict[asyncio.Task[None], str] = {}  # of the open connections, the oldest first
+        self._pauses: dict[socket.socket, asyncio.TimerHandle] = {}
+
+    def start(self, sockets: Sequence[socket.socket]) -> None:
+        """Accept from these bound, non-blocking sockets; `close` closes them. Raises OSError."""
+        self._sockets = sockets
+        for listening in sockets:
+            listening.listen(BACKLOG)
+            self._resume(listening)
+
+    def close(self) -> None:
+        """Accept nothing more; open connections go on."""
+        for pause in self._pauses.values():
+            pause.cancel()
+        for listening in self._sockets:
+            asyncio.get_running_loop().remove_reader(listening)
+            listening.close()
+        self._sockets = ()
+
+    async def abort(self) -> None:
+        """End every open connection."""
+        open_connections = list(self._sources)
+        for connection in open_connections:
+            connection.cancel()
+        await asyncio.gather(*open_connections, return_exceptions=True)
+
+    def _resume(self, listening: socket.socket) -> None:
+        self._pauses.pop(listening, None)
+        asyncio.get_running_loop().add_reader(listening, self._accept, listening)
+
+    def _accept(self, listening: socket.socket) -> None:
+        # One in each turn of the loop: open connections get on faster than new ones can replace them.
+        try:
+            accepted, address = listening.accept()
+        except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+            return
+        except OSError as error:
+            self._pause(listening, error)
+            return
+        accepted.setblocking(False)
+        self._open(accepted, address[0])
+
+    def _pause(self, listening: socket.socket, error: OSError) -> None:
+        log.warning("cannot accept connections, will retry", extra={"error": str(error)})
+        loop = asyncio.get_running_loop()
+        loop.remove_reader(listening)
+        self._pauses[listening] = loop.call_later(_ACCEPT_PAUSE_SECONDS, self._resume, listening)
+
+    def _open(self, accepted: socket.socket, source: str) -> None:
+        if len(self._sources) >= self._limits.connections:
+            self._evict()
+
+        def forget(task: "asyncio.Task[None]") -> None:
+            self._sources.pop(task, None)
+            accepted.close()  # also that of a task which was cancelled before it began
+
+        task = asyncio.create_task(self._serve(accepted))
+        self._sources[task] = source
+        task.add_done_callback(forget)
+
+    def _evict(self) -> None:
+        """Close the oldest connection of the source that has the most."""
+        of_source = Counter(self._sources.values())
+        most = max(of_source.values())
+        oldest = next(task for task, source in self._sources.items() if of_source[source] == most)
+        del self._sources[oldest]
+        oldest.cancel()
+
+    async def _serve(self, accepted: socket.socket) -> None:
+        closed = asyncio.Event()
+        handshake = self._limits.handshake_seconds if self._context else None
+        try:
+            async with asyncio.timeout(self._limits.connection_seconds):
+                transport, _ = await asyncio.get_running_loop().connect_accepted_socket(
+                    lambda: self._new_handler(closed),
+                    accepted,
+                    ssl=self._context,
+                    ssl_handshake_timeout=handshake,
+                    ssl_shutdown_timeout=1.0 if self._context else None,
+                )
+                try:
+                    await closed.wait()
+                finally:
+                    transport.abort()
+        except OSError:
+            pass  # the caller is gone, speaks no TLS, or took too long
