@@ -1,6 +1,7 @@
 """What services need of a message bus; every implementation passes one conformance suite."""
 
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from typing import ClassVar, Protocol
 
@@ -134,7 +135,17 @@ class Bus(Protocol):
         """The last message of a subject, None if there is none. Raises NoStream or BusError."""
 
     async def provision(self, durables: tuple[Durable, ...], *, max_bytes: int) -> str:
-        """Make or repair the stream and its durables; return the incarnation. Only the watcher calls it."""
+        """Make or repair the stream and its durables; return the incarnation. Only the watcher calls it.
+
+        A stream that is more than half full gets a larger limit than `max_bytes`. A stream that cannot grow,
+        because the server has no room, keeps its limit.
+        """
+
+    def headroom(self) -> AbstractAsyncContextManager[None]:
+        """While it is open, a full stream accepts a few small messages more. Only the watcher calls it.
+
+        Raises NoStream or BusError.
+        """
 
     async def look(self) -> Looked:
         """How the stream and its durables stand now; costs the same however much they hold.

@@ -338,7 +338,7 @@ QUEUE_STALLED: Final = KnownGauge(
 STREAM_MESSAGES: Final = KnownGauge("talosccm_stream_messages", "Messages that the stream holds.")
 STREAM_BYTES: Final = KnownGauge("talosccm_stream_bytes", "Bytes that the stream holds.")
 STREAM_MAX_BYTES: Final = KnownGauge(
-    "talosccm_stream_max_bytes", "Bytes that the stream may hold; it grows with the cluster."
+    "talosccm_stream_max_bytes", "Bytes that the stream may hold; it grows with what it holds."
 )
 DEAD_LETTERS_LYING: Final = KnownGauge(
     "talosccm_dead_letters_lying", "Dead letters that lie in the stream now; each goes after an hour."

@@ -42,6 +42,7 @@ class RequestSurroundings:
     now: Callable[[], datetime]
     random: random.Random
     node: Callable[[str], Known | None]
+    superseded: Callable[[KnownRequest], bool]  # whether its requester has a newer one
     hurry: Callable[[str], None]  # have that Node's machine looked at now
     claims: Claims
     dial_backs: DialBacks
@@ -68,7 +69,7 @@ class RequestReconciler:
         self._know(knowledge.observe(self.known, message, observed, now=now, pace=self._with.pace))
 
     def node_changed(self) -> None:
-        """Something else is known of the Node whose identity asks."""
+        """Something else is known of the Node whose identity asks, or of its other requests."""
         self._news.set()
 
     def overhear(self, event: EnrichedCsr) -> None:
@@ -106,6 +107,7 @@ class RequestReconciler:
             self.known,
             self._with.node(self.known.node_name),
             without_talos=self._with.without_talos,
+            superseded=self._with.superseded(self.known),
             now=now,
             at=self._with.now(),
         ):

@@ -53,18 +53,31 @@ class Attested(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def next_step(
-    known: KnownRequest, node: Known | None, *, without_talos: bool, now: float, at: datetime
+    known: KnownRequest,
+    node: Known | None,
+    *,
+    without_talos: bool,
+    superseded: bool = False,
+    now: float,
+    at: datetime,
 ) -> RequestStep:
-    """`node`: what is known of the Node whose identity asks. `now` is monotonic, `at` the same as a time."""
+    """`node`: what is known of the Node whose identity asks. `now` is monotonic, `at` the same as a time.
+
+    `superseded`: its requester has a newer pending request. Only that one carries facts: they are large, and
+    csr does not judge this one.
+    """
     if known.void:
         return Wait(NEVER)
     if isinstance(known.observed, CsrGone):
         return _gone(known, known.observed, now)
     if known.pending is None:
         return Done()
-    if not without_talos and node is not None and needs_look(known, node, now=now):
+    if not without_talos and not superseded and node is not None and needs_look(known, node, now=now):
         return AskNode()
-    found = attested(known, node, without_talos=without_talos, now=now)
+    if superseded and not without_talos:
+        found: Attested | Wait = Attested()
+    else:
+        found = attested(known, node, without_talos=without_talos, now=now)
     if isinstance(found, Wait):
         return found
     event = _enriched(known, known.pending, found, at)

@@ -29,6 +29,7 @@ class KnownRequest(msgspec.Struct, frozen=True, kw_only=True):
     observed: CsrObserved | CsrGone  # the newest observation
     sequence: int  # its place in the stream
     headers: Mapping[str, str] = {}  # its trace context
+    first_version: int = 0  # the request's resourceVersion when we first heard of it
     heard: float  # when we first heard of this request: it had been observed by then
     fresh_from: float  # a look that began before proves nothing
     answered: bool = False  # something was said since the newest observation came
@@ -68,6 +69,25 @@ def is_ours(request: SigningRequest) -> bool:
     return request.is_kubelet_serving and request.pending
 
 
+def is_older(one: KnownRequest, other: KnownRequest) -> bool:
+    """Whether `other` is a newer pending request of the same requester: csr answers only the newest.
+
+    csr orders requests by the resourceVersion at which it first heard of each. What was written to a request
+    later makes that version larger for a replica that started later, so only a clear order counts.
+    """
+    mine, theirs = one.pending, other.pending
+    if mine is None or theirs is None or other.void or mine.uid == theirs.uid:
+        return False
+    if (mine.node_name, mine.is_by_node) != (theirs.node_name, theirs.is_by_node):
+        return False
+    return mine.version < other.first_version and _created(mine) <= _created(theirs)
+
+
+def _created(request: SigningRequest) -> float:
+    created = request.metadata.creation_timestamp
+    return created.timestamp() if created is not None else 0.0
+
+
 def uid_of(event: CsrObserved | CsrGone) -> str:
     """Of the request that an observation is about."""
     return event.uid if isinstance(event, CsrGone) else event.request.uid
@@ -86,6 +106,7 @@ def first_seen(
         observed=observed,
         sequence=message.sequence,
         headers=message.headers,
+        first_version=observed.request.version if isinstance(observed, CsrObserved) else 0,
         heard=now,
         fresh_from=now - FRESH_SECONDS,
         said=heard,

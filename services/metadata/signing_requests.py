@@ -15,7 +15,7 @@ from services.metadata.dial_back import DialBacks
 from services.metadata.kept_running import kept_running
 from services.metadata.known import Known
 from services.metadata.on_csr_observed import RequestReconciler, RequestSurroundings, enriched_csr
-from services.metadata.requests import first_seen, is_ours
+from services.metadata.requests import KnownRequest, first_seen, is_older, is_ours
 from services.metadata.schedule import Pace
 
 log = logging.getLogger(__name__)
@@ -53,6 +53,7 @@ class SigningRequests:
             now=parts.now,
             random=parts.random,
             node=node,
+            superseded=self._is_superseded,
             hurry=hurry,
             claims=self._claims,
             dial_backs=dial_backs,
@@ -113,8 +114,7 @@ class SigningRequests:
     def node_changed(self, name: str) -> None:
         """Something else is known of that Node."""
         self._claims.changed(name)
-        for request in self._of_node.get(name, {}).values():
-            request.node_changed()
+        self._wake(name)
 
     def forget_unnamed(self) -> None:
         """Once the present stream names every pending request, what it does not name has gone unseen."""
@@ -140,8 +140,11 @@ class SigningRequests:
                 self._begin(name, message, event)
             else:
                 self._unlist(name, request)
+                self._wake(request.known.node_name)
                 request.observe(message, event)
                 self._list(name, request)
+            if (listed := self._requests.get(name)) is not None:
+                self._wake(listed.known.node_name)
             if live and name in self._requests:
                 self._requests[name].hop.heard(message)
         except Exception:
@@ -168,6 +171,15 @@ class SigningRequests:
         running = kept_running(request.run, self._parts.random, csr=name)
         self._tasks[name] = asyncio.create_task(running, name=f"request {name}")
 
+    def _is_superseded(self, known: KnownRequest) -> bool:
+        others = self._of_node.get(known.node_name, {}).values()
+        return any(is_older(known, other.known) for other in others)
+
+    def _wake(self, node: str) -> None:
+        """Which of its requests is the newest may have changed, or what is known of the Node."""
+        for request in self._of_node.get(node, {}).values():
+            request.node_changed()
+
     def _list(self, name: str, request: RequestReconciler) -> None:
         self._of_node.setdefault(request.known.node_name, {})[name] = request
 
@@ -182,3 +194,4 @@ class SigningRequests:
         self._tasks.pop(name, None)
         if request is not None:
             self._unlist(name, request)
+            self._wake(request.known.node_name)

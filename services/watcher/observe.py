@@ -6,6 +6,7 @@ from typing import Final
 import msgspec
 
 from libs.common.events import ObservedOrder
+from libs.common.stream_size import limit_for
 from libs.common.subjects import is_publishable_name
 from services.watcher.kinds import Kind, Said, Seen
 
@@ -14,7 +15,6 @@ BYTES_PER_REQUEST: Final = 12_000  # a CSR, itself with the facts about its mach
 BYTES_PER_GONE: Final = 1_000  # what remains of either for an hour
 SAID_AGAIN: Final = "said again"  # though nothing changed
 _SHOWN: Final = 80  # characters of a name that cannot be published
-STREAM_STEP_BYTES: Final = 64 * 1024 * 1024  # the least, and the step in which the stream grows
 
 
 class Stamp(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,9 +91,9 @@ def next_epoch(*, heard: int, lease_transitions: int) -> int:
 
 
 def stream_bytes(nodes: int, requests: int = 0, gone: int = 0) -> int:
-    """Room for that many objects, in whole steps, so that a growing cluster does not resize it for each."""
+    """Room for that many objects of ordinary size. What the stream holds in bytes may ask for more."""
     needed = nodes * BYTES_PER_NODE + requests * BYTES_PER_REQUEST + gone * BYTES_PER_GONE
-    return max(1, -(-needed // STREAM_STEP_BYTES)) * STREAM_STEP_BYTES
+    return limit_for(needed)
 
 
 def _shown(name: str) -> str:

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Final, Generic
 
 from libs.common import metrics, telemetry
-from libs.common.bus import BusError, NoStream
+from libs.common.bus import BusError, NoStream, StreamFull
 from libs.common.delivery import TemporaryError, backoff_seconds
 from libs.common.events import EventError
 from libs.common.journey import Attributes, about
@@ -47,8 +47,12 @@ class ObjectPublisher(Generic[Seen]):
         jitter: Callable[[], float],
         on_settled: Callable[[], None] = lambda: None,
         on_no_stream: Callable[[], None] = lambda: None,
+        on_full: Callable[[], None] = lambda: None,
     ) -> None:
-        """`on_settled` hears that an errand ended, `on_no_stream` that there was no stream to publish to."""
+        """`on_settled` hears that an errand ended, `on_no_stream` that there was no stream to publish to.
+
+        `on_full` is called when a full stream refuses an observation.
+        """
         self._kind = kind
         self._store = store
         self._held = held
@@ -58,6 +62,7 @@ class ObjectPublisher(Generic[Seen]):
         self._jitter = jitter
         self._on_settled = on_settled
         self._on_no_stream = on_no_stream
+        self._on_full = on_full
         self._stamp: Stamp | None = None
         self._tasks: asyncio.TaskGroup | None = None
         self._trouble = ""
@@ -214,6 +219,8 @@ class ObjectPublisher(Generic[Seen]):
         self._trouble = str(error)
         if isinstance(error, NoStream):
             self._on_no_stream()
+        if isinstance(error, StreamFull):
+            self._on_full()
 
     def _retry(self, name: str) -> None:
         self._agenda.retry(name)

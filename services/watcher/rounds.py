@@ -9,12 +9,14 @@ from typing import Final, NoReturn
 import msgspec
 
 from libs.common import metrics
-from libs.common.bus import BusError
+from libs.common.bus import BusError, Looked, StreamFull
 from libs.common.delivery import TemporaryError, backoff_seconds
+from libs.common.events import Leading, SnapshotComplete
 from libs.common.node import Node
 from libs.common.process.service import Parts
 from libs.common.publisher import OrderedPublisher, Outcome
 from libs.common.signing_request import SigningRequest
+from libs.common.stream_size import is_half_full
 from libs.common.subjects import SNAPSHOT
 from libs.common.wiring import DURABLES
 from services.watcher.held import HeldFlow
@@ -28,6 +30,7 @@ log = logging.getLogger(__name__)
 _RETRY_CAP_SECONDS: Final = 2.0  # of what concerns the whole stream: nothing goes on without it
 _FOLLOW_SECONDS: Final = 15.0  # until the follower must have found the stream that was provisioned
 
+_GROWTH_SECONDS: Final = 5.0  # between two attempts: a server without room refuses each of them
 _LIST_SECONDS: Final = 1.0  # that a snapshot of Nodes waits for a list of CSRs
 
 
@@ -73,6 +76,8 @@ class Rounds:
         self._done: Round | None = None
         self._max_bytes = 0
         self._verify_asked = False
+        self._growth_asked = False
+        self._growth_due = float("-inf")
         self._trouble = ""
         self._woken = asyncio.Event()
         self.first = asyncio.Event()  # set once a round was complete
@@ -103,6 +108,18 @@ class Rounds:
         self._verify_asked = True
         self.wake()
 
+    def looked(self, looked: Looked) -> None:
+        """Let the stream grow before it is full."""
+        if is_half_full(looked.max_bytes, looked.bytes):
+            self.grow()
+
+    def grow(self) -> None:
+        """Let the stream grow if it is more than half full and was not tried a moment ago."""
+        now = self._parts.monotonic()
+        if now >= self._growth_due:
+            self._growth_asked, self._growth_due = True, now + _GROWTH_SECONDS
+            self.wake()
+
     async def run(self) -> NoReturn:
         """Keep it complete until cancelled. Raises LeadershipLost when another one turns out to lead."""
         attempt = 0
@@ -124,9 +141,18 @@ class Rounds:
         leading = self._reign.leading()
         if leading is None:
             return
-        if await self._publisher.publish(leading, ttl_seconds=self._leading_seconds) is not Outcome.PUBLISHED:
+        if await self._publish(leading, ttl_seconds=self._leading_seconds) is not Outcome.PUBLISHED:
             self._reign.refused()
             self.wake()
+
+    async def _publish(self, event: Leading | SnapshotComplete, *, ttl_seconds: int | None = None) -> Outcome:
+        """Publish it even to a full stream: whoever filled that must not silence the leader."""
+        try:
+            return await self._publisher.publish(event, ttl_seconds=ttl_seconds)
+        except StreamFull:
+            self.grow()
+            async with self._parts.bus.headroom():
+                return await self._publisher.publish(event, ttl_seconds=ttl_seconds)
 
     async def _round(self) -> None:
         for kind in self._kinds:
@@ -168,6 +194,7 @@ class Rounds:
         await self._until(lambda: all(k.all_said for k in self._kinds) or not self._is_current(begun))
 
     async def _provision(self) -> str:
+        self._growth_asked = False
         max_bytes = max(self._max_bytes, self._needed_bytes())
         incarnation = await self._parts.bus.provision(DURABLES, max_bytes=max_bytes)
         self._max_bytes = max_bytes
@@ -189,7 +216,7 @@ class Rounds:
         )
         if snapshot is None or not self._is_current(begun):
             raise Interrupted("the stream was lost, or another leader spoke, before everything was said")
-        if await self._publisher.publish(snapshot) is not Outcome.PUBLISHED:
+        if await self._publish(snapshot) is not Outcome.PUBLISHED:
             self._reign.refused()
             raise Interrupted("another leader's snapshot stands in the stream")
         self._held.said(snapshot, self._publisher.sequence_of(SNAPSHOT))
@@ -201,7 +228,7 @@ class Rounds:
         return same_stamp and self._reign.stands and begun.generation == self._held.generation
 
     def _is_lacking(self) -> bool:
-        return self._is_late() or self._needed_bytes() > self._max_bytes
+        return self._is_late() or self._growth_asked or self._needed_bytes() > self._max_bytes
 
     def _is_late(self) -> bool:
         return any(kind.is_late for kind in self._kinds)

@@ -63,7 +63,10 @@ class Term:
             leading_seconds=settings.renew_deadline_seconds,
         )
         self._queues = WatchQueues(
-            parts.bus, expected=expected_durables(settings.controllers), clock=parts.monotonic
+            parts.bus,
+            expected=expected_durables(settings.controllers),
+            clock=parts.monotonic,
+            on_look=self._rounds.looked,
         )
         self._usable = WatchUsable(lambda: self._nodes.objects, parts.now)
         self._renewed = asyncio.Event()
@@ -79,6 +82,7 @@ class Term:
             on_change=self.wake,
             on_rewound=self._on_rewound,
             on_no_stream=self._on_no_stream,
+            on_full=self._on_full,
         )
 
     def problems(self) -> tuple[str, ...]:
@@ -110,6 +114,9 @@ class Term:
 
     def _on_no_stream(self) -> None:
         self._rounds.begin_again()
+
+    def _on_full(self) -> None:
+        self._rounds.grow()
 
     def _on_rewound(self) -> None:
         log.warning("the API server's resourceVersions went back (a restored etcd?): a new epoch begins")

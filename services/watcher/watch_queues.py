@@ -37,12 +37,17 @@ class WatchQueues:
         *,
         expected: frozenset[str],
         clock: Callable[[], float],
+        on_look: Callable[[Looked], None] = lambda looked: None,
         look_seconds: float = LOOK_SECONDS,
     ) -> None:
-        """`expected` are the durables that somebody must consume; `clock` is monotonic, in seconds."""
+        """`expected` are the durables that somebody must consume; `clock` is monotonic, in seconds.
+
+        `on_look` receives each successful look.
+        """
         self._bus = bus
         self._expected = expected
         self._clock = clock
+        self._on_look = on_look
         self._look_seconds = look_seconds
         self._stalls = Stalls()
         self._trouble = ""
@@ -67,6 +72,7 @@ class WatchQueues:
             return
         self._trouble = ""
         self._show(looked)
+        self._on_look(looked)
 
     def _show(self, looked: Looked) -> None:
         queues = of_interest(looked.durables, self._expected)

@@ -29,6 +29,7 @@ class Watched(Generic[Seen]):
         on_change: Callable[[], None],
         on_rewound: Callable[[], None],
         on_no_stream: Callable[[], None],
+        on_full: Callable[[], None],
     ) -> None:
         """`on_change` hears that a list or a change came, or that something was said."""
         self._kind = kind
@@ -46,6 +47,7 @@ class Watched(Generic[Seen]):
             jitter=parts.random.random,
             on_settled=on_change,
             on_no_stream=on_no_stream,
+            on_full=on_full,
         )
         self._watch = ObjectWatch(
             kind, source, self._store, now=parts.now, on_rewound=on_rewound, on_news=self._on_news

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -13,10 +13,11 @@ import pytest
 
 from libs.common.bus import Bus, BusError, Message, NoStream, StreamFull, WrongLastSequence
 from libs.common.delivery import Ack, Nak, PutAside, Verdict
-from libs.common.events import MAX_EVENT_BYTES, DeadLetter, EventError, NodeObserved, ObservedOrder
+from libs.common.events import MAX_EVENT_BYTES, DeadLetter, EventError, Leading, NodeObserved, ObservedOrder
 from libs.common.memory_bus.bus import MemoryBus, MemoryServer
 from libs.common.nats_bus.bus import NatsBus
-from libs.common.subjects import ALL, ENRICHED_NODE, FLOW, OBSERVED_NODE, SNAPSHOT
+from libs.common.stream_size import limit_for
+from libs.common.subjects import ALL, ENRICHED_NODE, FLOW, LEADING, OBSERVED_NODE, SNAPSHOT
 from libs.testbed.nats_server import NatsServer
 from tests.builders import NOW, a_node, a_snapshot
 from tests.bus_actors import MAX_BYTES, NODES, Recorder, Worker, a_word, doing, eventually
@@ -184,12 +185,48 @@ async def test_a_full_stream_takes_no_new_subject_and_nothing_larger_until_it_ha
     with pytest.raises(StreamFull):
         await bus.publish(a_word("web-9", uid="u" * size))
     assert any("is full" in problem for problem in bus.problems())
+    await bus.publish(a_word("web-1", order=2, uid="u" * size))
     await bus.publish(a_word("web-1", order=2, uid="u" * (size - 1)))
     with pytest.raises(StreamFull):
         await bus.publish(a_word("web-1", order=3, uid="u" * (4 * size)))
     await bus.provision((NODES,), max_bytes=MAX_BYTES)
     assert bus.problems() == ()
     await bus.publish(a_word("web-9", uid="u" * size))
+
+
+async def test_a_full_stream_accepts_a_leading_while_the_headroom_is_open_and_nothing_large(bus: Bus):
+    await bus.provision((NODES,), max_bytes=100_000)
+    for size in (10_000, 1):
+        with suppress(StreamFull):
+            for n in range(10_000):
+                await bus.publish(a_word(f"web-{size}-{n}", uid="u" * size))
+    leading = Leading(incarnation=bus.incarnation, epoch=1, holder="host-a" * 30)
+    for epoch in (1, 20, 300):
+        longer = msgspec.structs.replace(leading, epoch=epoch)
+        with pytest.raises(StreamFull):
+            await bus.publish(longer, ttl_seconds=10)
+        async with bus.headroom():
+            with pytest.raises(StreamFull):
+                await bus.publish(a_word("large", uid="u" * 5_000))
+            await bus.publish(longer, ttl_seconds=10)
+        kept = await bus.last(LEADING)
+        assert kept is not None
+        assert kept.event == longer
+        with pytest.raises(StreamFull):
+            await bus.publish(a_word("small"))
+        assert (await bus.look()).max_bytes == 100_000
+
+
+async def test_provisioning_makes_a_stream_that_is_more_than_half_full_larger(bus: Bus):
+    await bus.provision((NODES,), max_bytes=100_000)
+    for n in range(3):
+        await bus.publish(a_word(f"web-{n}", uid="u" * 10_000))
+    await bus.provision((NODES,), max_bytes=100_000)
+    assert (await bus.look()).max_bytes == 100_000
+    for n in range(3, 7):
+        await bus.publish(a_word(f"web-{n}", uid="u" * 10_000))
+    await bus.provision((NODES,), max_bytes=100_000)
+    assert (await bus.look()).max_bytes == limit_for(100_000)
 
 
 async def test_what_anyone_does_to_a_message_nobody_else_sees(bus: Bus):

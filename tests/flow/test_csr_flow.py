@@ -198,6 +198,22 @@ async def test_an_older_request_is_answered_when_the_newer_one_goes_away_undecid
     assert flow.kube.patched == ["csr-old"]
 
 
+async def test_an_older_request_whose_facts_were_dropped_is_answered_with_those_that_follow(flow: CsrFlow):
+    old, new = asks("csr-old", age_seconds=60), asks("csr-new", ips=("10.0.0.5", "10.0.0.99"))
+    async with flow.csr_running():
+        await flow.machine(a_node(), HONEST)
+        first, second = await flow.file(old), await flow.file(new)
+        await flow.enrich(new, observed=second, facts=HONEST, node_uid="uid-1")
+        await flow.until_decided("csr-new", "waiting")
+        await flow.enrich(old, observed=first)
+        await flow.until_decided("csr-old", "superseded")
+        await flow.delete(new)
+        await flow.until_decided("csr-old", "waiting", seconds=SOON)
+        await flow.enrich(old, observed=first, facts=HONEST, node_uid="uid-1")
+        await flow.until_decided("csr-old", "approved", seconds=SOON)
+    assert flow.kube.patched == ["csr-old"]
+
+
 async def test_an_older_request_gets_nothing_when_somebody_else_answers_the_newer_one(flow: CsrFlow):
     old, new = asks("csr-old", age_seconds=60), asks("csr-new", resource_version="900")
     async with flow.csr_running():

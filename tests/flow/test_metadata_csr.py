@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from libs.common.bus import BusError, Opened
-from libs.common.events import EnrichedCsrGone
+from libs.common.events import CsrEnriched, EnrichedCsrGone
 from libs.common.machine import AddressStatus
 from libs.common.node import NodeAddress
 from libs.common.signing_request import SigningRequestCondition
@@ -24,6 +24,11 @@ from tests.csr_flow import UNWATCHED, CsrFlow, with_facts, with_fault
 from tests.flow_actors import Flow
 from tests.kubelet_request import pem
 from tests.metadata_actors import CALM, ScriptedTalos, metadata_running
+
+
+def without_facts(event: CsrEnriched) -> bool:
+    return event.facts is None
+
 
 WRITTEN = NodeAddress(type="InternalIP", address="10.9.0.5")
 APPROVED = SigningRequestCondition(type="Approved")
@@ -126,6 +131,49 @@ async def test_stale_facts_cause_exactly_one_look_for_all_requests_of_the_node(f
             assert event.facts.platform.zone == "moved", "nothing stale was said"
             assert flow.times(f"csr-{i}") == 1
     assert talos.looks == ["10.0.0.5"] * 2
+
+
+async def test_only_the_newest_request_of_a_node_carries_facts_and_then_the_next_one(flow, talos):
+    requests = [a_request(f"csr-{i}", uid=f"csr-{i}", resource_version=f"{100 + i}") for i in range(16)]
+    async with flow.metadata(talos):
+        await flow.observe(a_node())
+        for request in requests:
+            await flow.ask(request)
+            await flow.once(with_facts, request.name)
+        for older in requests[:-1]:
+            event = await flow.once(without_facts, older.name)
+            assert (event.fault, event.answered_at, event.request) == (None, (), older)
+        held = [await flow.said(request.name) for request in requests]
+        assert [event.facts is not None for event in held if event] == [False] * 15 + [True]
+        await flow.withdraw(requests[-1])
+        event = await flow.once(with_facts, "csr-14")
+        assert event.facts is not None, "the next one is the newest now"
+        await flow.ask(a_request("csr-14", uid="csr-14", resource_version="200", conditions=(APPROVED,)))
+        await flow.once(with_facts, "csr-13")
+        await flow.once(without_facts, "csr-12")
+
+
+async def test_after_a_restart_only_the_newest_request_carries_facts(flow, talos):
+    for i in range(3):
+        await flow.ask(a_request(f"csr-{i}", uid=f"csr-{i}", resource_version=f"{100 + i}"))
+    await flow.observe(a_node())
+    async with flow.metadata(talos):
+        await flow.once(with_facts, "csr-2")
+        for name in ("csr-0", "csr-1"):
+            await flow.once(without_facts, name)
+            assert flow.times(name) == 1
+
+
+async def test_a_request_in_the_name_of_a_node_takes_no_facts_from_the_nodes_own(flow, talos):
+    async with flow.metadata(talos):
+        await flow.observe(a_node())
+        await flow.ask(a_request("csr-1", uid="csr-1"))
+        await flow.once(with_facts)
+        await flow.ask(a_request("csr-2", uid="csr-2", resource_version="101", groups=()))
+        await flow.once(with_facts, "csr-2")
+        event = await flow.said()
+        assert event is not None
+        assert event.facts is not None
 
 
 async def test_under_a_live_watch_facts_of_any_age_are_said_at_once(flow, talos):

@@ -8,6 +8,7 @@ import pytest
 from libs.common import metrics
 from libs.common.bus import BusError, Looked
 from libs.common.memory_bus.bus import MemoryBus, MemoryServer
+from libs.common.stream_size import limit_for
 from services.watcher.watch_queues import WatchQueues
 from tests.builders import a_node
 from tests.bus_actors import MAX_BYTES, NODES, a_word, doing, eventually
@@ -39,7 +40,7 @@ async def test_the_leader_shows_queues_stream_and_nodes_and_nobody_after_it():
     assert shown("talosccm_stream_messages") is None
     async with doing(a_watcher(bus, source.source).run()):
         await eventually(lambda: shown("talosccm_stream_messages") is not None, "it has looked")
-        assert shown("talosccm_stream_max_bytes") == MAX_BYTES
+        assert shown("talosccm_stream_max_bytes") == limit_for(0)
         assert shown("talosccm_dead_letters_lying") == 0
         assert shown("talosccm_queue_pending", durable="labeler-nodes") == 0
         assert shown("talosccm_queue_stalled_seconds", durable="labeler-nodes") == 0

@@ -13,6 +13,8 @@ from libs.testbed.nats_server import NatsServer
 from tests.bus_actors import MAX_BYTES, NODES, Worker, a_word, eventually
 from tests.integration.conftest import ConnectBus, operating
 
+MEBIBYTE = 1024 * 1024
+
 
 async def raw_config(server: NatsServer, kind: str) -> dict[str, object]:
     async with operating(server) as operator:
@@ -88,6 +90,22 @@ async def test_a_stream_that_cannot_be_made_right_is_told_with_what_to_do(
     bus = await connect_bus()
     with pytest.raises(BusError, match=f"stream {STREAM} is not as it must be.*delete it"):
         await bus.provision((NODES,), max_bytes=MAX_BYTES)
+
+
+async def test_a_stream_grows_as_far_as_the_server_has_room_and_then_keeps_its_limit(
+    nats_server: NatsServer, connect_bus: ConnectBus
+):
+    limited = f'jetstream {{ store_dir: "{nats_server.store}", max_file_store: {200 * MEBIBYTE} }}\n'
+    (nats_server.run_dir / "nats.conf").write_text(limited)
+    await nats_server.restart()
+    bus = await connect_bus()
+    await bus.provision((NODES,), max_bytes=63 * MEBIBYTE)
+    await bus.provision((NODES,), max_bytes=447 * MEBIBYTE)
+    assert (await bus.look()).max_bytes == 191 * MEBIBYTE
+    await bus.provision((NODES,), max_bytes=447 * MEBIBYTE)
+    assert (await bus.look()).max_bytes == 191 * MEBIBYTE
+    await bus.provision((NODES,), max_bytes=63 * MEBIBYTE)
+    assert (await bus.look()).max_bytes == 63 * MEBIBYTE
 
 
 async def test_more_room_than_the_server_has_is_refused_in_words(connect_bus: ConnectBus):

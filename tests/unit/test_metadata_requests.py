@@ -15,7 +15,7 @@ from services.metadata import looked, requests
 from services.metadata.known import NEVER, Known
 from services.metadata.next_step import Done, Wait
 from services.metadata.request_step import AskNode, DialBack, RequestStep, SayOfRequest, next_step
-from services.metadata.requests import FRESH_SECONDS, KnownRequest
+from services.metadata.requests import FRESH_SECONDS, KnownRequest, is_older
 from services.metadata.schedule import Pace
 from tests.builders import (
     NOW,
@@ -307,3 +307,38 @@ def test_nothing_stale_is_ever_said_and_no_wait_ends_before_it_began(node, has_s
             assert step(requests.asked_to_look(known, now=now), asked_for, now) != AskNode()
         case Wait(until=until):
             assert until > now
+
+
+# ---- the newest request of a requester
+
+
+def first_heard(name: str, version: int, **options: Any) -> KnownRequest:
+    request = a_request(name, uid=name, resource_version=str(version), **options)
+    event = csr_observed(request)
+    return requests.first_seen(a_message(event), event, None, heard_again_in=0.0, now=T)
+
+
+def test_of_two_pending_requests_of_a_node_the_one_of_the_lower_version_is_older():
+    one, other = first_heard("csr-1", 100), first_heard("csr-2", 101)
+    assert is_older(one, other)
+    assert not is_older(other, one)
+    assert not is_older(one, one)
+
+
+def test_a_request_is_older_only_for_certain():
+    later = NOW + timedelta(seconds=5)
+    assert not is_older(first_heard("csr-1", 100, created=later), first_heard("csr-2", 101)), "clocks"
+    assert not is_older(first_heard("csr-1", 100), first_heard("csr-2", 100)), "no order"
+    assert not is_older(first_heard("csr-1", 100), first_heard("csr-2", 101, node="web-2"))
+    assert not is_older(first_heard("csr-1", 100), first_heard("csr-2", 101, groups=()))
+    decided = (SigningRequestCondition(type="Denied"),)
+    assert not is_older(first_heard("csr-1", 100), first_heard("csr-2", 101, conditions=decided))
+    assert not is_older(first_heard("csr-1", 100), requests.made_void(first_heard("csr-2", 101)))
+
+
+def test_a_request_that_was_written_to_after_the_newer_one_came_is_not_older_for_certain():
+    written = csr_observed(a_request("csr-1", uid="csr-1", resource_version="102"))
+    one = requests.observe(
+        first_heard("csr-1", 100), a_message(written, sequence=9), written, now=T, pace=PACE
+    )
+    assert not is_older(one, first_heard("csr-2", 101))

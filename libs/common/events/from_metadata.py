@@ -67,9 +67,9 @@ class CsrEnriched(
 ):
     """A pending request of a node, and what the machine that bears the node's name attests.
 
-    Facts, a fault, or neither: then there is no Node of that name yet, or Talos is not asked at all
-    (`without_talos`). Facts are under a live watch, or of a look that began at most 10 s before the request
-    was observed: what is older proves nothing.
+    Facts, a fault, or neither: then there is no Node of that name yet, its requester has a newer pending
+    request, or Talos is not asked at all (`without_talos`). Facts are under a live watch, or of a look that
+    began at most 10 s before the request was observed: what is older proves nothing.
     """
 
     incarnation: str

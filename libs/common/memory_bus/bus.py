@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import itertools
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import ClassVar, Final
 
@@ -23,17 +23,26 @@ from libs.common.delivery import Verdict
 from libs.common.events import Event, encode
 from libs.common.memory_bus.consume import Consumption, message_of
 from libs.common.memory_bus.stream import Backlog, Stream, Work
+from libs.common.stream_size import SLICE_BYTES, candidates, grown, without_headroom
 from libs.common.subjects import DEAD, STREAM, subject_of
 from libs.common.verdicts import Judge
 
 _AT_ONCE: Final = 64  # messages that a follower is fed before others get their turn
+_STORE_BYTES: Final = 256 * 1024 * 1024  # the chart's default for NATS: a stream in memory grows no further
 
 
 class MemoryServer:
     """What buses share: no stream until somebody provisions it, and none after the process."""
 
-    def __init__(self, *, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+    def __init__(
+        self,
+        *,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+        store_bytes: int = _STORE_BYTES,
+    ) -> None:
+        """`store_bytes` is the largest limit that the stream can get."""
         self.clock = clock
+        self._store_bytes = store_bytes
         self.stream: Stream | None = None
         self.made = asyncio.Event()  # the stream is there
         self._works: dict[str, Work] = {}
@@ -43,7 +52,10 @@ class MemoryServer:
         """Make or repair."""
         if self.stream is None:
             self.stream = Stream(self.clock().isoformat(), max_bytes=max_bytes)
-        self.stream.max_bytes = max_bytes
+        present = without_headroom(self.stream.max_bytes)
+        wanted = candidates(grown(max_bytes, self.stream.bytes), present)
+        fitting = (limit for limit in wanted if limit <= max(max_bytes, self._store_bytes))
+        self.stream.max_bytes = next(fitting, present)
         for durable in durables:
             self._provision_durable(self.stream, durable)
         self.made.set()
@@ -152,6 +164,17 @@ class MemoryBus:
         """Make or repair the stream and its durables; return the incarnation."""
         self._judge_open()
         return self._server.provision(durables, max_bytes=max_bytes).created
+
+    @contextlib.asynccontextmanager
+    async def headroom(self) -> AsyncIterator[None]:
+        """While it is open, a full stream accepts a few small messages more. See `bus.Bus.headroom`."""
+        stream = self._stream("headroom")
+        limit = without_headroom(stream.max_bytes)
+        stream.max_bytes = max(limit, stream.bytes) + SLICE_BYTES
+        try:
+            yield
+        finally:
+            stream.max_bytes = limit
 
     async def look(self) -> Looked:
         """How the stream and its durables stand now. Raises NoStream or BusError."""

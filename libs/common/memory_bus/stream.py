@@ -64,8 +64,9 @@ class Stream:
             expires=now + min(MAX_AGE_SECONDS, MAX_AGE_SECONDS if ttl_seconds is None else ttl_seconds),
             size=_OVERHEAD_BYTES + len(subject) + len(payload) + sum(map(len, (*headers, *headers.values()))),
         )
-        # What is full takes a smaller message instead of a larger one, and nothing else: as JetStream does.
-        if self.bytes + stored.size >= self.max_bytes and (old is None or stored.size >= old.size):
+        # A full stream accepts a message that replaces one of its size or a larger one, as JetStream does on
+        # one server (on a cluster it accepts none).
+        if self.bytes + stored.size >= self.max_bytes and (old is None or stored.size > old.size):
             raise StreamFull(f"{subject}: maximum bytes exceeded")
         self._keep(stored, ttl_seconds)
         for backlog in self._backlogs:

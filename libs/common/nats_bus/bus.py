@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import random
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import ClassVar, Final, Self
@@ -26,7 +26,7 @@ from libs.common.nats_bus.follow import Following
 from libs.common.nats_bus.jetstream import StreamInfo, direct_get, publish, stream_info
 from libs.common.nats_bus.link import Link, Timing
 from libs.common.nats_bus.look import look
-from libs.common.nats_bus.provision import provision
+from libs.common.nats_bus.provision import headroom, limit_of, provision
 from libs.common.subjects import STREAM, subject_of
 from libs.common.verdicts import Judge
 
@@ -49,6 +49,7 @@ class NatsBus:
         self._refused_bytes = 0  # of the publish that found the stream full, 0 while it is not
         self._look_now = asyncio.Event()
         self._another_stream = asyncio.Event()  # set and replaced when the incarnation is another one
+        self._resizing = asyncio.Lock()
         self._outstanding = asyncio.Semaphore(_OUTSTANDING)
         self._consumptions: list[Consumption] = []
         self._tasks: list[asyncio.Task[None]] = []
@@ -155,9 +156,17 @@ class NatsBus:
     async def provision(self, durables: tuple[Durable, ...], *, max_bytes: int) -> str:
         """Make or repair the stream and its durables; return the incarnation."""
         connection = await self._link.connection(self._link.timing.publish_deadline)
-        info = await provision(connection, durables, max_bytes, replicas=self._stream_replicas)
+        async with self._resizing:
+            info = await provision(connection, durables, max_bytes, replicas=self._stream_replicas)
         self._saw(info)
         return info.created
+
+    @contextlib.asynccontextmanager
+    async def headroom(self) -> AsyncIterator[None]:
+        """While it is open, a full stream accepts a few small messages more. See `bus.Bus.headroom`."""
+        connection = await self._link.connection(self._link.timing.publish_deadline)
+        async with self._resizing, headroom(connection):
+            yield
 
     async def look(self) -> Looked:
         """How the stream and its durables stand now. Raises NoStream or BusError."""
@@ -243,7 +252,7 @@ class NatsBus:
             self._another_stream.set()
             self._another_stream = asyncio.Event()
         self._stream_problem = ""
-        max_bytes = int(info.config.get("max_bytes", -1))
+        max_bytes = limit_of(info)
         if max_bytes < 0 or info.state.bytes + 2 * self._refused_bytes < max_bytes:
             self._refused_bytes = 0
 

@@ -27,12 +27,19 @@ class Refused(BusError):
     """JetStream said no, for a reason that has no exception of its own."""
 
 
+class NoStorage(Refused):
+    """The server, or the account, has no room for a stream of that size."""
+
+
 # JetStream's err_code: what it means to a caller of the bus.
 _MEANINGS: Final[Mapping[int, type[BusError]]] = {
+    10002: NoStorage,
     10014: NoConsumer,
+    10047: NoStorage,
     10059: NoStream,
     10071: WrongLastSequence,
     10077: StreamFull,
+    10122: NoStorage,
     10164: WrongLastSequence,  # R3: another publish to the subject is in flight; without a number
 }
 

@@ -5,6 +5,7 @@ import asyncio
 from libs.common.bus import Looked, QueueLook
 from libs.common.nats_bus.connection import Connection
 from libs.common.nats_bus.jetstream import NoConsumer, consumer_info, stream_info_about
+from libs.common.nats_bus.provision import limit_of
 from libs.common.subjects import DEAD
 from libs.common.wiring import DURABLES
 
@@ -18,7 +19,7 @@ async def look(connection: Connection) -> Looked:
     return Looked(
         messages=info.state.messages,
         bytes=info.state.bytes,
-        max_bytes=int(info.config.get("max_bytes", -1)),
+        max_bytes=limit_of(info),
         dead=info.total,
         durables=tuple(queue for queue in queues if queue is not None),
     )

@@ -1,6 +1,7 @@
 """Makes the stream and its durables, or repairs what differs. Only the watcher has the right to."""
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from typing import Any, Final
 
 from libs.common.bus import BusError, Durable, NoStream
@@ -8,6 +9,7 @@ from libs.common.nats_bus.connection import Connection
 from libs.common.nats_bus.jetstream import (
     NANOSECONDS,
     NoConsumer,
+    NoStorage,
     Refused,
     StreamInfo,
     call,
@@ -16,6 +18,7 @@ from libs.common.nats_bus.jetstream import (
     stream_info,
     write_consumer,
 )
+from libs.common.stream_size import HEADROOM_BYTES, SLICE_BYTES, candidates, grown, without_headroom
 from libs.common.subjects import ALL, STREAM
 
 _MAX_AGE_SECONDS: Final = 3600
@@ -62,23 +65,61 @@ def durable_config(durable: Durable) -> dict[str, Any]:
 async def provision(
     connection: Connection, durables: tuple[Durable, ...], max_bytes: int, *, replicas: int = 0
 ) -> StreamInfo:
-    """Create or repair; what is right already is only read. Raises BusError, with the server's reason."""
-    wanted = stream_config(max_bytes, replicas=replicas)
+    """Create or repair; what is right already is only read. Raises BusError, with the server's reason.
+
+    A stream that is more than half full grows beyond `max_bytes`, as far as the server has room.
+    """
     try:
         stream = await stream_info(connection)
     except NoStream:
+        wanted = stream_config(max_bytes, replicas=replicas)
         stream = await call(connection, f"STREAM.CREATE.{STREAM}", wanted, StreamInfo)
+    wanted = stream_config(grown(max_bytes, stream.state.bytes), replicas=replicas)
     if _differs(stream.config, wanted):
         # What we do not speak of stays as it is: placement is the operator's, and replicas, unless told.
-        stream = await _update_stream(connection, {**stream.config, **wanted})
+        stream = await _repair_stream(connection, {**stream.config, **wanted}, limit_of(stream))
     for durable in durables:
         await _provision_durable(connection, durable_config(durable))
     return stream
 
 
+@asynccontextmanager
+async def headroom(connection: Connection) -> AsyncIterator[None]:
+    """While it is open, the limit is a little above what the stream holds. Raises NoStream or BusError."""
+    stream = await stream_info(connection)
+    limit = without_headroom(limit_of(stream))
+    opened = max(limit, stream.state.bytes) + SLICE_BYTES
+    await _update_stream(connection, {**stream.config, "max_bytes": opened})
+    try:
+        yield
+    finally:
+        await _update_stream(connection, {**stream.config, "max_bytes": limit})
+
+
+def limit_of(stream: StreamInfo) -> int:
+    """How many bytes the stream may hold; below 0 = without limit."""
+    return int(stream.config.get("max_bytes", -1))
+
+
+async def _repair_stream(connection: Connection, config: Mapping[str, Any], present: int) -> StreamInfo:
+    """With the largest limit, up to that of `config`, for which the server has room."""
+    if 0 <= present < config["max_bytes"]:
+        for limit in candidates(config["max_bytes"], present):
+            try:
+                # The server reserves what a limit allows: the headroom must still be there when it is needed.
+                await _update_stream(connection, {**config, "max_bytes": limit + HEADROOM_BYTES})
+            except NoStorage:
+                continue
+            return await _update_stream(connection, {**config, "max_bytes": limit})
+        config = {**config, "max_bytes": without_headroom(present)}
+    return await _update_stream(connection, config)
+
+
 async def _update_stream(connection: Connection, config: Mapping[str, Any]) -> StreamInfo:
     try:
         return await call(connection, f"STREAM.UPDATE.{STREAM}", config, StreamInfo)
+    except NoStorage:
+        raise
     except Refused as error:
         raise BusError(
             f"stream {STREAM} is not as it must be and cannot be changed ({error}); "

@@ -1,0 +1,129 @@
+"""The watcher and a stream that others fill, on a real nats-server and in memory."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, suppress
+from pathlib import Path
+
+import pytest
+
+from libs.common.bus import Bus, BusError, StreamFull
+from libs.common.events import Leading
+from libs.common.memory_bus.bus import MemoryBus, MemoryServer
+from libs.common.nats_bus.bus import NatsBus
+from libs.common.subjects import LEADING
+from libs.testbed.nats_server import NatsServer
+from tests.builders import a_node
+from tests.bus_actors import a_word, doing, eventually
+from tests.watcher_actors import Flow, ScriptedNodes, a_watcher
+
+MEBIBYTE = 1024 * 1024
+IDENTITIES, PENDING, REQUEST_BYTES = 18, 16, 234 * 1024  # what one pending request takes, in two messages
+
+Connect = Callable[[str], Awaitable[Bus]]
+Server = Callable[[int], Awaitable[Connect]]
+
+
+@pytest.fixture(params=["nats", "memory"])
+async def server(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Server]:
+    """`connect = await server(64 * MEBIBYTE)`: buses on one server that stores no more than that."""
+    async with AsyncExitStack() as stack:
+
+        async def started(store_bytes: int) -> Connect:
+            if request.param == "memory":
+                memory = MemoryServer(store_bytes=store_bytes)
+            else:
+                nats = await stack.enter_async_context(NatsServer.start(tmp_path / "nats"))
+                limited = f'jetstream {{ store_dir: "{nats.store}", max_file_store: {store_bytes} }}\n'
+                (nats.run_dir / "nats.conf").write_text(limited)
+                await nats.restart()
+
+            async def connect(service: str) -> Bus:
+                bus: Bus = (
+                    MemoryBus(memory)
+                    if request.param == "memory"
+                    else await NatsBus.connect((nats.url,), service=service)
+                )
+                stack.push_async_callback(bus.close)
+                return bus
+
+            return connect
+
+        yield started
+
+
+async def fill(bus: Bus) -> None:
+    """Publish until not even the smallest message of a new subject is accepted."""
+    count = 0
+    for size in (250_000, 20_000, 1_000, 1):
+        with suppress(StreamFull):
+            while True:
+                await bus.publish(a_word(f"other-{count}", uid="u" * size))
+                count += 1
+
+
+async def no_leading(bus: Bus) -> bool:
+    return await bus.last(LEADING) is None
+
+
+async def leader(bus: Bus) -> str:
+    try:
+        message = await bus.last(LEADING)
+    except BusError:
+        return ""  # no stream yet, or a server that is busy with what fills it
+    return message.event.holder if message is not None and isinstance(message.event, Leading) else ""
+
+
+async def test_a_new_leader_is_heard_in_a_full_stream_that_cannot_grow(server: Server):
+    connect = await server(64 * MEBIBYTE)
+    bus, filler, script = await connect("watcher"), await connect("metadata"), ScriptedNodes(a_node())
+    async with doing(a_watcher(bus, script.source, identity="a").run()):
+        await eventually(lambda: leader_is(bus, "a"), "the first leader is heard")
+    await eventually(lambda: no_leading(bus), "its last Leading expires")
+    await fill(filler)
+    name = "a-leader-whose-name-is-longer" * 4
+    async with doing(a_watcher(bus, script.source, identity=name).run()):
+        for _ in range(3):
+            await eventually(lambda: leader_is(bus, name), "the next leader is heard")
+            with pytest.raises(StreamFull):
+                await filler.publish(a_word("one-more", uid="u" * 5_000))
+        said = await bus.last(LEADING)
+        assert said is not None
+        await eventually(lambda: renewed(bus, said.sequence), "it goes on being heard")
+
+
+async def leader_is(bus: Bus, holder: str) -> bool:
+    return await leader(bus) == holder
+
+
+async def renewed(bus: Bus, sequence: int) -> bool:
+    message = await bus.last(LEADING)
+    return message is not None and message.sequence > sequence
+
+
+async def test_what_fills_the_stream_makes_it_grow_so_that_a_new_node_is_published(server: Server):
+    connect = await server(256 * MEBIBYTE)
+    bus, filler, script, flow = await connect("watcher"), await connect("metadata"), ScriptedNodes(), Flow()
+    async with flow.following(bus), doing(a_watcher(bus, script.source).run()):
+        await flow.hears(lambda flow: flow.snapshots(), "all is said")
+        with suppress(StreamFull):
+            for i in range(IDENTITIES * PENDING):
+                await filler.publish(a_word(f"csr-{i}", uid="u" * REQUEST_BYTES))
+        script.put(a_node("web-1", labels={"large": "x" * 200_000}))
+        await flow.hears(lambda flow: "web-1" in flow.existing(), "a Node that joins meanwhile is published")
+        looked = await bus.look()
+        assert looked.bytes < 0.75 * looked.max_bytes, "there is room again"
+        await filler.publish(a_word("one-more", uid="u" * REQUEST_BYTES))
+
+
+async def test_a_new_leader_never_makes_the_stream_smaller_than_what_it_holds(server: Server):
+    connect = await server(256 * MEBIBYTE)
+    bus, filler, script = await connect("watcher"), await connect("metadata"), ScriptedNodes(a_node())
+    async with doing(a_watcher(bus, script.source, identity="a").run()):
+        await eventually(lambda: leader_is(bus, "a"))
+    await bus.provision((), max_bytes=127 * MEBIBYTE)
+    for i in range(400):
+        await filler.publish(a_word(f"csr-{i}", uid="u" * REQUEST_BYTES))
+    async with doing(a_watcher(bus, script.source, identity="b").run()):
+        await eventually(lambda: leader_is(bus, "b"))
+        looked = await bus.look()
+    assert looked.max_bytes > 1.5 * looked.bytes

@@ -1,0 +1,52 @@
+"""How large the stream may be, in bytes."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from libs.common.stream_size import (
+    HEADROOM_BYTES,
+    STREAM_STEP_BYTES,
+    candidates,
+    grown,
+    is_half_full,
+    limit_for,
+    without_headroom,
+)
+
+sizes = st.integers(0, 2**40)
+
+
+@given(sizes)
+def test_a_limit_has_room_for_what_is_needed_in_whole_steps_with_the_headroom(needed):
+    limit = limit_for(needed)
+    assert limit >= needed
+    assert (limit + HEADROOM_BYTES) % STREAM_STEP_BYTES == 0
+    assert limit < needed + STREAM_STEP_BYTES + HEADROOM_BYTES
+
+
+@given(sizes, sizes)
+def test_what_a_stream_holds_is_at_most_half_of_its_limit_where_the_server_has_room(limit, held):
+    larger = grown(limit, held)
+    assert larger >= limit
+    assert not is_half_full(larger, held)
+    assert is_half_full(limit, held) or larger == limit
+
+
+@given(sizes, sizes)
+def test_every_candidate_is_larger_than_the_present_limit_or_the_one_that_is_wanted(wanted, present):
+    tried = [limit for limit, _ in zip(candidates(wanted, present), range(100), strict=False)]
+    assert tried[0] == wanted
+    assert all(limit > present for limit in tried[1:])
+    assert tried == sorted(tried, reverse=True)
+
+
+@given(sizes)
+def test_a_limit_never_includes_the_headroom_twice(limit):
+    kept = without_headroom(limit)
+    assert kept <= limit
+    assert without_headroom(kept) == kept
+    assert without_headroom(limit_for(limit) + HEADROOM_BYTES) == limit_for(limit)
+
+
+def test_a_stream_without_limit_needs_no_more_room():
+    assert not is_half_full(-1, 2**40)
