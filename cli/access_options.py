@@ -47,6 +47,17 @@ CHART: Final = _all(
         "--release", default="", metavar="NAME", help="Of the chart, where the namespace has several."
     ),
 )
+LEASE: Final = _all(
+    click.option(
+        "--lease-name",
+        default="",
+        metavar="NAME",
+        help="Lease of the watcher. Default: the one that its Deployment or DaemonSet is told.",
+    ),
+    click.option(
+        "--lease-namespace", default="", metavar="NAME", help="Where it is. Default: as for --lease-name."
+    ),
+)
 TALOS: Final = _all(
     click.option("--talosconfig", type=FILE, help="As for talosctl. Default: TALOSCONFIG, ~/.talos/config."),
     click.option(

@@ -19,20 +19,20 @@ async def workloads_of(ask_kube: Ask, namespace: str) -> tuple[tuple[Workload, .
     """Of the whole cluster, or of that namespace; whether it is the whole. Raises KubeError but Forbidden."""
     for place, everywhere in (("", True), (f"/namespaces/{namespace}", False)):
         try:
-            lists = await asyncio.gather(
-                *(
-                    ask_kube.listed(f"/apis/apps/v1{place}/{plural}", Workload)
-                    for plural in COLLECTIONS.values()
-                )
-            )
+            return await workloads_in(ask_kube, place), everywhere
         except Forbidden:
             continue
-        kinds = zip(COLLECTIONS, lists, strict=True)
-        return tuple(
-            msgspec.structs.replace(w, kind=kind) for kind, found in kinds for w in found
-        ), everywhere
     right = f"list deployments.apps --namespace {namespace}"
     return NotSeen(why=f"it takes the right to {right}", right=right), False
+
+
+async def workloads_in(ask_kube: Ask, place: str) -> tuple[Workload, ...]:
+    """Those of `/namespaces/NAME`, or of the whole cluster where `place` is "". Raises KubeError."""
+    lists = await asyncio.gather(
+        *(ask_kube.listed(f"/apis/apps/v1{place}/{plural}", Workload) for plural in COLLECTIONS.values())
+    )
+    kinds = zip(COLLECTIONS, lists, strict=True)
+    return tuple(msgspec.structs.replace(each, kind=kind) for kind, found in kinds for each in found)
 
 
 async def pods_in(ask_kube: Ask, namespace: str) -> tuple[Pod, ...] | NotSeen:

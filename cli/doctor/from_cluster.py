@@ -86,10 +86,7 @@ async def _seen(ask_kube: Ask, source: Source, only: frozenset[str]) -> Seen:
         pods_in(ask_kube, SYSTEM),
         or_not(_nodes(ask_kube), "list nodes"),
         or_not(_requests(ask_kube), "list certificatesigningrequests.certificates.k8s.io"),
-        or_not(
-            ask_kube.listed(f"/apis/coordination.k8s.io/v1/namespaces/{here.lease[0]}/leases", LeaseItem),
-            f"list leases.coordination.k8s.io --namespace {here.lease[0]}",
-        ),
+        _leases(ask_kube, here.lease[0]),
     )
     seen = Seen(
         at=datetime.now(UTC),
@@ -178,6 +175,19 @@ async def _nodes(ask_kube: Ask) -> tuple[Node, ...]:
 
 async def _requests(ask_kube: Ask) -> tuple[Filed, ...]:
     return await ask_kube.listed(SIGNING_REQUESTS.path, Filed, SIGNING_REQUESTS.query)
+
+
+async def _leases(ask_kube: Ask, namespace: str) -> tuple[LeaseItem, ...] | NotSeen:
+    """Those beside the watcher's, and those of kube-system, where other controllers have theirs."""
+    found: list[LeaseItem] = []
+    for place in dict.fromkeys((namespace, SYSTEM)):
+        path = f"/apis/coordination.k8s.io/v1/namespaces/{place}/leases"
+        right = f"list leases.coordination.k8s.io --namespace {place}"
+        there = await or_not(ask_kube.listed(path, LeaseItem), right)
+        if isinstance(there, NotSeen):
+            return there
+        found += there
+    return tuple(found)
 
 
 async def _config(ask_kube: Ask, here: Installation) -> str | Absent | NotSeen:

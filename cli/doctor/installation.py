@@ -24,7 +24,7 @@ from libs.common.settings.reference_flags import (
     allocates_pod_cidrs,
     runs_controller,
 )
-from libs.common.wiring import BY_DEFAULT, LEASE_NAME, LEASE_NAMESPACE, SERVICES, Wiring
+from libs.common.wiring import BY_DEFAULT, LEASE_NAME, LEASE_NAMESPACE, LIFECYCLE_LEASE_NAME, SERVICES, Wiring
 
 CHART: Final = "talos-cloud-controller-manager"
 PUBLISHED: Final = "ghcr.io/talos-ccm/"  # what the rendered files name, and nobody has published
@@ -126,10 +126,7 @@ class Installation(msgspec.Struct, frozen=True, kw_only=True):
     def lease(self) -> tuple[str, str]:
         """Namespace and name of the watcher's Lease."""
         process = self.process_of("watcher")
-        if process is None:
-            return LEASE_NAMESPACE, LEASE_NAME
-        namespace = process.container.last_said("leader-elect-resource-namespace", LEASE_NAMESPACE)
-        return namespace, process.container.last_said("leader-elect-resource-name", LEASE_NAME)
+        return lease_held_by(process.container, "watcher") if process else (LEASE_NAMESPACE, LEASE_NAME)
 
     @property
     def config_file(self) -> tuple[str, str]:
@@ -150,6 +147,19 @@ class Installation(msgspec.Struct, frozen=True, kw_only=True):
         return next(
             (v.secret.secret_name for v in volumes if v.secret is not None and v.name == TALOS_VOLUME), ""
         )
+
+
+# By service: the flag that names its Lease, and the default.
+_LEASE_FLAGS: Final = {
+    "watcher": ("leader-elect-resource-name", LEASE_NAME),
+    "lifecycle": ("lifecycle-lease-name", LIFECYCLE_LEASE_NAME),
+}
+
+
+def lease_held_by(container: Container, service: str) -> tuple[str, str]:
+    """Namespace and name of the Lease that the service holds in that container."""
+    namespace = container.last_said("leader-elect-resource-namespace", LEASE_NAMESPACE)
+    return namespace, container.last_said(*_LEASE_FLAGS[service])
 
 
 def installations(workloads: Iterable[Workload]) -> tuple[Installation, ...]:

@@ -5,7 +5,7 @@ from typing import Final
 
 import msgspec
 
-from cli.doctor.installation import Installation, Process
+from cli.doctor.installation import Installation, Process, lease_held_by
 from libs.common.wiring import LEASE_NAME, LIFECYCLE_LEASE_NAME, Right
 from services.bootstrap.names import Names
 from services.bootstrap.rights import rights as bootstrap_rights
@@ -55,7 +55,7 @@ def questions(installation: Installation) -> tuple[Asked, ...]:
     for process in installation.processes:
         rights = [right for wiring in process.services for right in wiring.rights]
         service = "" if len(process.services) > 1 else process.services[0].service
-        found += _wanted(service, process.account, (_renamed(process, r) for r in rights))
+        found += _wanted(service, process.account, (as_told(process, r) for r in rights))
         found += _unwanted(service, process.account, rights, installation.namespace)
     if installation.nats is not None:
         names = Names(namespace=installation.namespace, prefix=installation.prefix)
@@ -99,13 +99,13 @@ def _unwanted(service: str, account: str, rights: Sequence[Right], namespace: st
             )
 
 
-def _renamed(process: Process, right: Right) -> Right:
-    """By the names of Leases that the process was told."""
+def as_told(process: Process, right: Right) -> Right:
+    """By the names and the namespace of Leases that the process was told."""
     if right.resource != "leases":
         return right
-    said = process.container.last_said
-    names = {
-        LEASE_NAME: said("leader-elect-resource-name", LEASE_NAME),
-        LIFECYCLE_LEASE_NAME: said("lifecycle-lease-name", LIFECYCLE_LEASE_NAME),
-    }
-    return msgspec.structs.replace(right, names=tuple(names.get(name, name) for name in right.names))
+    namespace, watchers = lease_held_by(process.container, "watcher")
+    _, lifecycles = lease_held_by(process.container, "lifecycle")
+    names = {LEASE_NAME: watchers, LIFECYCLE_LEASE_NAME: lifecycles}
+    return msgspec.structs.replace(
+        right, namespace=namespace, names=tuple(names.get(name, name) for name in right.names)
+    )

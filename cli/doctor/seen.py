@@ -65,7 +65,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     everywhere: bool = True  # the workloads of all namespaces are known
     everywhere_why: str = ""  # why not
     pods: tuple[Pod, ...] | NotSeen = NOT_ASKED  # of its namespace
-    system_pods: tuple[Pod, ...] | NotSeen = NOT_ASKED  # of kube-system
+    system_pods: tuple[Pod, ...] | NotSeen = NOT_ASKED  # there and in kube-system
     last_lines: Mapping[str, str] = {}  # of pods that are not ready, by name
     events: tuple[PodEvent, ...] = ()  # of pods that are not ready
     nodes: tuple[Node, ...] | NotSeen = NOT_ASKED

@@ -11,7 +11,6 @@ from click.core import ParameterSource
 
 from cli import access_options
 from libs.common.settings.flag_values import parse_duration, parse_list
-from libs.common.wiring import LEASE_NAME
 
 _MOST_SECONDS = 360_000_000  # what a date can be added to
 
@@ -53,13 +52,7 @@ def _list(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> tupl
 )
 @access_options.KUBERNETES
 @access_options.CHART
-@click.option(
-    "--lease-name",
-    default=LEASE_NAME,
-    show_default=True,
-    metavar="NAME",
-    help="As --leader-elect-resource-name of the watcher.",
-)
+@access_options.LEASE
 @access_options.NATS
 @access_options.output("Words, or JSON; with --watch a line for each look.")
 @click.pass_context

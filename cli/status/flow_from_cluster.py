@@ -12,15 +12,15 @@ from cli.credentials import kubernetes
 from cli.exec.pods import pods_of
 from cli.inside.asking import FlowSource, ask, certificates_of
 from cli.inside.seen import Object
+from cli.leases import UnknownLease, read_lease
 from cli.server_clock import ahead
 from cli.status.flow_seen import ClaimsSeen, Evidence, LeaseSeen, Untold
 from cli.status.from_cluster import claim_pages
 from libs.common.kube_api.api import SIGNING_REQUESTS, KubeApi
-from libs.common.kube_api.errors import KubeError, NotFound
+from libs.common.kube_api.errors import KubeError
 from libs.common.kube_api.pods import Pod
 from libs.common.node import Node
 from libs.common.signing_request import SigningRequest
-from libs.common.wiring import LEASE_NAME, LEASE_NAMESPACE
 from services.ipam.pages import StoredPage
 
 _ASKED: Final = 20  # Nodes, and requests, of which the last words are read
@@ -30,7 +30,8 @@ T = TypeVar("T")
 class Source(FlowSource, frozen=True, kw_only=True):
     """By which way to ask."""
 
-    lease_name: str = LEASE_NAME
+    lease_name: str = ""  # "" = as the watcher's workload is told, as for the next
+    lease_namespace: str = ""
 
 
 def gather_flow(source: Source) -> Evidence:
@@ -76,7 +77,7 @@ async def _told(asking: Awaitable[T]) -> T | Untold:
     """A part that may be missing: who lacks a right is still told the rest."""
     try:
         return await asking
-    except KubeError as error:
+    except (KubeError, UnknownLease) as error:
         return Untold(str(error))
 
 
@@ -89,9 +90,15 @@ async def _requests(kube: KubeApi) -> tuple[SigningRequest, ...]:
 
 
 async def _lease(kube: KubeApi, source: Source) -> LeaseSeen | None:
-    try:
-        lease = await kube.get_lease(LEASE_NAMESPACE, source.lease_name)
-    except NotFound:
+    read = await read_lease(
+        kube,
+        namespace=source.namespace,
+        release=source.release,
+        name=source.lease_name,
+        lease_namespace=source.lease_namespace,
+    )
+    lease = read.lease
+    if lease is None:
         return None
     return LeaseSeen(
         holder=lease.holder,

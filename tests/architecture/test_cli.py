@@ -59,9 +59,10 @@ def test_what_the_command_explains_of_nodes_is_the_services_own_decision():
     ("module", "name", "calls"),
     [
         ("cli.explain.node.from_cluster", "kube", {"list_nodes", "close"}),
-        ("cli.explain.node.around_from_cluster", "kube", {"list_config_maps", "get_lease"}),
+        ("cli.explain.node.around_from_cluster", "kube", {"list_config_maps"}),
+        ("cli.leases", "kube", {"get_lease"}),
         ("cli.status.from_cluster", "kube", {"list_nodes", "list_config_maps", "close"}),
-        ("cli.status.flow_from_cluster", "kube", {"list_nodes", "get_lease", "close"}),
+        ("cli.status.flow_from_cluster", "kube", {"list_nodes", "close"}),
         ("cli.exec.pods", "kube", {"close"}),
         ("cli.cluster", "kube", {"list_page"}),
     ],

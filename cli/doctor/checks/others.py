@@ -14,7 +14,6 @@ from libs.common.cloud_config.rule import Ownership
 from libs.common.controllers import CLOUD_NODE, CSR_APPROVAL
 from libs.common.ownership import why_not_owned
 from libs.common.settings.reference_flags import runs_controller
-from libs.common.wiring import LEASE_NAMESPACE
 
 _REFERENCE: Final = re.compile(r"siderolabs/talos-cloud-controller-manager([:@]|$)")
 _CLOUD: Final = re.compile(
@@ -27,7 +26,10 @@ _APPROVERS: Final = re.compile(
 )
 _OURS: Final = "Approved by TalosCloudControllerManager"
 _BY_HAND: Final = ("KubectlApprove",)
-_UPSTREAM_LEASES: Final = ("cloud-controller-manager", "cloud-controller-manager-migration")
+_UPSTREAM_LEASES: Final = (
+    ("kube-system", "cloud-controller-manager"),
+    ("kube-system", "cloud-controller-manager-migration"),
+)
 _MANAGER: Final = "kube-controller-manager"
 _SLACK: Final = timedelta(seconds=45)
 _POD_CIDRS: Final = (
@@ -114,17 +116,16 @@ def _leaseholder(seen: Seen) -> Iterator[Finding]:
     if isinstance(seen.leases, NotSeen):
         return
     namespace, name = seen.installation.lease
-    lease = next((one for one in seen.leases if one.metadata.name == name), None)
+    lease = next((one for one in seen.leases if _place(one) == (namespace, name)), None)
     holder = (lease.spec.holder_identity or "") if lease is not None else ""
     place = f"Lease {namespace}/{name}"
     if lease is None or not _is_held(lease, seen.now):
-        if namespace == LEASE_NAMESPACE:
-            last = f"; the last was {holder}" if holder else ""
-            yield wrong(
-                f"nobody leads: {place} is held by nobody{last}",
-                "the watcher takes it, once it runs and may; it says why not:",
-                f"{seen.installation.kubectl} logs {_watcher(seen)} --tail 20",
-            )
+        last = f"; the last was {holder}" if holder else ""
+        yield wrong(
+            f"nobody leads: {place} is held by nobody{last}",
+            "the watcher takes it, once it runs and may; it says why not:",
+            f"{seen.installation.kubectl} logs {_watcher(seen)} --tail 20",
+        )
         return
     if isinstance(seen.pods, NotSeen):
         told = seen.pods
@@ -210,7 +211,7 @@ def _other_leases(seen: Seen, *, shared: bool) -> Iterator[Finding]:
     if isinstance(seen.leases, NotSeen) or shared:
         return
     for lease in seen.leases:
-        if lease.metadata.name in _UPSTREAM_LEASES and _is_held(lease, seen.now):
+        if _place(lease) in _UPSTREAM_LEASES and _is_held(lease, seen.now):
             yield wrong(
                 f"Lease kube-system/{lease.metadata.name} is held by {lease.spec.holder_identity}: "
                 "another cloud "
@@ -219,6 +220,10 @@ def _other_leases(seen: Seen, *, shared: bool) -> Iterator[Finding]:
                 "who it is shows",
                 f"kubectl --namespace kube-system get lease {lease.metadata.name} --output yaml",
             )
+
+
+def _place(lease: LeaseItem) -> tuple[str, str]:
+    return lease.metadata.namespace, lease.metadata.name
 
 
 def _is_held(lease: LeaseItem, at: datetime, *, slack: timedelta = _SLACK) -> bool:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from cli.doctor.findings import Finding, ok, unknown, wrong
 from cli.doctor.installation import Installation
-from cli.doctor.rights import Asked, Reviewed
+from cli.doctor.rights import Asked, Reviewed, as_told
 from cli.doctor.seen import NotSeen, Seen
 
 _RBAC = "/apis/rbac.authorization.k8s.io/v1"
@@ -49,7 +49,7 @@ def paths_of(installation: Installation, asked: Asked) -> tuple[str, str]:
 def _service_with(installation: Installation, asked: Asked) -> str:
     for process in installation.processes:
         for wiring in process.services:
-            for right in wiring.rights:
+            for right in (as_told(process, each) for each in wiring.rights):
                 if (right.group, right.resource, right.namespace) == (
                     asked.group, asked.resource, asked.namespace
                 ) and asked.verb in right.verbs:  # fmt: skip

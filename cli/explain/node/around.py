@@ -49,9 +49,14 @@ class Leadership(msgspec.Struct, frozen=True, kw_only=True):
     holder: str = ""
     renewed_at: datetime | None = None
     seconds: int = 15  # for which it holds
+    place: str = ""  # namespace and name, where they are not the default ones
 
     def why_nobody_leads(self, at: datetime) -> str:
         """By this clock, in words; "" where somebody does."""
+        why = self._why_nobody_leads(at)
+        return f"{self.place} {why}" if why and self.place else why
+
+    def _why_nobody_leads(self, at: datetime) -> str:
         if not self.holder:
             return "is held by nobody"
         if self.renewed_at is None:
@@ -108,14 +113,14 @@ def told(events: Iterable[HeldEvent], *uids: str) -> tuple[Told, ...]:
     return tuple(sorted(found, key=lambda one: one.at, reverse=True))
 
 
-def leadership(lease: Lease) -> Leadership:
+def leadership(lease: Lease, place: str = "") -> Leadership:
     """What the Lease says; times that are none count as none."""
     try:
         renewed = msgspec.convert(lease.spec.renew_time, datetime | None)
     except msgspec.ValidationError:
         renewed = None
     seconds = lease.spec.lease_duration_seconds or Leadership().seconds
-    return Leadership(holder=lease.holder, renewed_at=renewed, seconds=seconds)
+    return Leadership(holder=lease.holder, renewed_at=renewed, seconds=seconds, place=place)
 
 
 def _at(event: HeldEvent) -> datetime:

@@ -2,19 +2,19 @@
 
 import asyncio
 from collections.abc import Awaitable
-from typing import Final, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from cli.cluster import listed
 from cli.exec.pods import labels_of, pods_of
 from cli.explain.filed import Filed, newest
 from cli.explain.node.around import Around, HeldEvent, Leadership, leadership, told
+from cli.leases import LeaseName, UnknownLease, read_lease
 from libs.common.kube_api.api import SIGNING_REQUESTS, KubeApi
 from libs.common.kube_api.errors import KubeError, NotFound
 from libs.common.kube_api.newest_event import CLUSTER
 from libs.common.kube_api.objects import Resource
 from libs.common.kube_api.pods import Pod
 from libs.common.node import Node
-from libs.common.wiring import LEASE_NAME, LEASE_NAMESPACE
 
 _FILE: Final = "ccm-config.yaml"  # in the chart's ConfigMap
 _REQUESTS: Final = Resource(
@@ -24,14 +24,28 @@ _REQUESTS: Final = Resource(
 Found = TypeVar("Found")
 
 
-async def look_around(kube: KubeApi, node: Node, namespace: str, release: str) -> Around:
+class Installed(Protocol):
+    """Where the chart is, and which Lease the caller names; "" = none."""
+
+    @property
+    def namespace(self) -> str: ...
+    @property
+    def release(self) -> str: ...
+    @property
+    def lease_name(self) -> str: ...
+    @property
+    def lease_namespace(self) -> str: ...
+
+
+async def look_around(kube: KubeApi, node: Node, where: Installed) -> Around:
     """All that the caller may read."""
     untold: list[str] = []
+    namespace, release = where.namespace, where.release
 
     async def found(what: str, asking: Awaitable[Found], otherwise: Found) -> Found:
         try:
             return await asking
-        except KubeError as error:
+        except (KubeError, UnknownLease) as error:
             untold.append(f"{what}: {error}")
             return otherwise
 
@@ -39,7 +53,7 @@ async def look_around(kube: KubeApi, node: Node, namespace: str, release: str) -
         found("Events of the Node", listed(kube, _events(node.name)), []),
         found("Events of the cluster", listed(kube, _events(CLUSTER.name)), []),
         found("certificate requests", listed(kube, _REQUESTS), []),
-        found("the Lease", _lease(kube), None),
+        found("the Lease", _lease(kube, where), None),
         found("our pods", _pods(kube, namespace, release), []),
         found("our --cloud-config", _file(kube, namespace, release), ("", "")),
     )
@@ -86,8 +100,13 @@ async def _file(kube: KubeApi, namespace: str, release: str) -> tuple[str, str]:
     return found[0].data[_FILE], f"ConfigMap {namespace}/{found[0].metadata.name}"
 
 
-async def _lease(kube: KubeApi) -> Leadership | None:
-    try:
-        return leadership(await kube.get_lease(LEASE_NAMESPACE, LEASE_NAME))
-    except NotFound:
-        return Leadership()
+async def _lease(kube: KubeApi, where: Installed) -> Leadership:
+    read = await read_lease(
+        kube,
+        namespace=where.namespace,
+        release=where.release,
+        name=where.lease_name,
+        lease_namespace=where.lease_namespace,
+    )
+    place = "" if read.place == LeaseName() else str(read.place)
+    return leadership(read.lease, place) if read.lease is not None else Leadership(place=place)

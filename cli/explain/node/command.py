@@ -28,6 +28,7 @@ _SECONDS: Any = {
 @click.argument("name")
 @access_options.KUBERNETES
 @access_options.CHART
+@access_options.LEASE
 @access_options.TALOS
 @click.option("--delete-preempted-gcp-spot", "gcp_spot", is_flag=True, help="As lifecycle has it.")
 @click.option("--lifecycle-not-ready-time", "not_ready_for", default="5m", **_SECONDS)

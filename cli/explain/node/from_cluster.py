@@ -35,6 +35,8 @@ class Source(asking.FlowSource, frozen=True, kw_only=True):
     """Which Node, and by which way to ask."""
 
     name: str
+    lease_name: str = ""  # of the watcher; "" = as its workload is told, as for the next
+    lease_namespace: str = ""
     talosconfig: Path | None = None
     talos_endpoints: str = ""
     without_talos: bool = False
@@ -74,7 +76,7 @@ async def _of_kubernetes(source: Source, file: ConfigInUse | None) -> Evidence:
                 f"there is no Node {source.name}{meant} A machine that should be one: its kubelet's log says "
                 "why it has not registered (talosctl logs kubelet)"
             )
-        around = await look_around(kube, node, source.namespace, source.release)
+        around = await look_around(kube, node, source)
         at = datetime.now(UTC) + ahead(kube)
     finally:
         await kube.close()

@@ -1,0 +1,112 @@
+"""status, explain and doctor find a Lease with another name in another namespace, on a real control plane."""
+
+import json
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from libs.common.kube_api.lease import new_lease
+from libs.testbed.control_plane.cluster import ControlPlane
+from libs.testbed.kubelets import Kubelet, Kubelets
+from libs.testbed.machines import a_machine
+from tests.integration.operator_shell import talos_ccm
+
+NAMESPACE, LEASES, NAME = "renamed-ccm", "renamed-leases", "renamed"
+NODE = "renamed-lease-1"
+TOLD = (f"--leader-elect-resource-name={NAME}", f"--leader-elect-resource-namespace={LEASES}")
+PATH = f"/apis/coordination.k8s.io/v1/namespaces/{LEASES}/leases"
+LABELS = {"app.kubernetes.io/instance": "ccm", "app.kubernetes.io/component": "watcher"}
+# No replicas: it is its words that count, and a Lease outlives every pod.
+WATCHER = {
+    "apiVersion": "apps/v1",
+    "kind": "Deployment",
+    "metadata": {"name": "ccm-watcher", "labels": LABELS},
+    "spec": {
+        "replicas": 0,
+        "selector": {"matchLabels": LABELS},
+        "template": {
+            "metadata": {"labels": LABELS},
+            "spec": {
+                "containers": [
+                    {
+                        "name": "watcher",
+                        "image": "registry.example.com/ccm:v1",
+                        "command": ["python", "-m", "services.watcher"],
+                        "args": list(TOLD),
+                    }
+                ]
+            },
+        },
+    },
+}
+
+
+@pytest.fixture
+async def renamed(kubelets: Kubelets) -> AsyncIterator[None]:
+    """The watcher's Deployment, its Lease with a holder, and a Node that waits."""
+    lease = new_lease(LEASES, NAME, "watcher-7", 3600, datetime.now(UTC))
+    deployments = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments"
+    for name in (NAMESPACE, LEASES):
+        namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+        await kubelets.request("POST", "/api/v1/namespaces", body=namespace)
+    assert (await kubelets.request("POST", deployments, body=WATCHER)).status == 201
+    assert (await kubelets.request("POST", PATH, body=lease)).status == 201
+    await kubelets.join(Kubelet.on(a_machine(NODE, "10.249.0.1")))
+    yield
+    await kubelets.delete(NODE)
+    for path in (f"{deployments}/ccm-watcher", f"{PATH}/{NAME}"):
+        await kubelets.request("DELETE", path)
+
+
+async def told(home: Path, server: ControlPlane, *words: str) -> Any:
+    """What a command says to programs."""
+    said = await talos_ccm(home, server, *words, f"--namespace={NAMESPACE}", "-o", "json")
+    assert said.err == ""
+    return json.loads(said.out)
+
+
+async def let_go(kubelets: Kubelets) -> None:
+    body = {"spec": {"holderIdentity": ""}}
+    answer = await kubelets.request(
+        "PATCH", f"{PATH}/{NAME}", body=body, content_type="application/merge-patch+json"
+    )
+    assert answer.status == 200, answer.body
+
+
+@pytest.mark.usefixtures("renamed")
+async def test_status_names_the_holder_of_the_lease_that_the_watcher_was_told(
+    tmp_path: Path, control_plane: ControlPlane, kubelets: Kubelets
+):
+    found = await told(tmp_path, control_plane, "status")
+    assert found["leader"]["holder"] == "watcher-7"
+    await let_go(kubelets)
+    found = await told(tmp_path, control_plane, "status")
+    assert (found["leader"]["holder"], found["leader"]["state"]) == (None, "wrong")
+
+
+@pytest.mark.usefixtures("renamed")
+async def test_explain_says_that_nobody_leads_only_where_nobody_holds_that_lease(
+    tmp_path: Path, control_plane: ControlPlane, kubelets: Kubelets
+):
+    words = ("explain", "node", NODE, "--without-talos")
+    found = await told(tmp_path, control_plane, *words)
+    assert "no-leader" not in {finding["fault"] for finding in found["verdict"]["findings"]}
+    await let_go(kubelets)
+    found = await told(tmp_path, control_plane, *words)
+    (said,) = [each for each in found["verdict"]["findings"] if each["fault"] == "no-leader"]
+    assert f"the Lease {LEASES}/{NAME} is held by nobody" in json.dumps(said)
+
+
+@pytest.mark.usefixtures("renamed")
+async def test_doctor_names_that_lease_and_asks_for_the_right_to_it_where_it_is(
+    tmp_path: Path, control_plane: ControlPlane, kubelets: Kubelets
+):
+    await let_go(kubelets)
+    found = await told(tmp_path, control_plane, "doctor")
+    said = json.dumps(found)
+    assert f"nobody leads: Lease {LEASES}/{NAME} is held by nobody" in said
+    assert f"leases.coordination.k8s.io {NAME} in {LEASES}" in said
+    assert "leases.coordination.k8s.io cloud-controller-manager-talos in kube-system" not in said
