@@ -3,6 +3,7 @@
 import sys
 
 from libs.common.process.run import run_process
+from services.conflicts import conflicts
 from services.csr.service import CSR_RUN
 from services.ipam.service import IPAM_RUN
 from services.labeler.service import LABELER_RUN
@@ -12,4 +13,4 @@ from services.watcher.service import WATCHER_RUN
 
 if __name__ == "__main__":
     runs = (WATCHER_RUN, METADATA_RUN, LABELER_RUN, CSR_RUN, IPAM_RUN, LIFECYCLE_RUN)
-    sys.exit(run_process(*runs, program="python -m services"))
+    sys.exit(run_process(*runs, program="python -m services", conflicts=conflicts))

@@ -26,6 +26,7 @@ from libs.common.events import (
 from libs.common.kube_api.api import KubeApi
 from libs.common.kube_api.errors import FenceFailed, KubeError, NotFound
 from libs.common.kube_api.events import ObjectEvent, event_name
+from libs.common.kube_api.server_identity import ServerIdentity
 from libs.common.machine import MachineFacts, MachineFault
 from libs.common.memory_bus.bus import MemoryBus, MemoryServer
 from libs.common.nats_bus.bus import NatsBus
@@ -40,7 +41,7 @@ from services.csr.service import CsrService
 from services.csr.settings import CsrSettings
 from tests.builders import NOW, a_request, csr_gone, csr_observed, gone, observed
 from tests.bus_actors import MAX_BYTES, doing, eventually, until_led, until_ready
-from tests.csr_cases import NODES, words_of_metadata
+from tests.csr_cases import API_SERVER, NODES, SERVICE_NETWORKS, words_of_metadata
 from tests.flow_actors import QUICK
 from tests.json_patch import PatchFailed
 from tests.json_patch import apply as apply_json
@@ -86,6 +87,7 @@ class InMemoryRequests:
         self.watched_by: Callable[[SigningRequest], Awaitable[object]] | None = None
         self._documents: dict[str, dict[str, Any]] = {}
         self._event_names: set[str] = set()
+        self.identity: ServerIdentity | KubeError = API_SERVER  # what a TLS handshake with it shows
 
     def put(self, request: SigningRequest) -> None:
         """Create or replace, as somebody else does."""
@@ -108,6 +110,13 @@ class InMemoryRequests:
     def told(self, node: str) -> list[str]:
         """Reasons of the Events on a Node, in order."""
         return [event.reason for event in self.events if event.about.name == node]
+
+    # ---- watch_endpoint.Kubernetes
+
+    async def server_identity(self) -> ServerIdentity:
+        if isinstance(self.identity, KubeError):
+            raise self.identity
+        return self.identity
 
     # ---- approvals_api.Kubernetes
 
@@ -202,7 +211,8 @@ class CsrFlow:
     async def csr_running(
         self, *, clock: TurnedClock | None = None, seed: int = 1, ready: bool = True, **settings: Any
     ) -> AsyncIterator[CsrService]:
-        """A csr on a bus of its own, as in a process of its own."""
+        """A csr on a bus of its own, as in a process of its own; the Service networks are known to it."""
+        settings.setdefault("service_cluster_ip_range", SERVICE_NETWORKS)
         clock = clock or TurnedClock()
         bus = await self._connect(service="csr")
         try:

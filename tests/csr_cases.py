@@ -9,10 +9,14 @@ from typing import Literal
 import msgspec
 
 from libs.common.events import NodeEnriched, NodeUnreachable
+from libs.common.kube_api.server_identity import ServerIdentity
 from libs.common.machine import AddressStatus, MachineFacts, MachineFault
 from libs.common.node import Node, NodeAddress
+from libs.common.node_ips import parse_ip
 from libs.common.signing_request import KUBELET_SERVING, NODES_GROUP, SigningRequest
+from libs.testbed.kube_credentials import API_SERVER_HOSTS
 from services.csr.decide import Policy
+from services.csr.endpoint import Endpoint
 from tests.builders import INCARNATION, NOW, a_node, a_request, enriched, some_facts
 from tests.csr_der import (
     BASIC_CONSTRAINTS,
@@ -53,7 +57,17 @@ from tests.csr_der import (
 
 WHO = "web-1"  # who asks in every case
 OTHERS = ("db-1", "db-2", "old-1", "writes-1", "new-1")
-POLICY = Policy(min_expiration_seconds=3600, max_expiration_seconds=30 * 86400)
+SERVICE_NETWORKS = ("10.96.0.0/12", "fd00:10:96::/112")
+API_SERVER = ServerIdentity(
+    names=frozenset(host for host in API_SERVER_HOSTS if parse_ip(host) is None),
+    addresses=frozenset(host for host in API_SERVER_HOSTS if parse_ip(host) is not None),
+)
+POLICY = Policy(
+    service_networks=SERVICE_NETWORKS,
+    endpoint=Endpoint(identities=(API_SERVER,)),
+    min_expiration_seconds=3600,
+    max_expiration_seconds=30 * 86400,
+)
 SERVING = ("digital signature", "server auth")
 
 OWN = (dns("web-1"), ip("10.0.0.5"))
@@ -124,6 +138,9 @@ FACTS: dict[str, MachineFacts] = {
             "10.0.0.9/24",
             "10.0.0.10/24",
             "10.0.0.77/24",
+            "10.96.0.1/32",
+            "10.255.0.1/32",
+            "10.255.0.10/32",
             "127.0.0.1/8",
             "169.254.7.7/16",
             "fe80::5/64",
@@ -274,6 +291,13 @@ def _forbidden_names() -> tuple[Case, ...]:
         _case("deny", "kubernetes.default.svc", _asks(*OWN, dns("kubernetes.default.svc")), api_server),
         _case("deny", "Kubernetes in capitals", _asks(*OWN, dns("KUBERNETES.default")), api_server),
         _case("deny", "kubernetes with a dot", _asks(*OWN, dns("kubernetes.")), api_server),
+        _case(
+            "deny",
+            "the host name of the API server",
+            _asks(*OWN, dns("api.prod.example.com")),
+            "'api.prod.example.com' belongs to the API server",
+        ),
+        _case("deny", "a control plane's full name", _asks(*OWN, dns("CP-1.example.com")), "API server"),
         _case("deny", "a Service", _asks(*OWN, dns("webhook.kube-system.svc")), "is a Service's"),
         _case(
             "deny", "a Service by its full name", _asks(*OWN, dns("a.b.svc.cluster.local")), "is a Service's"
@@ -313,9 +337,19 @@ def _forbidden_addresses() -> tuple[Case, ...]:
         _case("deny", "unspecified", _asks(*OWN, ip("0.0.0.0")), unreachable),
         _case("deny", "IPv6 unspecified", _asks(*OWN, ip("::")), unreachable),
         _case("deny", "broadcast", _asks(*OWN, ip("255.255.255.255")), unreachable),
+        _case("deny", "the address of a Service", _asks(*OWN, ip("10.96.0.1")), "10.96.0.1 is a Service's"),
         _case("deny", "a network", _asks(*OWN, ip(b"\x0a\0\0\0\xff\0\0\0")), odd, api=True),
         _case("deny", "three bytes", _asks(*OWN, ip(b"\x0a\0\0")), "can be read", api=True),
         _case("deny", "no bytes", _asks(*OWN, ip(b"")), "can be read", api=True),
+    )
+
+
+def _api_servers_addresses() -> tuple[Case, ...]:
+    """Which web-1 attests."""
+    why = "belongs to the API server, by its certificate, and is not the node IP of web-1"
+    return (
+        _case("wait", "the address of an API server", _asks(*OWN, ip("10.255.0.1")), why),
+        _case("wait", "the virtual IP of the API server", _asks(*OWN, ip("10.255.0.10")), why),
     )
 
 
@@ -639,6 +673,7 @@ CASES: tuple[Case, ...] = (
     *_others_names(),
     *_forbidden_names(),
     *_forbidden_addresses(),
+    *_api_servers_addresses(),
     *_other_kinds(),
     *_many(),
     *_subjects(),
@@ -648,4 +683,7 @@ CASES: tuple[Case, ...] = (
     *_who_and_what_for(),
 )
 # What becomes of these depends on what web-1 and the other machines attest; of the rest, on web-1's own.
-AMONG_OTHERS = frozenset({case.name for case in _others_names()} | {"another Node only writes that address"})
+AMONG_OTHERS = frozenset(
+    {case.name for case in (*_others_names(), *_api_servers_addresses())}
+    | {"another Node only writes that address"}
+)

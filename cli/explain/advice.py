@@ -21,6 +21,11 @@ _ENDS_A_WAIT: Final[Mapping[str, str]] = {
     "former": "If {others} is gone for good, delete its Node; otherwise bring it back. Then it is decided.",
     "rivals": "Find out whose it is: {node} or {others}. Take it from the other machine, or delete its Node "
     "if that is gone. Then it is decided.",
+    "networks": "Give csr --service-cluster-ip-range, as kube-apiserver has it, or let metadata reach a "
+    "control plane through Talos: then csr knows which addresses are those of Services.",
+    "endpoint": "What is in the certificate of the API server is certified only to the kubelet of that "
+    "server's own machine. Take it from {node}, or make the address its node IP. While csr cannot read that "
+    "certificate, its log says why.",
     "no-talos": "Without Talos, name the networks of your nodes: --csr-allowed-networks=10.0.0.0/8 of csr.",
 }
 _AFTER_A_DENIAL: Final[Mapping[str, str]] = {
@@ -28,6 +33,8 @@ _AFTER_A_DENIAL: Final[Mapping[str, str]] = {
     "find out what on {node} asks for it.",
     "addresses": "No certificate of {node} may have that address. It is configured twice, or the kubelet is "
     "told a wrong one, or somebody has taken over {node}.",
+    "endpoint": "The name is in the certificate of the API server. Give the machine of {node} another "
+    "hostname; of the endpoint's host names, a Node gets its own name only.",
     "expiration": "The kubelet asks for it, or --csr-min-expiration and --csr-max-expiration are too narrow.",
 }
 _NO_KUBELET: Final = "No kubelet asks for this: find out what runs on {node} with the kubelet's identity."
@@ -91,6 +98,8 @@ def _after_a_denial(explanation: Explanation) -> Iterator[str]:
 def _of_unknown(explanation: Explanation) -> str:
     if explanation.check == "former":
         return "The Events of the Node say what csr waits for: kubectl describe node " + _node(explanation)
+    if explanation.check == "networks":
+        return "Give --service-cluster-ip-range as csr has it, or access to Talos with --talosconfig."
     return (
         "Give access to Talos with --talosconfig (role os:reader; metadata uses one like it), or judge as "
         "where no machine is asked: --without-talos --csr-allowed-networks=NETWORK"

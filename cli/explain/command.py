@@ -50,11 +50,13 @@ explain.add_command(node)
     help="As csr has it.",
 )
 @click.option(
+    "--service-cluster-ip-range",
     "--service-networks",
+    "service_networks",
     default="",
     metavar="NETWORK,...",
-    help="The cluster's Service networks, whose addresses no node gets; csr hears of them from metadata "
-    "where that has asked for them.",
+    help="As csr has it: the cluster's Service networks, whose addresses no node gets. Without it a control "
+    "plane is asked through Talos.",
 )
 @click.option("--csr-min-expiration", "least", callback=_seconds, metavar="DURATION", help="As csr has it.")
 @click.option("--csr-max-expiration", "most", callback=_seconds, metavar="DURATION", help="As csr has it.")
@@ -96,7 +98,7 @@ def csr(
     """  # noqa: D301 - click reads the \b: the paragraph keeps its lines
     networks, services = parse_list(allowed_networks), parse_list(service_networks)
     _refuse_nonsense("--csr-allowed-networks", networks)
-    _refuse_nonsense("--service-networks", services)
+    _refuse_nonsense("--service-cluster-ip-range", services)
     try:
         from cli.cluster import CannotAsk  # noqa: PLC0415 - `--help` need not load it
         from cli.explain.from_cluster import Source  # noqa: PLC0415
@@ -109,7 +111,7 @@ def csr(
 
         policy = Policy(
             allowed_networks=networks,
-            service_networks=services,
+            service_networks=services or None,
             min_expiration_seconds=least,
             max_expiration_seconds=most,
         )

@@ -12,6 +12,8 @@ from libs.common.machine import MachineFacts, MachineFault
 from libs.common.node import Node
 from services.csr.attested import attested_ips
 from services.csr.claims import Claims
+from services.csr.endpoint import Endpoint
+from services.csr.judgement import Policy
 from services.csr.request import Unreadable, read_request
 
 Look = MachineFacts | MachineFault
@@ -27,6 +29,8 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     answered_at: tuple[str, ...] = ()  # contested addresses at which the node's own machine answered
     without_talos: bool = False  # judged as where no machine is asked
     no_talos: str = ""  # why no machine could be asked
+    endpoint: Endpoint = Endpoint()  # of the API server that the caller reaches
+    service_networks: tuple[str, ...] | None = None  # as a control plane reports them; None: unknown
     ownership: Ownership = Ownership()  # csr's, by the --cloud-config file
     at: datetime
 
@@ -34,6 +38,15 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     def node(self) -> Node | None:
         """The Node whose identity asks."""
         return next((node for node in self.nodes if node.name == self.filed.request.node_name), None)
+
+    def known_by(self, policy: Policy) -> Policy:
+        """That policy, completed with what was gathered of the cluster."""
+        networks, endpoint = policy.service_networks, policy.endpoint
+        return msgspec.structs.replace(
+            policy,
+            service_networks=self.service_networks if networks is None else networks,
+            endpoint=endpoint if endpoint.identities else self.endpoint,
+        )
 
     @property
     def claims(self) -> Claims:

@@ -1,7 +1,7 @@
 """What csr would decide by this evidence, check by check, and what of it is not known here. Pure."""
 
 from collections.abc import Iterator
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
@@ -19,6 +19,10 @@ Verdict = Literal["approve", "deny", "wait", "unknown", "ignore", "foreign"]
 State = Literal["pending", "superseded", "approved", "denied", "failed"]
 
 APPROVED, NOT_APPROVED, UNTOLD = 0, 1, 2
+_UNTOLD_WITHOUT_TALOS: Final = ("asking", "networks")  # checks that may pass in the running csr
+_NETWORKS_UNKNOWN: Final = (
+    "whether csr knows the Service networks is not known here: no control plane was asked, or none answered"
+)
 
 
 class Told(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,13 +62,14 @@ def explain(evidence: Evidence, policy: Policy) -> Explanation:
     """Judge it as csr would, with the services' own code."""
     request = evidence.filed.request
     asked = read_request(request.spec.request)
-    judgement = decide(evidence.enriched, evidence.claims, policy)
+    judgement = decide(evidence.enriched, evidence.claims, evidence.known_by(policy))
     decision = judgement.decision
     checks = tuple(map(_told, judgement.checks))
-    unknown = tuple(_unknown(evidence, decision))
+    lacks_networks = not evidence.without_talos and any(check.name == "networks" for check in checks)
+    unknown = tuple(_unknown(evidence, decision, lacks_networks=lacks_networks))
     if unknown:
         # That nobody was asked is what stands there otherwise.
-        checks = (*(check for check in checks if check.name != "asking"), *unknown)
+        checks = (*(check for check in checks if check.name not in _UNTOLD_WITHOUT_TALOS), *unknown)
     verdict, check, reason = _verdict(decision)
     if unknown:
         verdict, check = "unknown", unknown[0].name
@@ -113,12 +118,14 @@ def _verdict(decision: Decision) -> tuple[Verdict, str, str]:
             return "ignore", "", reason
 
 
-def _unknown(evidence: Evidence, decision: Decision) -> Iterator[Told]:
+def _unknown(evidence: Evidence, decision: Decision, *, lacks_networks: bool) -> Iterator[Told]:
     """What csr knows and we do not, where its decision may rest on it."""
     if isinstance(decision, Wait) and decision.reason == "asking" and evidence.no_talos:
         yield Told(name="machine", result="unknown", text=evidence.no_talos)
         for name, what in (("names", "DNS names"), ("addresses", "IP addresses")):
             yield Told(name=name, result="unknown", text=f"whether the machine has the {what} is not known")
+    if isinstance(decision, Wait) and decision.reason in _UNTOLD_WITHOUT_TALOS and lacks_networks:
+        yield Told(name="networks", result="unknown", text=_NETWORKS_UNKNOWN)
     if not isinstance(decision, Approve) or evidence.without_talos:
         return
     for name in sorted(claimants(evidence)):

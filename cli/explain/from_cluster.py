@@ -15,13 +15,16 @@ from cli.explain.evidence import Evidence, Look, claimants, contested
 from cli.explain.filed import Filed, newest
 from cli.nearest import or_meant
 from libs.common.kube_api.api import SIGNING_REQUESTS, KubeApi
+from libs.common.kube_api.errors import KubeError
 from libs.common.kube_api.objects import Resource, UnreadableObject
 from libs.common.machine import MachineFault
 from libs.common.node import Node, what_we_read
 from services.csr.checks import why_not_ours
+from services.csr.endpoint import Endpoint
 from services.metadata.contested import MOST_DIALLED
-from services.metadata.talos_api.api import TalosApi
+from services.metadata.talos_api.api import MachineUnavailable, TalosApi
 
+_NETWORKS_SECONDS: Final = 5.0
 _ALL: Final = Resource(plural=SIGNING_REQUESTS.plural, path=SIGNING_REQUESTS.path, item=Filed)
 
 
@@ -90,8 +93,16 @@ async def _of_kubernetes(kube: KubeApi, source: Source) -> Evidence:
         requests=tuple(requests),
         nodes=tuple([what_we_read(node) async for page in kube.list_nodes() for node in page.items]),
         without_talos=source.without_talos,
+        endpoint=await _endpoint(kube),
         at=datetime.now(UTC),
     )
+
+
+async def _endpoint(kube: KubeApi) -> Endpoint:
+    try:
+        return Endpoint(identities=(await kube.server_identity(),))
+    except KubeError as error:
+        return Endpoint(fault=error.message)
 
 
 async def _requests(kube: KubeApi, query: dict[str, str]) -> list[Filed]:
@@ -109,11 +120,22 @@ async def _of_machines(machines: TalosApi, evidence: Evidence, *, all_machines: 
     names = nodes.keys() if all_machines else {own, *claimants(evidence)}
     # A Node without node IPs is none of ours: metadata asks nobody about it, and says nothing.
     asked = [nodes[name] for name in sorted(names) if name == own or nodes[name].provided_node_ip]
-    evidence = msgspec.structs.replace(evidence, looks=await _looks(machines, asked, evidence.nodes))
+    looks, networks = await asyncio.gather(
+        _looks(machines, asked, evidence.nodes), _service_networks(machines)
+    )
+    evidence = msgspec.structs.replace(evidence, looks=looks, service_networks=networks)
     addresses = tuple(contested(evidence))[:MOST_DIALLED]
     found = await asyncio.gather(*(node_name_at(machines, address) for address in addresses))
     answered = tuple(ip for ip, name in zip(addresses, found, strict=True) if name == own)
     return msgspec.structs.replace(evidence, answered_at=answered)
+
+
+async def _service_networks(machines: TalosApi) -> tuple[str, ...] | None:
+    try:
+        networks = await machines.cluster_networks(deadline_seconds=_NETWORKS_SECONDS)
+    except MachineUnavailable:
+        return None
+    return networks.service_cidrs or None
 
 
 async def _looks(machines: TalosApi, asked: Sequence[Node], nodes: Sequence[Node]) -> dict[str, Look]:

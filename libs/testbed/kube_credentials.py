@@ -11,6 +11,22 @@ import msgspec
 from libs.testbed.pki import Authority, KeyPair
 
 _ADMIN_GROUPS = ("system:masters",)
+# In the certificate of the API server, as Talos makes it for the control plane machine cp-1: where it listens
+# here, the Service, the endpoint's host name and virtual IP, and the machine's own names and addresses.
+API_SERVER_HOSTS = (
+    "127.0.0.1",
+    "localhost",
+    "kubernetes",
+    "kubernetes.default",
+    "kubernetes.default.svc",
+    "10.96.0.1",
+    "api.prod.example.com",
+    "10.255.0.10",
+    "cp-1",
+    "cp-1.example.com",
+    "10.255.0.1",
+    "203.0.113.1",
+)
 
 
 class KubeCredentials:

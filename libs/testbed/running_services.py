@@ -21,6 +21,7 @@ from libs.testbed.service_rights import ALL_IN_ONE, lease_of, path_of, role_obje
 ROOT: Final = Path(__file__).parents[2]
 _ONE_SECOND = aiohttp.ClientTimeout(total=1)
 _START_SECONDS = 60
+SERVICE_NETWORKS: Final = "10.96.0.0/16,fd00:10:96::/112"  # as both API servers of the testbed have them
 _STOP_SECONDS = 30  # what a service may take to finish its work and release its Lease
 
 
@@ -66,6 +67,7 @@ class RunningServices:
         wirings: Sequence[Wiring] = BY_DEFAULT,
         replicas: Mapping[str, int] | None = None,
         instance: str = ALL_IN_ONE,
+        service_networks: str = SERVICE_NETWORKS,
     ) -> AsyncIterator[Self]:
         """Grant the rights, start the processes, end them orderly at the end. `ready` waits for them.
 
@@ -74,6 +76,8 @@ class RunningServices:
         `replicas` says of which services there are several processes, alike and with the same rights.
         On the memory bus, which only the all-in-one has, nobody is told of `nats_url`. `instance` begins the
         names of the users: a second one on the same cluster needs another, and holds another Lease.
+        `service_networks` are those that csr is given, alone or in a process without ipam, "" for none: most
+        fleets of the testbed have no control plane machine that reports them.
         """
         await grant_rights(kubelets, wirings, instance)
         _make(run_dir)
@@ -86,6 +90,7 @@ class RunningServices:
         try:
             for service, user in users.items():
                 its_own = _credentials(service, user, api_server, talosconfig)
+                its_own += _networks(service, service_networks, flags)
                 its_own += [*_lease_of_lifecycle(service, instance), *(own_flags or {}).get(service, ())]
                 for name in _names(service, (replicas or {}).get(service, 1)):
                     port = services.ports[name] = free_port()
@@ -157,6 +162,12 @@ def _lease_of_lifecycle(service: str, instance: str) -> list[str]:
     if instance == ALL_IN_ONE or service not in ("all-in-one", LIFECYCLE.service):
         return []
     return [f"--lifecycle-lease-name={lease_of(instance, LIFECYCLE_LEASE_NAME)}"]
+
+
+def _networks(service: str, networks: str, flags: Sequence[str]) -> list[str]:
+    has_ipam = any("node-cidrs" in flag or "ipam" in flag for flag in flags)
+    takes_it = service == "csr" or (service == "all-in-one" and not has_ipam)
+    return [f"--service-cluster-ip-range={networks}"] if takes_it and networks else []
 
 
 def _names(service: str, replicas: int) -> list[str]:

@@ -8,8 +8,10 @@ from libs.common.machine import MachineFacts, metadata_incomplete
 from libs.common.node import Node
 from services.csr.attested import attested_ips, attested_names, bare
 from services.csr.claims import Claim, Claims, Rank
+from services.csr.endpoint import Endpoint
 from services.csr.judgement import Check
 from services.csr.request import Asked, shown
+from services.csr.reserved import check_of_endpoint_address, check_of_endpoint_name
 
 _FAULT_SHOWN: Final = 300  # characters of a fault's message, which quotes what a machine sent
 _IN_WORDS: Final = {
@@ -22,7 +24,9 @@ _IN_WORDS: Final = {
 }
 
 
-def checks_of_machine(enriched: CsrEnriched, asked: Asked, claims: Claims) -> Iterator[Check]:
+def checks_of_machine(
+    enriched: CsrEnriched, asked: Asked, claims: Claims, endpoint: Endpoint
+) -> Iterator[Check]:
     """Facts first; with them, each name and each address on its own."""
     name = enriched.request.node_name
     facts = enriched.facts
@@ -32,10 +36,11 @@ def checks_of_machine(enriched: CsrEnriched, asked: Asked, claims: Claims) -> It
         return
     yield Check(name="machine", passed=True, text=f"the machine at {bare(facts.node_ip)} answers as {name}")
     for dns in asked.dns_names:
-        yield _check_of_name(dns, name, facts, claims)
+        yield _check_of_name(dns, name, facts, claims, endpoint)
     answered = frozenset(map(bare, (facts.node_ip, *enriched.answered_at)))
     for ip in asked.ips:
-        yield _check_of_address(ip, name, facts, answered, claims)
+        reserved = check_of_endpoint_address(ip, name, facts, endpoint) if ip in attested_ips(facts) else None
+        yield reserved or _check_of_address(ip, name, facts, answered, claims)
 
 
 def _why_no_facts(enriched: CsrEnriched, node: Node | None) -> Check | None:
@@ -57,7 +62,7 @@ def _why_no_facts(enriched: CsrEnriched, node: Node | None) -> Check | None:
     return None
 
 
-def _check_of_name(dns: str, name: str, facts: MachineFacts, claims: Claims) -> Check:
+def _check_of_name(dns: str, name: str, facts: MachineFacts, claims: Claims, endpoint: Endpoint) -> Check:
     lower, what = dns.lower(), f"DNS name {shown(dns)}"
     if dns == name:
         return Check(name="names", passed=True, text=f"{what} is the node's name")
@@ -65,6 +70,8 @@ def _check_of_name(dns: str, name: str, facts: MachineFacts, claims: Claims) -> 
     owner = next((claim for claim in others if claim.rank is Rank.NODE_NAME), None)
     if owner is not None:
         return Check(name="names", passed=False, text=f"{what} is Node {owner.node}'s own name")
+    if reserved := check_of_endpoint_name(dns, name, facts, endpoint):
+        return reserved
     if lower not in attested_names(facts):
         more = metadata_incomplete(facts.platform)
         if more:

@@ -44,7 +44,7 @@ def checks_of_request(request: SigningRequest, asked: Asked, policy: Policy) -> 
         "kinds": f"asks for {listed(asked.other_sans)}" if asked.other_sans else "",
         "any": "" if asked.dns_names or asked.ips else "asks for no DNS name and no IP address",
         "names": _first(why_no_name(dns, request.node_name) for dns in asked.dns_names),
-        "addresses": _first(why_no_address(ip, policy.service_networks) for ip in asked.ips),
+        "addresses": _first(why_no_address(ip, policy.service_networks or ()) for ip in asked.ips),
         "expiration": _expiration(request.spec.expiration_seconds, policy),
     }
     for name, problem in checks.items():

@@ -10,6 +10,7 @@ from services.csr.claims import Claims
 from services.csr.judgement import Approve, Check, Decision, Deny, Ignore, Judgement, Policy, Wait
 from services.csr.node_object import checks_of_node_object
 from services.csr.request import Unreadable, read_request
+from services.csr.reserved import checks_of_knowledge
 
 __all__ = ["Approve", "Check", "Decision", "Deny", "Ignore", "Judgement", "Policy", "Wait", "decide"]
 
@@ -41,9 +42,11 @@ def _checks(enriched: CsrEnriched, claims: Claims, policy: Policy) -> tuple[Chec
     permanent = (requester, *checks_of_request(request, asked, policy))
     if any(check.passed is False for check in permanent):
         return permanent
-    if enriched.without_talos:
-        return *permanent, *checks_of_node_object(request.node_name, asked, claims, policy)
-    return *permanent, *checks_of_machine(enriched, asked, claims)
+    name, without_talos = request.node_name, enriched.without_talos
+    unknown = checks_of_knowledge(asked, name, policy, without_talos=without_talos)
+    if without_talos:
+        return *permanent, *checks_of_node_object(name, asked, claims, policy), *unknown
+    return *permanent, *checks_of_machine(enriched, asked, claims, policy.endpoint), *unknown
 
 
 def _decision(checks: tuple[Check, ...], enriched: CsrEnriched) -> Decision:

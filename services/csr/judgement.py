@@ -2,6 +2,8 @@
 
 import msgspec
 
+from services.csr.endpoint import Endpoint
+
 
 class Check(msgspec.Struct, frozen=True, kw_only=True):
     """One thing that was looked at."""
@@ -56,9 +58,10 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
-    """What the operator allows."""
+    """What the operator allows, and what is known of the cluster."""
 
     allowed_networks: tuple[str, ...] = ()  # CIDRs; for requests that no machine attests
-    service_networks: tuple[str, ...] = ()  # CIDRs of the cluster's Services: there is no node's address
+    service_networks: tuple[str, ...] | None = None  # CIDRs of the cluster's Services; None: not known
+    endpoint: Endpoint = Endpoint()  # of the Kubernetes API
     min_expiration_seconds: int | None = None
     max_expiration_seconds: int | None = None

@@ -12,6 +12,7 @@ from services.csr.checks import networks_of
 from services.csr.claims import Claims, Rank, written_ips, written_names
 from services.csr.judgement import Check, Policy
 from services.csr.request import Asked, shown
+from services.csr.reserved import check_of_endpoint_without_talos
 
 
 def checks_of_node_object(name: str, asked: Asked, claims: Claims, policy: Policy) -> Iterator[Check]:
@@ -26,9 +27,11 @@ def checks_of_node_object(name: str, asked: Asked, claims: Claims, policy: Polic
         )
         return
     for dns in asked.dns_names:
-        yield _check_of_name(dns, node, claims)
+        reserved = None if dns == name else check_of_endpoint_without_talos(name, policy.endpoint, dns=dns)
+        yield reserved or _check_of_name(dns, node, claims)
     for ip in asked.ips:
-        yield _check_of_address(ip, node, claims, networks_of(policy.allowed_networks))
+        reserved = check_of_endpoint_without_talos(name, policy.endpoint, ip=ip)
+        yield reserved or _check_of_address(ip, node, claims, networks_of(policy.allowed_networks))
 
 
 def _check_of_name(dns: str, node: Node, claims: Claims) -> Check:

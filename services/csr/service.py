@@ -10,7 +10,6 @@ from libs.common.controllers import CSR_APPROVAL
 from libs.common.decisions import Decisions
 from libs.common.delivery import TemporaryError
 from libs.common.events import (
-    ClusterNetworksObserved,
     CsrEnriched,
     CsrGone,
     CsrObserved,
@@ -41,8 +40,10 @@ from services.csr.judge import Judge
 from services.csr.node_events import NodeEvents
 from services.csr.on_csr_enriched import OnCsrEnriched
 from services.csr.requesters import Requesters
+from services.csr.service_networks import ServiceNetworks
 from services.csr.settings import CsrSettings
 from services.csr.waiting import WaitingRequests
+from services.csr.watch_endpoint import WatchEndpoint
 from services.csr.watch_waiting import WatchWaiting
 from services.csr.watched_requests import why_undecidable
 
@@ -91,6 +92,10 @@ class CsrService:
             look_seconds=settings.file_look_seconds,
             changed=self._look_at_all,
             now=parts.now,
+        )
+        self._service_networks = ServiceNetworks(settings.service_cluster_ip_range, changed=self._look_at_all)
+        self._endpoint = WatchEndpoint(
+            kube, changed=self._look_at_all, clock=parts.monotonic, random=parts.random
         )
         self._events = NodeEvents(
             kube, claims.node, is_foreign=self._is_foreign, now=parts.now, observe_only=dry
@@ -141,6 +146,7 @@ class CsrService:
                 tasks.create_task(self._parts.bus.follow(CSR.service, f"{FLOW}.>", self._table))
                 tasks.create_task(self._events.run())
                 tasks.create_task(self._ownership.run())
+                tasks.create_task(self._endpoint.run())
                 tasks.create_task(self._decide())
         finally:
             await self._events.last_words()
@@ -148,7 +154,12 @@ class CsrService:
     def problems(self) -> tuple[str, ...]:
         """Why nothing is decided now, or not by the newest file."""
         closed = "" if self._without_talos else self._gate.why_closed()
-        return (*self._why_undecided(), *([closed] if closed else ()), *self._ownership.problems())
+        return (
+            *self._why_undecided(),
+            *([closed] if closed else ()),
+            *self._service_networks.problems(),
+            *self._ownership.problems(),
+        )
 
     def _why_undecided(self) -> tuple[str, ...]:
         paused = self._paused()
@@ -178,11 +189,12 @@ class CsrService:
         return self._table.why_not_led(silence_seconds=self._settings.leader_silence_seconds)
 
     def _policy(self) -> Policy:
-        """What the operator allows, in this cluster's networks as far as they have been told."""
-        said = self._table.last(NETWORKS)
-        event = said.event if said is not None else None
-        services = event.service_cidrs if isinstance(event, ClusterNetworksObserved) else ()
-        return msgspec.structs.replace(self._settings.policy, service_networks=services)
+        """What the operator allows, and what is known of the cluster now."""
+        return msgspec.structs.replace(
+            self._settings.policy,
+            service_networks=self._service_networks.known,
+            endpoint=self._endpoint.endpoint,
+        )
 
     def _is_foreign(self, name: str) -> bool:
         """Whether that Node is another's."""
@@ -211,6 +223,7 @@ class CsrService:
             self._look_at_all()  # what was handed back may come again in a minute only
 
     def _take_in(self, event: object) -> None:
+        self._service_networks.take_in(event)
         match event:
             case NodeObserved(node=node):
                 self._claims.observed(node)
@@ -233,6 +246,8 @@ class CsrService:
     def _dropped(self, subject: str) -> None:
         """The stream holds it no more: that is how long it has been gone."""
         self._not_taken_in.discard(subject)
+        if subject == NETWORKS:
+            self._service_networks.forget()
         for prefix, gone in (
             (OBSERVED_NODE, self._node_gone),
             (ENRICHED_NODE, self._claims.enriched_gone),
@@ -266,6 +281,7 @@ class CsrService:
         self._on_csr_enriched.forget_all()
         self._decisions.forget_all()
         self._watch_waiting.forget_all()
+        self._service_networks.forget()
 
     def _changed(self, node: str) -> None:
         self._watch_waiting.want(self._waiting.on(node))

@@ -12,9 +12,11 @@ from libs.common.settings.flags import (
     CLOUD_CONFIG,
     OBSERVE_ONLY,
     RENEW_DEADLINE,
+    SERVICE_CLUSTER_IP_RANGE,
     WITHOUT_TALOS,
     Flag,
 )
+from services.csr.checks import networks_of
 from services.csr.decide import Policy
 
 
@@ -32,6 +34,7 @@ class CsrSettings(msgspec.Struct, frozen=True, kw_only=True):
             CERTIFICATES,
         ),
     ] = ()
+    service_cluster_ip_range: Annotated[tuple[str, ...], SERVICE_CLUSTER_IP_RANGE] = ()
     min_expiration_seconds: Annotated[
         float | None,
         Flag(
@@ -78,6 +81,11 @@ class CsrSettings(msgspec.Struct, frozen=True, kw_only=True):
             f'--csr-allowed-networks: "{text}" is not a network such as 10.0.0.0/8 or fd00::/8'
             for text in self.allowed_networks
             if not _is_network(text)
+        ]
+        found += [
+            f'--service-cluster-ip-range: "{text}" is not a network such as 10.96.0.0/12'
+            for text in self.service_cluster_ip_range
+            if not networks_of((text,))
         ]
         least, most = self.min_expiration_seconds, self.max_expiration_seconds
         if least is not None and most is not None and least > most:

@@ -153,6 +153,23 @@ def test_the_schema_speaks_of_every_value_and_every_value_of_the_schema_has_a_de
             {"extraArgs": ["--allocate-node-cidrs"], "services.metadata.extraArgs": ["--without-talos"]},
             "ipam cannot work without asking machines",
         ),
+        (
+            {"talos.enabled": False, "enabledControllers": ["node-csr-approval"]},
+            "nobody asks a control plane for the Service networks: put --service-cluster-ip-range",
+        ),
+        (
+            {"services.metadata.extraArgs": ["--without-talos"], "enabledControllers": ["node-csr-approval"]},
+            "put --service-cluster-ip-range",
+        ),
+        (
+            {
+                "talos.enabled": False,
+                "enabledControllers": ["node-csr-approval"],
+                "daemonSet.enabled": True,
+                "extraArgs": ["--service-cluster-ip-range="],
+            },
+            "put --service-cluster-ip-range",
+        ),
         ({"nats.enabled": False}, "nats.external.url"),
         ({"useDaemonSet": True}, "daemonSet.enabled"),
     ],

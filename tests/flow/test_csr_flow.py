@@ -155,10 +155,10 @@ async def test_without_talos_the_node_object_counts_within_the_allowed_networks_
 
 async def test_an_address_of_the_service_network_is_denied_once_the_networks_are_told(flow: CsrFlow):
     facts = some_facts(addresses=(AddressStatus(address="10.96.0.1/32", link="eth0"),))
-    async with flow.csr_running():
+    async with flow.csr_running(service_cluster_ip_range=()):
         await flow.say(
             ClusterNetworksObserved(
-                incarnation=flow.incarnation, service_cidrs=("odd", "10.96.0.0/12"), observed_at=NOW
+                incarnation=flow.incarnation, service_cidrs=("10.96.0.0/12",), observed_at=NOW
             )
         )
         await flow.machine(a_node(), facts)

@@ -82,6 +82,19 @@ def test_a_service_alone_refuses_the_bus_that_would_leave_it_alone_and_names_the
     assert "--bus=nats --nats-url=" in ran.stderr
 
 
+@pytest.mark.parametrize("range_flags", [[], ["--service-cluster-ip-range="]], ids=["none", "empty"])
+def test_without_talos_it_refuses_to_start_unless_it_is_given_the_service_networks(range_flags: list[str]):
+    ran = subprocess.run(
+        [
+            *(sys.executable, "-m", "services", "--bus=memory", "--without-talos"),
+            *("--controllers=node-csr-approval", *range_flags),
+        ],
+        cwd=ROOT, capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert ran.returncode == 2
+    assert ran.stderr.startswith("python -m services: --without-talos needs --service-cluster-ip-range:")
+
+
 def test_who_needs_no_nats_does_not_load_its_library():
     code = "import runpy, sys; runpy.run_module('services'); print(*sys.modules)"
     loaded = subprocess.check_output([sys.executable, "-c", code], cwd=ROOT, text=True, timeout=60).split()

@@ -19,6 +19,8 @@ from tests.integration.operator_shell import Cluster
 _SECONDS = 60
 ONE, TWO, THREE = (a_machine(f"asks-{number}", f"10.231.0.{number}") for number in (1, 2, 3))
 
+HEAD = a_machine("asks-head", "10.231.255.1", control_plane=True)  # which reports the Service networks
+
 
 @pytest.fixture
 async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
@@ -29,6 +31,7 @@ async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
         machines = await stack.enter_async_context(sim_machines.start(tmp_path / "talos"))
         home = tmp_path / "home"
         home.mkdir()
+        await machines.put(HEAD)
         yield Cluster("csr", home, server, machines, kubelets)
 
 
@@ -95,6 +98,15 @@ async def test_without_a_talosconfig_it_says_what_is_not_known_and_how_to_give_a
     assert "passed   signature" in said.out
     said = await cluster.explain(
         "asks-1", "--node", "--without-talos", "--csr-allowed-networks=10.231.0.0/16", TALOSCONFIG="none"
+    )
+    assert (said.status, "waits    networks" in said.out) == (1, True)
+    said = await cluster.explain(
+        "asks-1",
+        "--node",
+        "--without-talos",
+        "--csr-allowed-networks=10.231.0.0/16",
+        "--service-cluster-ip-range=10.96.0.0/12",
+        TALOSCONFIG="none",
     )
     assert said.status == 0
     assert "attested by the Node object only" in said.out
@@ -216,11 +228,14 @@ async def test_the_real_api_server_is_asked_in_the_same_way(
     name = await cluster.asks(machine)
     try:
         said = await cluster.explain(name)
+        assert (said.status, "unknown  networks" in said.out) == (2, True)
+        await machines.put(HEAD)
+        said = await cluster.explain(name)
         assert (said.status, said.err) == (0, "")
         assert f"{name}  asked for by node asks-really\n" in said.out
         assert (await cluster.explain("asks-really", "--node", "--all-machines")).status == 0
         assert (await cluster.explain("none")).status == 2
     finally:
         await kubelets.request("DELETE", f"{CSRS}/{name}")
-        await machines.delete(machine.id)
+        await machines.delete(machine.id, HEAD.id)
         await kubelets.delete(machine.name)

@@ -55,12 +55,13 @@ def test_the_tables_name_each_check_of_the_code_and_no_other():
     of_request, by_machine = section("What is checked").split("By the machine", maxsplit=1)
     assert named(of_request) == ["requester", *_FINE]
     assert set(checks_in("decide")) == {"requester", "request"}
-    assert set(named(by_machine)) == set(checks_in("attestation"))
-    assert set(named(section("Without Talos"))) == set(checks_in("node_object"))
+    reserved = set(checks_in("reserved"))
+    assert set(named(by_machine)) == {*checks_in("attestation"), *reserved}
+    assert set(named(section("Without Talos"))) == {*checks_in("node_object"), *reserved}
 
 
 def test_whatever_is_waited_for_has_an_advice_and_no_advice_is_for_nothing():
-    waits = {*checks_in("attestation"), *checks_in("node_object")}
+    waits = {*checks_in("attestation"), *checks_in("node_object"), *checks_in("reserved")}
     assert set(_ENDS_A_WAIT) == waits
     assert set(_AFTER_A_DENIAL) <= {*waits, *_FINE}
 

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from libs.common.events import CsrEnriched
@@ -300,7 +301,7 @@ def test_a_lying_machine_cannot_stop_another_where_that_one_answers():
     assert isinstance(decided(asks("liar", ip("10.0.0.1"), facts=lies), claims), Wait)
 
 
-NETWORKS = Policy(allowed_networks=("10.0.0.0/16", "fd00:7::/32"))
+NETWORKS = msgspec.structs.replace(POLICY, allowed_networks=("10.0.0.0/16", "fd00:7::/32"))
 ALONE: tuple[tuple[str, Node, tuple[bytes, ...], str, str], ...] = (
     ("what it writes", writes("a", "10.0.0.1"), (dns("a"), ip("10.0.0.1")), "approve", "Node object only"),
     ("its provided IP", a_node("a", ip="10.0.0.1"), (ip("10.0.0.1"),), "approve", "Node object only"),
@@ -410,7 +411,7 @@ def test_where_more_claim_it_than_words_have_room_the_message_is_cut():
 def test_no_machine_has_an_address_of_the_service_network_whatever_it_says_of_itself():
     # the API server is at the first one, and the cluster's CA, which all pods trust, signs for kubelets, too
     facts = facts_of("a", "10.96.0.1/32", "fd00:96::1/128", "10.0.0.1/24", node_ip="10.0.0.1")
-    policy = Policy(service_networks=("10.96.0.0/12", "fd00:96::/108"))
+    policy = msgspec.structs.replace(POLICY, service_networks=("10.96.0.0/12", "fd00:96::/108"))
     for address in ("10.96.0.1", "fd00:96::1"):
         decision = decide(asks("a", ip(address), facts=facts), claims_of(A), policy).decision
         assert isinstance(decision, Deny)

@@ -12,8 +12,9 @@ from libs.common.machine import MachineFacts
 from libs.common.node import Node
 from libs.common.node_ips import parse_ip
 from services.csr.claims import Claims
-from services.csr.decide import Approve, Policy, Wait, decide
+from services.csr.decide import Approve, Wait, decide
 from tests.builders import a_node, a_request, csr_enriched, enriched
+from tests.csr_cases import POLICY
 from tests.csr_der import CN, ORGANIZATION, Fields, dns, ip, pem_of
 from tests.unit.test_csr_claims import claims_of, facts_of, unreachable, writes
 
@@ -119,7 +120,7 @@ def test_what_is_anothers_is_never_approved(
         said = msgspec.structs.replace(said, addresses=attested)
     answered = tuple(data.draw(st.sets(st.sampled_from(ADDRESSES["a"]))))
     event = asks("a", names, ips, facts=said, answered_at=answered)
-    assert not isinstance(decide(event, claims_from(*told), Policy()).decision, Approve)
+    assert not isinstance(decide(event, claims_from(*told), POLICY).decision, Approve)
 
 
 @given(hostile("a"), hostile("c"))
@@ -127,7 +128,7 @@ def test_what_is_its_own_and_where_it_answers_is_never_withheld(a: Told, c: Told
     node, facts = honest_node("b"), honest_facts("b")
     names, ips = ("b", FULL_NAMES["b"]), ADDRESSES["b"]
     event = asks("b", names, ips, facts=facts, answered_at=ips)
-    judgement = decide(event, claims_from(a, c, (node, enriched(node, facts))), Policy())
+    judgement = decide(event, claims_from(a, c, (node, enriched(node, facts))), POLICY)
     assert isinstance(judgement.decision, Approve), judgement
 
 
@@ -137,7 +138,7 @@ def test_an_approval_means_that_the_machine_attests_every_name_and_address(
 ):
     names, ips = sans
     event = asks("a", names, ips, facts=said)
-    if not isinstance(decide(event, claims_from(*told), Policy()).decision, Approve):
+    if not isinstance(decide(event, claims_from(*told), POLICY).decision, Approve):
         return
     assert names or ips
     platform = said.platform
@@ -150,7 +151,7 @@ def test_an_approval_means_that_the_machine_attests_every_name_and_address(
 def test_without_talos_nothing_that_another_writes_is_approved(told: tuple[Told, ...], sans: Sans):
     names, ips = sans
     claims = claims_of(*(node for node, _ in told))
-    policy = Policy(allowed_networks=("10.0.0.0/8", "::/0"))
+    policy = msgspec.structs.replace(POLICY, allowed_networks=("10.0.0.0/8", "::/0"))
     if not isinstance(decide(asks("a", names, ips, without_talos=True), claims, policy).decision, Approve):
         return
     written = {address.address for node, _ in told[1:] for address in node.status.addresses}
@@ -162,7 +163,7 @@ def test_without_talos_nothing_that_another_writes_is_approved(told: tuple[Told,
 def test_a_wait_names_the_node_that_asks_and_every_rival(
     told: tuple[Told, ...], said: MachineFacts, sans: Sans
 ):
-    decision = decide(asks("a", *sans, facts=said), claims_from(*told), Policy()).decision
+    decision = decide(asks("a", *sans, facts=said), claims_from(*told), POLICY).decision
     if isinstance(decision, Wait):
         assert {"a", *decision.rivals} <= decision.nodes <= {"a", "b", "c"}
         assert "a" not in decision.rivals
@@ -175,7 +176,7 @@ def test_nodes_that_claim_nothing_of_it_change_nothing(
 ):
     event, unrelated = asks("a", *sans, facts=said), a_node("unrelated", ip="192.0.2.1")
     more = (unrelated, enriched(unrelated, facts_of("unrelated", "192.0.2.1/24")))
-    assert decide(event, claims_from(*told), Policy()) == decide(event, claims_from(*told, more), Policy())
+    assert decide(event, claims_from(*told), POLICY) == decide(event, claims_from(*told, more), POLICY)
 
 
 @given(worse_cluster, lies("a"), some_sans)
@@ -183,7 +184,7 @@ def test_a_node_that_a_wait_does_not_name_can_go_and_it_still_waits(
     told: tuple[Told, ...], said: MachineFacts, sans: Sans
 ):
     event = asks("a", *sans, facts=said)
-    decision = decide(event, claims_from(*told), Policy()).decision
+    decision = decide(event, claims_from(*told), POLICY).decision
     if isinstance(decision, Wait):
         named = [pair for pair in told if pair[0].name in decision.nodes]
-        assert decide(event, claims_from(*named), Policy()).decision == decision
+        assert decide(event, claims_from(*named), POLICY).decision == decision

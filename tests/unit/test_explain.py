@@ -5,6 +5,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import pytest
 from click.testing import CliRunner
 
@@ -27,7 +28,8 @@ from tests.csr_actors import REFUSED, asks
 from tests.csr_cases import CASES, FACTS, NODES, POLICY, UNREACHABLE, Case
 
 TEXTS = Path(__file__).parent / "cli_texts"
-NETWORKS = Policy(allowed_networks=("10.0.0.0/8",))
+KNOWN = Policy(service_networks=POLICY.service_networks, endpoint=POLICY.endpoint)
+NETWORKS = msgspec.structs.replace(KNOWN, allowed_networks=("10.0.0.0/8",))
 NO_TALOS = "no Talos API to ask: there is no talosconfig"
 
 
@@ -85,31 +87,31 @@ EVIDENCE: Final[dict[str, tuple[Evidence, Policy]]] = {
             ),
             OWN,
         ),
-        Policy(),
+        KNOWN,
     ),
-    "pending": (evidence(mine(), OWN, web(6)), Policy()),
-    "stolen": (evidence(mine(ips=("10.0.0.5", "10.0.0.6")), OWN, web(6)), Policy()),
+    "pending": (evidence(mine(), OWN, web(6)), KNOWN),
+    "stolen": (evidence(mine(ips=("10.0.0.5", "10.0.0.6")), OWN, web(6)), KNOWN),
     "rivals": (
-        evidence(mine(ips=("10.0.0.5", "10.0.0.9")), web(5, "10.0.0.9"), web(6, "10.0.0.9")), Policy()
+        evidence(mine(ips=("10.0.0.5", "10.0.0.9")), web(5, "10.0.0.9"), web(6, "10.0.0.9")), KNOWN
     ),
-    "silent": (evidence(mine(), (OWN[0], REFUSED)), Policy()),
+    "silent": (evidence(mine(), (OWN[0], REFUSED)), KNOWN),
     "superseded": (
         evidence(mine(), OWN, requests=(mine(), filed(asks("csr-newer", node="web-5", age_seconds=1)))),
-        Policy(),
+        KNOWN,
     ),
-    "without-access": (evidence(mine(), NODE_WITHOUT_MACHINE, no_talos=NO_TALOS), Policy()),
+    "without-access": (evidence(mine(), NODE_WITHOUT_MACHINE, no_talos=NO_TALOS), KNOWN),
     "without-talos": (evidence(mine(), NODE_WITHOUT_MACHINE, without_talos=True), NETWORKS),
-    "no-node": (evidence(mine(), web(6)), Policy()),
-    "not-ours": (evidence(filed(a_request("csr-other", username=HOSTILE, node="x"))), Policy()),
+    "no-node": (evidence(mine(), web(6)), KNOWN),
+    "not-ours": (evidence(filed(a_request("csr-other", username=HOSTILE, node="x"))), KNOWN),
     "silent-rival": (
         evidence(mine(ips=("10.0.0.5",)), OWN, (a_node("web-6", uid="uid-6", ip="10.0.0.5"), REFUSED)),
-        Policy(),
+        KNOWN,
     ),
     "foreign": (
         evidence(mine(), OWN, ownership=Ownership(provider_id_schemes=("hcloud",))),
-        Policy(),
+        KNOWN,
     ),
-    "hostile-name": (evidence(mine(dns=("web-5", HOSTILE.encode("punycode").decode())), OWN), Policy()),
+    "hostile-name": (evidence(mine(dns=("web-5", HOSTILE.encode("punycode").decode())), OWN), KNOWN),
 }  # fmt: skip
 
 
@@ -173,14 +175,14 @@ def test_of_each_hostile_and_odd_request_it_tells_what_csr_decides_and_why(case:
 
 def test_a_request_of_a_node_that_does_not_exist_is_not_denied_while_it_may_be_anothers():
     evil = mine(ips=("127.0.0.1",))
-    assert explain(evidence(evil), Policy()).verdict == "deny"
-    judged = explain(evidence(evil, ownership=Ownership(provider_id_schemes=("hcloud",))), Policy())
+    assert explain(evidence(evil), KNOWN).verdict == "deny"
+    judged = explain(evidence(evil, ownership=Ownership(provider_id_schemes=("hcloud",))), KNOWN)
     assert (judged.verdict, judged.check, judged.exit_status) == ("wait", "node", 1)
 
 
 def test_what_was_denied_stays_so_and_what_it_would_be_now_is_told_beside_it():
     denied = filed(asks("csr-mine", node="web-5"), condition("Denied", ", Reason: it was so"))
-    explanation = explain(evidence(denied, OWN), Policy())
+    explanation = explain(evidence(denied, OWN), KNOWN)
     assert (explanation.state, explanation.verdict, explanation.exit_status) == ("denied", "approve", 1)
     assert "Decision      denied; it would be approved now\n" in shown(explanation)
     assert "the kubelet asks anew" in " ".join(advice(explanation))
@@ -188,7 +190,7 @@ def test_what_was_denied_stays_so_and_what_it_would_be_now_is_told_beside_it():
 
 def test_what_is_approved_and_not_signed_names_who_signs():
     approved = filed(asks("csr-mine", node="web-5"), condition("Approved", ""))
-    explanation = explain(evidence(approved, OWN), Policy())
+    explanation = explain(evidence(approved, OWN), KNOWN)
     assert "not issued yet" in shown(explanation)
     assert "kube-controller-manager" in " ".join(advice(explanation))
 
@@ -204,16 +206,16 @@ def test_who_claims_the_same_is_asked_too_and_only_contested_addresses_are_diall
 def test_where_its_own_machine_answers_at_a_contested_address_it_has_it():
     asking = evidence(mine(ips=("10.0.0.5", "10.0.0.9")), web(5, "10.0.0.9"), web(6, "10.0.0.9"))
     dialled = evidence(asking.filed, web(5, "10.0.0.9"), web(6, "10.0.0.9"), answered_at=("10.0.0.9",))
-    assert explain(asking, Policy()).check == "rivals"
-    assert explain(dialled, Policy()).verdict == "approve"
+    assert explain(asking, KNOWN).check == "rivals"
+    assert explain(dialled, KNOWN).verdict == "approve"
 
 
 def test_a_machine_whose_node_names_no_such_address_counts_when_it_is_asked():
     request = mine(ips=("10.0.0.5", "10.0.0.9"))
     other = web(6, says=("10.0.0.9",))
     unasked = evidence(request, web(5, says=("10.0.0.9",)), (other[0], None))
-    assert (explain(unasked, Policy()).verdict, explain(unasked, Policy()).not_asked) == ("approve", 1)
-    asked = explain(evidence(request, web(5, says=("10.0.0.9",)), other), Policy())
+    assert (explain(unasked, KNOWN).verdict, explain(unasked, KNOWN).not_asked) == ("approve", 1)
+    asked = explain(evidence(request, web(5, says=("10.0.0.9",)), other), KNOWN)
     assert (asked.verdict, asked.not_asked) == ("wait", 0)
 
 
@@ -238,7 +240,7 @@ def test_json_has_each_check_and_the_advice():
     [
         ([], "Missing argument 'NAME'"),
         (["x", "--csr-allowed-networks=10.0.0.0/8,home"], '"home" is not a network such as 10.0.0.0/8'),
-        (["x", "--service-networks=10.0.0.5/8"], '--service-networks: "10.0.0.5/8" is not a network'),
+        (["x", "--service-networks=10.0.0.5/8"], 'range: "10.0.0.5/8" is not a network'),
         (["x", "--csr-max-expiration=soon"], "'soon' is not a duration such as"),
         (["x", "-o", "yaml"], "'yaml' is not one of 'text', 'json'"),
     ],
@@ -265,7 +267,7 @@ def test_what_the_readme_shows_is_what_it_says():
     ]
     others = [(a_node(f"web-{number}", uid=f"uid-{number}", ip=""), None) for number in range(6)]
     request = asks("csr-b6bbd", node="gcp-005", ips=("10.64.0.6", "10.64.0.4"), age_seconds=25)
-    told = shown(explain(evidence(filed(request), *machines, *others), Policy())).splitlines()
+    told = shown(explain(evidence(filed(request), *machines, *others), KNOWN)).splitlines()
     assert set(example) - {"..."} <= set(told)
     places = [told.index(line) for line in example if line != "..."]
     assert places == sorted(places)

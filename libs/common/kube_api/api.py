@@ -16,6 +16,7 @@ from libs.common.kube_api.identity import KubeConfig
 from libs.common.kube_api.json_patch_body import json_patch_body
 from libs.common.kube_api.lease import Lease, read_lease
 from libs.common.kube_api.objects import PAGE_SIZE, Item, Page, Resource, UnreadableObject, decoded, read_page
+from libs.common.kube_api.server_identity import ServerIdentity
 from libs.common.kube_api.transport import CONNECTIONS, DEADLINE_SECONDS, Observe, Request, Transport
 from libs.common.node import Node
 from libs.common.signing_request import KUBELET_SERVING, SigningRequest, what_we_read_of_request
@@ -80,6 +81,10 @@ class KubeApi:
     async def close(self) -> None:
         """Close every connection; requests in flight end with Unreachable."""
         await self.transport.close()
+
+    async def server_identity(self) -> ServerIdentity:
+        """The names and addresses in the API server's certificate: one TLS handshake, no request."""
+        return await self.transport.server_identity()
 
     # ---- Nodes
 

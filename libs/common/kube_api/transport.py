@@ -23,7 +23,9 @@ from libs.common.kube_api.errors import (
     Unreachable,
     error_from,
 )
+from libs.common.kube_api.handshake import server_identity
 from libs.common.kube_api.identity import KubeConfig, KubeConfigError
+from libs.common.kube_api.server_identity import ServerIdentity
 
 DEADLINE_SECONDS: Final = 15.0
 # At most. Each costs a handshake and 0.3 MB of TLS buffers, and a thousand joins would open as many as they
@@ -107,6 +109,19 @@ class Transport:
         self._closed = True
         if self._session is not None:
             await self._session.close()
+
+    async def server_identity(self) -> ServerIdentity:
+        """The names and addresses in the certificate that the server presents now. Raises KubeError."""
+        try:
+            await self._credentials.refresh(time.monotonic())
+        except KubeConfigError as error:
+            raise Unauthorized(str(error)) from error
+        return await server_identity(
+            self._config.server,
+            self._credentials.tls,
+            server_name=self._config.tls_server_name,
+            deadline_seconds=self._deadline_seconds,
+        )
 
     async def call(self, request: Request, *, deadline_seconds: float | None = None) -> bytes:
         """Send it and return the body of a 2xx answer. Raises KubeError.

@@ -3,7 +3,7 @@
 import asyncio
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Any, Final, TextIO
@@ -29,11 +29,13 @@ EXIT_CONFIGURATION: Final = 2
 def run_process(
     *runs: Run[Any],
     program: str = "",
+    conflicts: Callable[[Sequence[Run[Any]], Reading], Sequence[str]] = lambda runs, reading: (),
     arguments: Sequence[str] | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> int:
     """Run these services until SIGTERM or SIGINT; return the exit status.
 
+    `conflicts` returns why the services that were chosen cannot run together with these settings.
     0 after a signal, 1 when a service ended by itself, 2 when only another configuration can help.
     """
     program = program or f"python -m services.{runs[0].wiring.service}"
@@ -51,6 +53,7 @@ def run_process(
         warnings = (*reading.warnings, *_idle(of_all, runs, reading))
         reading = msgspec.structs.replace(reading, warnings=warnings)
         judge_bus(runs, settings)
+        _refuse(conflicts(runs, reading))
         telemetry.setup_logging(
             log_format=settings.logging_format, level=level_of_verbosity(settings.verbosity)
         )
@@ -74,6 +77,11 @@ def chosen_runs(runs: Sequence[Run[Any]], reading: Reading) -> tuple[Run[Any], .
             and run.wanted(reading.of(run.settings))
         )
     )
+
+
+def _refuse(mistakes: Sequence[str]) -> None:
+    if mistakes:
+        raise SettingsError("\n".join(mistakes))
 
 
 def _idle(runs: Sequence[Run[Any]], chosen: Sequence[Run[Any]], reading: Reading) -> Iterator[str]:

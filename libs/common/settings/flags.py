@@ -89,8 +89,10 @@ CLUSTER_CIDR: Final = Flag(
 )
 SERVICE_CLUSTER_IP_RANGE: Final = Flag(
     "service-cluster-ip-range",
-    "Service networks of the cluster, which no pod CIDR touches; those in the machine config of a control "
-    "plane are spared as well, and without this flag nothing is allocated before they are known.",
+    "Service networks of the cluster: no pod CIDR touches them, and no kubelet gets a certificate for an "
+    "address in them. Those in the machine config of a control plane count as well. Without this flag "
+    "nothing is allocated, and no certificate with an IP address is approved, before a control plane "
+    "reports them.",
     POD_CIDRS,
 )
 CIDR_ALLOCATOR_TYPE: Final = Flag(

@@ -24,6 +24,7 @@ from libs.testbed.sim_machines.fleet import Fleet
 from libs.testbed.sim_machines.service import TalosService
 
 SERVED_WITH: Final = Path("/talos-machines")  # the Secret of kind_secrets
+CONTROL_PLANE: Final = "node-role.kubernetes.io/control-plane"
 _LOOK_SECONDS: Final = 2.0
 
 _log = logging.getLogger(__name__)
@@ -37,7 +38,12 @@ def machine_of(node: Node) -> Machine | None:
     first, *second = map(str, ips)
     uuid = node.status.node_info.system_uuid
     return a_machine(
-        node.metadata.name, first, ip6=second[0] if second else None, platform="nocloud", uuid=uuid
+        node.metadata.name,
+        first,
+        ip6=second[0] if second else None,
+        platform="nocloud",
+        uuid=uuid,
+        control_plane=CONTROL_PLANE in node.metadata.labels,
     )
 
 

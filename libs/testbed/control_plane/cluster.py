@@ -23,7 +23,7 @@ from libs.testbed.control_plane.flags import (
     etcd_flags,
 )
 from libs.testbed.control_plane.node_history import ABOUT_NODES, Change, Write, changes, writes
-from libs.testbed.kube_credentials import KubeCredentials
+from libs.testbed.kube_credentials import API_SERVER_HOSTS, KubeCredentials
 from libs.testbed.pki import service_account_keys
 
 _ONE_SECOND = aiohttp.ClientTimeout(total=1)
@@ -160,8 +160,7 @@ class ControlPlane:
                 watching.cancel()
 
     def _write_files(self, audit_policy: str) -> None:
-        names = ["127.0.0.1", "localhost", "kubernetes.default.svc"]
-        self._credentials.write("apiserver", self._credentials.authority.server(names))
+        self._credentials.write("apiserver", self._credentials.authority.server(API_SERVER_HOSTS))
         self._credentials.write("service-account", service_account_keys())
         manager = self.kubeconfig("system:kube-controller-manager")
         manager.rename(self.run_dir / "controller-manager.kubeconfig")

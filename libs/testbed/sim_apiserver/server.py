@@ -14,7 +14,7 @@ from aiohttp import web
 
 from libs.testbed.children import free_port
 from libs.testbed.control_plane.audit import Request
-from libs.testbed.kube_credentials import KubeCredentials
+from libs.testbed.kube_credentials import API_SERVER_HOSTS, KubeCredentials
 from libs.testbed.sim_apiserver.api import Answer, Api
 from libs.testbed.sim_apiserver.asked import Asked, read_request
 from libs.testbed.sim_apiserver.faults import Faults
@@ -87,7 +87,7 @@ class SimApiServer:
 
     async def resume(self) -> None:
         """Listen (again), on the same port and with the same objects."""
-        self.credentials.write("apiserver", self.credentials.authority.server(["127.0.0.1", "localhost"]))
+        self.credentials.write("apiserver", self.credentials.authority.server(API_SERVER_HOSTS))
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         run_dir = self.credentials.run_dir
         context.load_cert_chain(run_dir / "apiserver.crt", run_dir / "apiserver.key")

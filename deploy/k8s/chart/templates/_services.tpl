@@ -28,6 +28,28 @@
 {{- toJson $wanted -}}
 {{- end }}
 
+{{/* Whether no machine is asked: "true" or "". */}}
+{{- define "talos-ccm.withoutTalos" -}}
+{{- $without := not .Values.talos.enabled -}}
+{{- range concat .Values.extraArgs (.Values.services.metadata.extraArgs | default list) -}}
+{{- if regexMatch "^--?without[-_]talos(=.*)?$" . -}}{{- $without = not (regexMatch "=(?i:0|f|false)$" .) -}}{{- end -}}
+{{- end -}}
+{{- ternary "true" "" $without -}}
+{{- end }}
+
+{{/* Whether csr's process has the Service networks as a flag, where no machine is asked. "true" or "". */}}
+{{- define "talos-ccm.serviceNetworks" -}}
+{{- $args := concat .Values.extraArgs (.Values.services.csr.extraArgs | default list) -}}
+{{- if .Values.daemonSet.enabled -}}
+{{- range list "watcher" "metadata" -}}
+{{- $args = concat $args ((get $.Values.services .).extraArgs | default list) -}}
+{{- end -}}
+{{- end -}}
+{{- range $args -}}
+{{- if regexMatch "^--?service[-_]cluster[-_]ip[-_]range(=.+)?$" . -}}true{{- end -}}
+{{- end -}}
+{{- end }}
+
 {{/* Names of the services that run, in the order of the flow. JSON: {"names": [...]}. */}}
 {{- define "talos-ccm.services" -}}
 {{- if .Values.useDaemonSet -}}
@@ -46,10 +68,11 @@
 {{- if and (not .Values.talos.enabled) $nodes -}}
 {{- fail (printf "talos.enabled is false, and %s cannot work without asking machines: leave node-csr-approval alone in enabledControllers" (join ", " $nodes)) -}}
 {{- end -}}
-{{- range concat .Values.extraArgs (.Values.services.metadata.extraArgs | default list) -}}
-{{- if and (has "ipam" $nodes) (regexMatch "^--?without[-_]talos(=.*)?$" .) (not (regexMatch "=(?i:0|f|false)$" .)) -}}
+{{- if and (has "ipam" $nodes) (include "talos-ccm.withoutTalos" .) -}}
 {{- fail "--without-talos, and ipam cannot work without asking machines: it would wait for ever" -}}
 {{- end -}}
+{{- if and $csr (include "talos-ccm.withoutTalos" .) (not (include "talos-ccm.serviceNetworks" .)) -}}
+{{- fail "talos.enabled is false (--without-talos), so nobody asks a control plane for the Service networks: put --service-cluster-ip-range, as kube-apiserver has it, into services.csr.extraArgs" -}}
 {{- end -}}
 {{- toJson (dict "names" (concat $names $nodes (ternary (list "csr") list $csr))) -}}
 {{- end }}

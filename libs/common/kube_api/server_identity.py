@@ -1,0 +1,39 @@
+"""The names and addresses that an API server proves to its clients: those in its serving certificate."""
+
+from collections.abc import Iterator
+
+import msgspec
+from cryptography import x509
+
+from libs.common.node_ips import parse_ip
+
+
+class ServerIdentity(msgspec.Struct, frozen=True, kw_only=True):
+    """One API server, or a load balancer that ends TLS in front of it."""
+
+    names: frozenset[str] = frozenset()  # in lower case
+    addresses: frozenset[str] = frozenset()  # in canonical form
+
+
+def identity_in(certificate: bytes, *, host: str) -> ServerIdentity:
+    """The subject alternative names of a certificate in DER, and the host by which it was reached.
+
+    Wildcards are left out: `*.example.com` in a load balancer's certificate would cover the host names of
+    machines. Raises ValueError for bytes that are no certificate.
+    """
+    names, addresses = set[str](), set[str]()
+    for text in (host, *_alternative_names(certificate)):
+        ip = parse_ip(text)
+        if ip is not None:
+            addresses.add(str(ip))
+        elif text and "*" not in text:
+            names.add(text.lower().rstrip("."))
+    return ServerIdentity(names=frozenset(names), addresses=frozenset(addresses))
+
+
+def _alternative_names(certificate: bytes) -> Iterator[str]:
+    extensions = x509.load_der_x509_certificate(certificate).extensions
+    for extension in extensions:
+        if isinstance(extension.value, x509.SubjectAlternativeName):
+            yield from extension.value.get_values_for_type(x509.DNSName)
+            yield from map(str, extension.value.get_values_for_type(x509.IPAddress))

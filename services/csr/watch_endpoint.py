@@ -1,0 +1,72 @@
+"""Reads the API server's certificate now and then, on a connection of its own: no right is needed."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from random import Random
+from typing import Final, Protocol
+
+from libs.common.delivery import backoff_seconds
+from libs.common.kube_api.errors import KubeError
+from libs.common.kube_api.server_identity import ServerIdentity
+from services.csr.endpoint import Endpoint, MetServers
+
+log = logging.getLogger(__name__)
+
+READ_SECONDS: Final = 60.0  # each handshake may meet another API server, or a renewed certificate
+_MOST_BACKOFF_SECONDS: Final = 30.0
+
+
+class Kubernetes(Protocol):
+    """What is needed of it; `kube_api.KubeApi` does it."""
+
+    async def server_identity(self) -> ServerIdentity: ...
+
+
+class WatchEndpoint:
+    """Keeps the identities of the API servers. A failed handshake changes nothing that is known."""
+
+    def __init__(
+        self,
+        kube: Kubernetes,
+        *,
+        changed: Callable[[], None],
+        clock: Callable[[], float],
+        random: Random,
+    ) -> None:
+        """`changed` is called when other identities are known than before; `clock` is monotonic."""
+        self._kube = kube
+        self._changed = changed
+        self._clock = clock
+        self._random = random
+        self._met = MetServers()
+        self._failures = 0
+        self.endpoint = Endpoint()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            wait_seconds = await self.read()
+            await asyncio.sleep(wait_seconds)
+
+    async def read(self) -> float:
+        """Read the certificate once; return the seconds until the next time."""
+        try:
+            identity = await self._kube.server_identity()
+        except KubeError as error:
+            self._failures += 1
+            self._failed(error.message)
+            return min(backoff_seconds(self._failures, self._random.random()), _MOST_BACKOFF_SECONDS)
+        self._failures = 0
+        self._met.add(identity, self._clock())
+        before, self.endpoint = self.endpoint, Endpoint(identities=self._met.identities)
+        if set(before.identities) != set(self.endpoint.identities):
+            fields = {"names": sorted(identity.names), "addresses": sorted(identity.addresses)}
+            log.info("API server certificate read", extra=fields)
+            self._changed()
+        return READ_SECONDS
+
+    def _failed(self, why: str) -> None:
+        if why != self.endpoint.fault:
+            log.warning("cannot read the certificate of the API server", extra={"reason": why})
+        self.endpoint = Endpoint(identities=self.endpoint.identities, fault=why)

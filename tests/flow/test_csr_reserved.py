@@ -1,0 +1,115 @@
+"""What belongs to Services and to the API server is certified to no kubelet, known or not known yet."""
+
+import random
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from libs.common.events import ClusterNetworksObserved
+from libs.common.kube_api.errors import Unreachable
+from libs.common.machine import AddressStatus
+from services.csr.watch_endpoint import READ_SECONDS, WatchEndpoint
+from tests.builders import NOW, a_node, some_facts
+from tests.csr_actors import CsrFlow, InMemoryRequests, asks
+from tests.csr_cases import API_SERVER
+from tests.turned_clock import TurnedClock
+
+SERVICE_ADDRESS = "10.96.0.1"
+ENDPOINT_NAME = "api.prod.example.com"
+
+
+@pytest.fixture
+async def flow(tmp_path: Path) -> AsyncIterator[CsrFlow]:
+    async with CsrFlow.on("memory", tmp_path) as running:
+        yield running
+
+
+async def test_a_service_address_waits_while_the_service_networks_are_not_known(flow: CsrFlow):
+    liar = some_facts(addresses=(AddressStatus(address=f"{SERVICE_ADDRESS}/32", link="lo"),))
+    async with flow.csr_running(service_cluster_ip_range=()):
+        await flow.machine(a_node(), liar)
+        await flow.asked(asks(ips=(SERVICE_ADDRESS,)), facts=liar, node_uid="uid-1")
+        decided = await flow.until_decided("csr-1", "waiting", "approved", "denied")
+    assert (decided.outcome, flow.kube.patched) == ("waiting", [])
+
+
+async def test_the_api_servers_host_name_is_denied_to_a_machine_that_reports_it(flow: CsrFlow):
+    liar = some_facts(hostname=ENDPOINT_NAME)
+    async with flow.csr_running():
+        await flow.machine(a_node(), liar)
+        await flow.asked(asks(dns=("web-1", ENDPOINT_NAME)), facts=liar, node_uid="uid-1")
+        decided = await flow.until_decided("csr-1", "waiting", "approved", "denied")
+    assert decided.outcome == "denied"
+
+
+async def test_what_waits_for_the_service_networks_is_decided_as_soon_as_they_are_reported(flow: CsrFlow):
+    facts = some_facts()
+    async with flow.csr_running(service_cluster_ip_range=()) as csr:
+        await flow.machine(a_node(), facts)
+        await flow.asked(asks(), facts=facts, node_uid="uid-1")
+        assert "Service networks are not known" in (await flow.until_decided("csr-1", "waiting")).reason
+        assert not csr.problems(), "a control plane will report them"
+        await flow.asked(
+            asks("csr-name", node="web-1", ips=(), age_seconds=-1), facts=facts, node_uid="uid-1"
+        )
+        await flow.until_decided("csr-name", "approved")
+        await flow.asked(asks("csr-next", age_seconds=-2), facts=facts, node_uid="uid-1")
+        await flow.until_decided("csr-next", "waiting")
+        await flow.say(
+            ClusterNetworksObserved(
+                incarnation=flow.incarnation, service_cidrs=("10.96.0.0/12",), observed_at=NOW
+            )
+        )
+        await flow.until_decided("csr-next", "approved", seconds=5.0)
+
+
+async def test_without_talos_and_without_the_range_it_waits_and_readiness_says_so(flow: CsrFlow):
+    async with flow.csr_running(service_cluster_ip_range=(), allowed_networks=("10.0.0.0/8",)) as csr:
+        assert not csr.problems()
+        await flow.node(a_node())
+        await flow.asked(asks(), without_talos=True)
+        waits = await flow.until_decided("csr-1", "waiting", "approved")
+        assert "--service-cluster-ip-range" in waits.reason
+        assert any("--service-cluster-ip-range" in problem for problem in csr.problems())
+    assert flow.kube.patched == []
+
+
+async def test_nothing_but_a_node_name_is_approved_before_the_api_servers_certificate_is_read(flow: CsrFlow):
+    flow.kube.identity = Unreachable("connection refused")
+    facts = some_facts(hostname="web-1.example.com")
+    async with flow.csr_running():
+        await flow.machine(a_node(), facts)
+        await flow.asked(asks(dns=("web-1", "web-1.example.com")), facts=facts, node_uid="uid-1")
+        assert "connection refused" in (await flow.until_decided("csr-1", "waiting")).reason
+        flow.kube.identity = API_SERVER
+        await flow.until_decided("csr-1", "approved", seconds=10.0)
+
+
+async def test_a_failed_handshake_changes_nothing_that_is_known_and_is_tried_again_soon():
+    kube, clock, changes = InMemoryRequests(), TurnedClock(), list[str]()
+    watch = WatchEndpoint(
+        kube, changed=lambda: changes.append("changed"), clock=clock, random=random.Random(1)
+    )
+    assert await watch.read() == READ_SECONDS
+    kube.identity = Unreachable("no route to host")
+    waits = [await watch.read() for _ in range(12)]
+    assert waits[0] <= 1.0
+    assert max(waits) <= 30.0
+    assert (watch.endpoint.identities, watch.endpoint.fault) == ((API_SERVER,), "no route to host")
+    kube.identity = API_SERVER
+    assert await watch.read() == READ_SECONDS
+    assert (watch.endpoint.fault, changes) == ("", ["changed"])
+
+
+async def test_the_host_name_of_a_renewed_certificate_is_reserved_from_the_next_handshake_on():
+    facts = some_facts(hostname="new.example.com")
+    kube, clock = InMemoryRequests(), TurnedClock()
+    watch = WatchEndpoint(kube, changed=lambda: None, clock=clock, random=random.Random(1))
+    await watch.read()
+    assert not watch.endpoint.owners_of_name(facts.platform.hostname)
+    kube.identity = type(API_SERVER)(names=frozenset({"new.example.com"}))
+    clock.turn(READ_SECONDS)
+    await watch.read()
+    assert watch.endpoint.owners_of_name("NEW.example.com")
+    assert watch.endpoint.owners_of_name(ENDPOINT_NAME), "the former one is for a while, too"

@@ -1,0 +1,158 @@
+"""At the real API server: what belongs to Services and to the API server is certified to no worker."""
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+
+from libs.common.kube_api.api import KubeApi
+from libs.common.kube_api.config import load_kube_config
+from libs.common.kube_api.errors import Unreachable
+from libs.testbed.control_plane.cluster import ControlPlane
+from libs.testbed.kube_credentials import API_SERVER_HOSTS
+from libs.testbed.kubelets import Kubelet, Kubelets
+from libs.testbed.machines import Address, Machine, Machines, Platform
+from libs.testbed.running_services import RunningServices
+from libs.testbed.signing_requests import Outcome
+from tests.bus_actors import eventually
+from tests.integration.csr_cluster import names_in, state_of
+
+SERVICE_ADDRESS, ENDPOINT_NAME, VIRTUAL_IP = "10.96.0.1", "api.prod.example.com", "10.255.0.10"
+PUBLIC, FULL_NAME = "203.0.113.1", "cp-1.example.com"  # of the control plane whose API server answers
+
+
+def machine(name: str, ip: str, *more: str, hostname: str = "", control_plane: bool = False) -> Machine:
+    """It has `more` addresses, with their prefix length, and reports that host name of itself."""
+    found = (f"{ip}/24", *more)
+    return Machine(
+        id=name,
+        name=name,
+        reachable_at=(ip,),
+        hostname=name,
+        control_plane=control_plane,
+        platform=Platform(platform="metal", hostname=hostname),
+        addresses=tuple(
+            Address(address=text, local=text.partition("/")[0], link="eth0", flags=128) for text in found
+        ),
+    )
+
+
+CP_1 = machine(
+    "cp-1", "10.255.0.1", f"{PUBLIC}/26", f"{VIRTUAL_IP}/32", hostname=FULL_NAME, control_plane=True
+)
+CP_2 = machine("cp-2", "10.255.0.2", hostname="cp-2.example.com", control_plane=True)
+LIAR = machine("liar", "10.255.0.9", f"{SERVICE_ADDRESS}/32", f"{VIRTUAL_IP}/32", hostname=ENDPOINT_NAME)
+
+
+class Cluster:
+    """Machines of its own, whose control planes can be kept from reporting networks."""
+
+    def __init__(self, kubelets: Kubelets, machines: Machines) -> None:
+        self._kubelets = kubelets
+        self.machines = machines
+        self.filed: list[str] = []
+
+    async def asks(self, machine: Machine, *ips: str, dns: tuple[str, ...] = ()) -> str:
+        """Its kubelet asks for these besides its name and node IP."""
+        kubelet = Kubelet.on(machine)
+        own = machine.reachable_at
+        name = await self._kubelets.ask_for_certificate(kubelet, ips=(*own, *ips), dns=(machine.name, *dns))
+        self.filed.append(name)
+        return name
+
+    async def outcome(self, name: str) -> Outcome:
+        return await self._kubelets.outcome_of(name, seconds=30)
+
+    async def undecided(self, name: str) -> bool:
+        return not (await state_of(self._kubelets, name)).conditions
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path, control_plane: ControlPlane, kubelets: Kubelets) -> AsyncIterator[Cluster]:
+    """All have joined, csr runs on the memory bus, and no control plane reports the Service networks."""
+    async with AsyncExitStack() as stack:
+        machines = await stack.enter_async_context(Machines.start(tmp_path / "machines"))
+        everybody = (CP_1, CP_2, LIAR)
+        await machines.put(*everybody)
+        for each in (CP_1, CP_2):
+            await machines.fault(each.id, not_found=["ControllerManagerConfigs.kubernetes.talos.dev"])
+        await kubelets.join_all([Kubelet.on(each) for each in everybody])
+        for each in everybody:
+            stack.push_async_callback(kubelets.delete, each.name)
+        services = await stack.enter_async_context(
+            RunningServices.start(
+                tmp_path / "services",
+                control_plane,
+                kubelets,
+                nats_url="",
+                talosconfig=machines.talosconfig(),
+                all_in_one=True,
+                bus="memory",
+                service_networks="",
+            )
+        )
+        await services.ready()
+        yield Cluster(kubelets, machines)
+
+
+async def until_waiting(cluster: Cluster, services_log: Path, name: str, words: str) -> None:
+    """csr has logged that this request waits for that."""
+
+    def is_logged() -> bool:
+        return any(name in line and words in line for line in services_log.read_text().splitlines())
+
+    await eventually(is_logged, f"{name} waits for {words}")
+
+
+async def test_at_the_start_a_service_address_waits_and_what_is_the_api_servers_never_passes(
+    cluster: Cluster, tmp_path: Path
+):
+    log = tmp_path / "services" / "all-in-one.log"
+    stolen = await cluster.asks(LIAR, SERVICE_ADDRESS)
+    await until_waiting(cluster, log, stolen, "Service networks are not known")
+    assert await cluster.undecided(stolen)
+    named = await cluster.asks(LIAR, dns=(ENDPOINT_NAME,))
+    denied = await cluster.outcome(named)
+    assert ENDPOINT_NAME in denied.conditions["Denied"]["message"]
+    honest = await cluster.asks(CP_2, dns=("cp-2.example.com",))
+    await until_waiting(cluster, log, honest, "Service networks are not known")
+    for each in (CP_1, CP_2):
+        await cluster.machines.fault(each.id)
+    granted = await cluster.outcome(honest)
+    assert names_in(granted) == (["cp-2", "cp-2.example.com"], ["10.255.0.2"])
+    first = await cluster.outcome(await cluster.asks(CP_1, PUBLIC, dns=(FULL_NAME,)))
+    assert names_in(first) == (["cp-1", FULL_NAME], ["10.255.0.1", PUBLIC])
+    again = await cluster.asks(LIAR, SERVICE_ADDRESS)
+    assert "is a Service's" in (await cluster.outcome(again)).conditions["Denied"]["message"]
+    for thief, address in ((LIAR, VIRTUAL_IP), (CP_1, VIRTUAL_IP)):
+        name = await cluster.asks(thief, address)
+        await until_waiting(cluster, log, name, f"{address} belongs to the API server")
+        assert await cluster.undecided(name)
+
+
+async def test_the_certificate_of_the_api_server_is_read_without_a_right_and_without_a_request(
+    control_plane: ControlPlane,
+):
+    user = "nobody-in-particular"
+    api = KubeApi(load_kube_config(control_plane.kubeconfig(user), {}), user_agent="talos-ccm/test")
+    since = control_plane.audit_mark()
+    try:
+        identity = await api.server_identity()
+    finally:
+        await api.close()
+    assert identity.names | identity.addresses == set(API_SERVER_HOSTS)
+    assert not [request for request in control_plane.audit_counts(since) if request.user == user]
+
+
+async def test_an_api_server_that_does_not_answer_or_shows_no_certificate_is_unreachable(
+    control_plane: ControlPlane, tmp_path: Path
+):
+    text = control_plane.kubeconfig().read_text()
+    for server, words in (("https://127.0.0.1:1", "127.0.0.1:1"), ("http://127.0.0.1:1", "plain HTTP")):
+        path = tmp_path / "kubeconfig"
+        path.write_text(text.replace(control_plane.server, server))
+        api = KubeApi(load_kube_config(path, {}), user_agent="talos-ccm/test")
+        with pytest.raises(Unreachable, match=words):
+            await api.server_identity()
+        await api.close()

@@ -1,0 +1,307 @@
+"""Addresses and names of Services and of the API server: which node may have which, and what is not known."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from libs.common.events import CsrEnriched
+from libs.common.kube_api.server_identity import ServerIdentity, identity_in
+from libs.common.machine import AddressStatus, MachineFacts
+from libs.common.node import NodeAddress
+from libs.testbed.pki import Authority
+from services.csr.claims import Claims
+from services.csr.decide import Approve, Decision, Deny, Policy, Wait, decide
+from services.csr.endpoint import KEPT_SECONDS, Endpoint, MetServers
+from services.csr.service_networks import ServiceNetworks, known_service_networks
+from tests.builders import a_node, cluster_networks, csr_enriched, enriched, some_facts
+from tests.csr_actors import asks
+
+SERVICES = ("10.96.0.0/12",)
+SHARED_NAMES = ("kubernetes", "kubernetes.default.svc", "localhost", "api.prod.example.com")
+SHARED_ADDRESSES = ("10.96.0.1", "127.0.0.1")
+
+
+def api_server(*own: str, shared: tuple[str, ...] = ("10.0.0.100",)) -> ServerIdentity:
+    """The API server of a control plane with these names and addresses; 10.0.0.100 is a virtual IP."""
+    is_address = {text: text[0].isdigit() or ":" in text for text in own}
+    return ServerIdentity(
+        names=frozenset((*SHARED_NAMES, *(text for text in own if not is_address[text]))),
+        addresses=frozenset((*SHARED_ADDRESSES, *shared, *(text for text in own if is_address[text]))),
+    )
+
+
+CP_1 = api_server("cp-1", "cp-1.example.com", "10.0.0.1", "203.0.113.1", "2001:db8::1")
+CP_2 = api_server("cp-2", "cp-2.example.com", "10.0.0.2")
+HOSTED = ServerIdentity(
+    names=frozenset({*SHARED_NAMES, "tenant.hosted.example"}), addresses=frozenset({"10.96.0.1", "192.0.2.7"})
+)
+
+
+def policy(*identities: ServerIdentity, **fields: Any) -> Policy:
+    known = Policy(service_networks=SERVICES, endpoint=Endpoint(identities=identities))
+    return msgspec.structs.replace(known, **fields)
+
+
+def machine(name: str, node_ip: str, *addresses: str, link: str = "eth0", **platform: Any) -> MachineFacts:
+    """`addresses` with their prefix length, besides the node IP in its /24."""
+    found = (f"{node_ip}/24", *addresses)
+    statuses = tuple(AddressStatus(address=text, link=link, flags=128) for text in found)
+    return some_facts(node_name=name, node_ip=node_ip, addresses=statuses, **platform)
+
+
+def decided(
+    facts: MachineFacts,
+    known: Policy,
+    *,
+    dns: tuple[str, ...] | None = None,
+    ips: tuple[str, ...] = (),
+    also: tuple[MachineFacts, ...] = (),
+) -> Decision:
+    """What becomes of a request of that machine's node, whose own name it is for unless others are given."""
+    claims = Claims()
+    for each in (facts, *also):
+        node = a_node(each.node_name, uid=f"uid-{each.node_name}", ip=each.node_ip)
+        claims.observed(node)
+        claims.enriched(enriched(node, each))
+    name = facts.node_name
+    request = asks(node=name, dns=(name,) if dns is None else dns, ips=ips)
+    event = csr_enriched(request, facts=facts, node_uid=f"uid-{name}", answered_at=(facts.node_ip,))
+    return decide(event, claims, known).decision
+
+
+# ---- what must be known first
+
+
+def test_an_ip_address_waits_while_the_service_networks_are_unknown():
+    waits = decided(
+        machine("web-1", "10.96.0.1"), policy(service_networks=None, endpoint=of(CP_1)), ips=("10.96.0.1",)
+    )
+    assert isinstance(waits, Wait)
+    assert (waits.reason, "--service-cluster-ip-range" in waits.message) == ("networks", True)
+
+
+def of(*identities: ServerIdentity) -> Endpoint:
+    return Endpoint(identities=identities)
+
+
+def test_a_request_for_names_alone_needs_no_service_networks():
+    known = policy(CP_1, service_networks=None)
+    assert isinstance(decided(machine("web-1", "10.0.0.5"), known), Approve)
+
+
+def test_what_is_wrong_for_ever_is_denied_though_the_networks_are_unknown():
+    denied = decided(machine("web-1", "10.0.0.5"), policy(service_networks=None), ips=("127.0.0.1",))
+    assert isinstance(denied, Deny)
+
+
+def test_a_name_or_address_waits_until_the_api_servers_certificate_was_read():
+    facts = machine("web-1", "10.0.0.5", hostname="web-1.example.com")
+    unknown = policy(endpoint=Endpoint(fault="connection refused"))
+    for fields in ({"ips": ("10.0.0.5",)}, {"dns": ("web-1", "web-1.example.com")}):
+        waits = decided(facts, unknown, **fields)
+        assert isinstance(waits, Wait)
+        assert (waits.reason, "connection refused" in waits.message) == ("endpoint", True)
+    assert isinstance(decided(facts, unknown), Approve), "its node name is nobody else's"
+
+
+# ---- addresses of the API server
+
+
+@pytest.mark.parametrize("known", [policy(CP_1), policy(CP_2), policy(CP_1, CP_2)], ids=["1", "2", "both"])
+def test_with_several_control_planes_each_kubelet_gets_what_its_machine_has(known: Policy):
+    one = machine("cp-1", "10.0.0.1", "203.0.113.1/26", "2001:db8::1/64", hostname="cp-1.example.com")
+    two = machine("cp-2", "10.0.0.2", hostname="cp-2.example.com")
+    ips = ("10.0.0.1", "203.0.113.1", "2001:db8::1")
+    assert isinstance(decided(one, known, dns=("cp-1", "cp-1.example.com"), ips=ips, also=(two,)), Approve)
+    assert isinstance(
+        decided(two, known, dns=("cp-2", "cp-2.example.com"), ips=("10.0.0.2",), also=(one,)), Approve
+    )
+
+
+def test_on_a_single_node_whose_name_and_address_are_the_endpoint_the_kubelet_gets_both():
+    single = ServerIdentity(names=frozenset({"home"}), addresses=frozenset({"10.0.0.1", "10.96.0.1"}))
+    assert isinstance(decided(machine("home", "10.0.0.1"), policy(single), ips=("10.0.0.1",)), Approve)
+
+
+def test_a_public_address_that_the_cloud_names_is_the_control_planes_own():
+    hetzner = api_server("cp-1", "10.0.0.1", "203.0.113.1")
+    facts = machine("cp-1", "10.0.0.1", "203.0.113.1/32")
+    published = AddressStatus(address="203.0.113.1/32", link="external")
+    facts = msgspec.structs.replace(facts, addresses=(*facts.addresses, published))
+    assert isinstance(decided(facts, policy(hetzner), ips=("10.0.0.1", "203.0.113.1")), Approve)
+
+
+def test_a_routed_public_address_is_no_virtual_ip():
+    routed = api_server("cp-1", "10.0.0.1", "198.51.100.9")
+    facts = machine("cp-1", "10.0.0.1", "198.51.100.9/32")
+    assert isinstance(decided(facts, policy(routed), ips=("10.0.0.1", "198.51.100.9")), Approve)
+
+
+@pytest.mark.parametrize("known", [policy(CP_1), policy(CP_1, CP_2)], ids=["one-seen", "both-seen"])
+@pytest.mark.parametrize("asking", [("cp-1", "10.0.0.1"), ("web-1", "10.0.0.5")], ids=["leader", "worker"])
+def test_a_virtual_ip_is_nobodys(asking: tuple[str, str], known: Policy):
+    waits = decided(machine(*asking, "10.0.0.100/32"), known, ips=(asking[1], "10.0.0.100"))
+    assert isinstance(waits, Wait)
+    assert waits.reason == "endpoint"
+    assert "10.0.0.100 belongs to the API server" in waits.message
+
+
+def test_an_address_that_two_api_servers_have_is_neithers_own():
+    both = (api_server("10.0.0.1", shared=("192.0.2.9",)), api_server("10.0.0.2", shared=("192.0.2.9",)))
+    waits = decided(machine("cp-1", "10.0.0.1", "192.0.2.9/24"), policy(*both), ips=("192.0.2.9",))
+    assert isinstance(waits, Wait)
+
+
+def test_a_virtual_ip_that_is_the_node_ip_passes():
+    facts = machine("cp-1", "10.0.0.100")
+    assert isinstance(decided(facts, policy(CP_1), ips=("10.0.0.100",)), Approve)
+
+
+@pytest.mark.parametrize("address", ["10.0.0.1", "203.0.113.1", "192.0.2.7", "2001:db8::1"])
+def test_a_worker_that_attests_an_api_servers_address_does_not_get_it(address: str):
+    prefix = 128 if ":" in address else 32
+    liar = machine("web-1", "10.0.0.5", f"{address}/{prefix}", link="lo")
+    waits = decided(liar, policy(CP_1, HOSTED), ips=("10.0.0.5", address))
+    assert isinstance(waits, Wait)
+    assert waits.reason == "endpoint"
+
+
+def test_nodes_of_a_hosted_control_plane_get_theirs():
+    facts = machine("web-1", "10.0.0.5", hostname="web-1.example.com")
+    approved = decided(facts, policy(HOSTED), dns=("web-1", "web-1.example.com"), ips=("10.0.0.5",))
+    assert isinstance(approved, Approve)
+
+
+def test_the_address_of_kubeprism_is_denied_to_everybody():
+    assert isinstance(decided(machine("cp-1", "10.0.0.1"), policy(CP_1), ips=("127.0.0.1",)), Deny)
+
+
+def test_the_first_service_address_is_reserved_even_before_the_networks_are_known():
+    liar = machine("web-1", "10.0.0.5", "10.96.0.1/32")
+    waits = decided(liar, policy(CP_1, service_networks=None), ips=("10.96.0.1",))
+    assert isinstance(waits, Wait)
+    assert "belongs to the API server" in waits.message
+
+
+# ---- host names of the API server
+
+
+@pytest.mark.parametrize("name", ["api.prod.example.com", "API.Prod.Example.com", "cp-1.example.com"])
+def test_a_machine_that_reports_an_api_servers_name_is_denied_it(name: str):
+    for field in ("hostname", "internal_dns", "external_dns"):
+        liar = machine("web-1", "10.0.0.5", **{field: name})
+        denied = decided(liar, policy(CP_1), dns=("web-1", name))
+        assert isinstance(denied, Deny)
+        assert denied.check == "endpoint"
+
+
+def test_a_node_whose_full_name_is_the_endpoints_does_not_get_that():
+    liar = machine("api", "10.0.0.5", hostname="api.prod.example.com")
+    waits = decided(liar, policy(CP_1), dns=("api", "api.prod.example.com"))
+    assert isinstance(waits, Wait)
+    assert waits.reason == "endpoint"
+
+
+def test_a_control_plane_does_not_get_the_endpoints_host_name_either():
+    facts = machine("cp-1", "10.0.0.1", hostname="api.prod.example.com")
+    assert isinstance(decided(facts, policy(CP_1), dns=("api.prod.example.com",)), Deny)
+
+
+def test_a_node_gets_its_own_name_though_it_is_the_endpoints():
+    facts = machine("api.prod.example.com", "10.0.0.1")
+    assert isinstance(decided(facts, policy(CP_1)), Approve)
+
+
+# ---- without Talos
+
+
+def alone(known: Policy, *, dns: tuple[str, ...] = ("cp-1",), ips: tuple[str, ...] = ()) -> Decision:
+    written = (*(("InternalIP", ip) for ip in ips), *(("InternalDNS", name) for name in dns))
+    addresses = tuple(NodeAddress(type=kind, address=text) for kind, text in written)
+    claims = Claims()
+    claims.observed(a_node("cp-1", uid="uid-1", addresses=addresses))
+    event: CsrEnriched = csr_enriched(asks(node="cp-1", dns=dns, ips=ips), without_talos=True)
+    return decide(event, claims, msgspec.structs.replace(known, allowed_networks=("10.0.0.0/8",))).decision
+
+
+def test_without_talos_no_machine_attests_an_api_servers_address_so_it_waits():
+    waits = alone(policy(CP_1), ips=("10.0.0.1",))
+    assert isinstance(waits, Wait)
+    assert (waits.reason, "by hand" in waits.message) == ("endpoint", True)
+    assert isinstance(alone(policy(CP_2), ips=("10.0.0.1",)), Approve)
+
+
+def test_without_talos_a_name_of_the_api_server_is_approved_to_nobody_but_the_node_of_that_name():
+    assert isinstance(alone(policy(CP_1)), Approve)
+    assert isinstance(alone(policy(CP_1), dns=("cp-1.example.com",)), Wait)
+    assert isinstance(alone(policy(CP_1), dns=("api.prod.example.com",)), Deny)
+
+
+def test_without_talos_unknown_networks_wait_and_name_the_flag():
+    waits = alone(policy(CP_2, service_networks=None), ips=("10.0.0.1",))
+    assert isinstance(waits, Wait)
+    assert (waits.reason, "--without-talos" in waits.message) == ("networks", True)
+
+
+# ---- where the knowledge comes from
+
+
+def test_service_networks_are_those_of_the_flag_and_of_the_report():
+    report = cluster_networks(service_cidrs=("fd00:96::/108",))
+    assert known_service_networks((), None) is None
+    assert known_service_networks(SERVICES, None) == SERVICES
+    assert known_service_networks((), report) == ("fd00:96::/108",)
+    assert known_service_networks(SERVICES, report) == (*SERVICES, "fd00:96::/108")
+
+
+@pytest.mark.parametrize("cidrs", [(), ("odd",), ("odd", "10.96.0.0/12")], ids=str)
+def test_a_report_of_no_network_or_of_one_that_cannot_be_read_is_no_knowledge(cidrs: tuple[str, ...]):
+    assert known_service_networks((), cluster_networks(service_cidrs=cidrs)) is None
+
+
+def test_where_no_machine_is_asked_missing_networks_are_a_problem_and_else_they_are_awaited():
+    changes: list[int] = []
+    networks = ServiceNetworks((), changed=lambda: changes.append(1))
+    assert not networks.problems()
+    networks.take_in(csr_enriched(asks(), without_talos=True))
+    assert any("--service-cluster-ip-range" in problem for problem in networks.problems())
+    networks.take_in(cluster_networks(service_cidrs=SERVICES))
+    networks.take_in(cluster_networks(service_cidrs=SERVICES))
+    assert (networks.problems(), networks.known, changes) == ((), SERVICES, [1])
+    networks.forget()
+    assert (networks.problems(), networks.known, changes) == ((), None, [1, 1])
+
+
+def test_api_servers_are_kept_for_a_while_and_the_last_one_for_ever():
+    met = MetServers()
+    met.add(CP_1, 0.0)
+    met.add(CP_2, 10.0)
+    met.add(CP_1, 20.0)
+    assert set(met.identities) == {CP_1, CP_2}
+    met.add(CP_1, 10.0 + KEPT_SECONDS)
+    assert met.identities == (CP_1,)
+    for number in range(100):
+        met.add(api_server(f"10.1.0.{number}"), 2000.0)
+    assert len(met.identities) == 32
+
+
+def test_an_identity_is_what_the_certificate_has_and_the_host_without_wildcards():
+    hosts = ["API.Example.com", "*.example.com", "10.0.0.1", "fd00:0:0::1"]
+    pem = Authority.make(common_name="x").server(hosts).certificate
+    found = identity_in(der(pem), host="lb.example.com")
+    assert found.names == {"api.example.com", "lb.example.com"}
+    assert found.addresses == {"10.0.0.1", "fd00::1"}
+
+
+@pytest.mark.parametrize("junk", [b"", b"junk"])
+def test_bytes_that_are_no_certificate_are_an_error(junk: bytes):
+    with pytest.raises(ValueError):  # noqa: PT011 - the parser's text is not ours
+        identity_in(junk, host="x")
+
+
+def der(pem: bytes) -> bytes:
+    from cryptography import x509
+    from cryptography.hazmat.primitives.serialization import Encoding
+
+    return x509.load_pem_x509_certificate(pem).public_bytes(Encoding.DER)
