@@ -90,6 +90,13 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     gateways: tuple[str, ...] | None = None
 
 
+class ForeignAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """A provided node IP of a Node at which a machine answered that bears another node's name."""
+
+    address: str
+    node_name: str  # what the Talos of that machine says its kubelet registers as, never ""
+
+
 class MachineFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """All that one look at a machine gave; `addresses` in Talos's own order (by id)."""
 
@@ -104,6 +111,10 @@ class MachineFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     # MachineStatus.runtime.talos.dev, such as "running" or "shutting down", where Nodes' lifecycle is looked
     # after; "" = not asked for, or not told.
     stage: str = ""
+    # Of the provided node IPs that the machine does not list: where the machine itself answered when it was
+    # dialled (address translation), and where another machine did. An address with no answer is in neither.
+    answers_at: tuple[str, ...] = ()
+    foreign_answers: tuple[ForeignAnswer, ...] = ()
 
     @property
     def gateways(self) -> tuple[str, ...]:

@@ -39,6 +39,13 @@ def misses_node_ips(ips: tuple[IP, ...], facts: MachineFacts) -> bool:
     return any(ip not in listed for ip in ips)
 
 
+def ips_on_machine(facts: MachineFacts) -> frozenset[IP]:
+    """The addresses of the machine: on a link, named by its cloud, or where it answered when dialled."""
+    listed = (bare(status) for status in facts.addresses)
+    found = map(parse_ip, (*listed, facts.node_ip, *facts.answers_at))
+    return frozenset(ip for ip in found if ip is not None)
+
+
 @lru_cache(maxsize=4096)  # asked for each address of a machine, at each look at its Node
 def public_ip(text: str) -> IP | None:
     """The address in a text if others can reach it from everywhere."""

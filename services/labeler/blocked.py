@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 
 from libs.common.delivery import RETRY_CAP_SECONDS, PermanentError
-from libs.common.machine import FaultKind, MachineFault
+from libs.common.machine import FaultKind, ForeignAnswer, MachineFault
 from libs.common.node import CONDITION_BLOCKED, PROVIDED_NODE_IP, Node, NodeCondition
 
 _MESSAGE_LIMIT: Final = 1024  # characters; the text comes from machines and servers
@@ -49,6 +49,16 @@ def by_bad_node_ip(why: str) -> Blocked:
     """The kubelet's annotation is none that any honest node has."""
     text = f"annotation {PROVIDED_NODE_IP}: {why}; it is written by the node's kubelet"
     return _blocked(REASON_OF_FAULT["bad_node_ip"], f"{text}; {_WHEN_CHANGED}")
+
+
+def by_foreign_answer(foreign: Sequence[ForeignAnswer], node_name: str) -> Blocked:
+    """Another machine answers at an address that the kubelet announces."""
+    there = " and ".join(f"machine {each.node_name} answers at {each.address}" for each in foreign)
+    return _blocked(
+        "NodeIPOfAnotherMachine",
+        f"annotation {PROVIDED_NODE_IP}: {there}, and this Node is on machine {node_name}; a providerID is "
+        f"written once and for ever, so none is written. Correct --node-ip of the kubelet; {_AGAIN}",
+    )
 
 
 def by_waiting_for_metadata(why: str) -> Blocked:

@@ -14,6 +14,7 @@ from libs.common.ownership import deciding_labels, why_not_owned, why_not_select
 from libs.common.patch import NodeChanges
 from libs.common.public_addresses import misses_node_ips
 from services.labeler.addresses import wanted_addresses
+from services.labeler.announced import Announced, announced, of_unusable, why_it_waits
 from services.labeler.blocked import (
     Blocked,
     by_bad_node_ip,
@@ -161,13 +162,16 @@ def _plan(node: Node, facts: MachineFacts, effects: RuleEffects, recognized_by: 
     ips = node_ips(node.provided_node_ip)
     if isinstance(ips, BadNodeIP):
         return _blocked(node, by_bad_node_ip(ips.reason))
+    usable = announced(node, ips, facts)
     blocked = unknown_provider_id(node, facts, effects, config.rules)
     blocked = blocked or unwritten_fallback(node, effects, config.ownership)
+    if not node.initialized:
+        blocked = blocked or why_it_waits(usable, facts)
     if blocked is None and put_back_by_talos(node) and not node.initialized:
         blocked = by_taint_of_talos()
     if blocked is not None:
         return _blocked(node, blocked, effects)
-    return _plan_ours(node, facts, effects, recognized_by, config, ips=ips)
+    return _plan_ours(node, facts, effects, recognized_by, config, found_ips=usable)
 
 
 def _plan_ours(
@@ -177,9 +181,10 @@ def _plan_ours(
     recognized_by: str,
     config: Global,
     *,
-    ips: tuple[IP, ...],
+    found_ips: Announced,
 ) -> Plan:
-    first_ip = str(first_of_each_family(ips, prefer_ipv6=config.prefer_ipv6)[0])
+    ips = found_ips.usable
+    first_ip = str(next(iter(first_of_each_family(ips, prefer_ipv6=config.prefer_ipv6)), facts.node_ip))
     found = claimed(
         node,
         facts,
@@ -187,7 +192,7 @@ def _plan_ours(
         cluster_name=config.cluster_name or facts.cluster_name,
         provider_id=None if node.spec.provider_id else provider_id_of(effects.platform, first_ip),
     )
-    addresses = _addresses(node, facts, effects, config, ips)
+    addresses = _addresses(node, facts, effects, config, ips) if ips else None
     unblock = to_be_removed(node)
     status_writes = status_in_words(addresses, unblock=unblock)
     held = found.changes.held_labels + deciding_labels(config.ownership)
@@ -199,7 +204,7 @@ def _plan_ours(
         addresses=addresses,
         unblock=unblock,
         changes=msgspec.structs.replace(found.changes, held_labels=held),
-        notices=tuple(_notices(node, facts, effects, recognized_by, found)),
+        notices=(*_notices(node, facts, effects, recognized_by, found), *of_unusable(found_ips, facts)),
         status_writes=status_writes,
         node_writes=node_writes,
     )

@@ -14,6 +14,7 @@ import msgspec
 from libs.common import metrics, telemetry
 from libs.common.machine import MachineFacts, MachineFault
 from libs.common.process.service import Parts
+from services.metadata.announced import to_dial, with_answers
 from services.metadata.settings import MetadataSettings
 from services.metadata.talos_api.api import (
     ClusterNetworks,
@@ -152,20 +153,33 @@ async def look_in_turn(
     deadline_seconds: float,
     why_not: Callable[[MachineFacts], MachineFault | None],
 ) -> Seen | Unseen:
-    """As `ask_in_turn`, and who answered where the one was expected."""
+    """As `ask_in_turn`, and who answered where the one was expected.
+
+    The facts also tell who answers at the announced addresses that the machine does not list.
+    """
     faults: list[MachineFault] = []
     others: list[MachineFacts] = []
-    for address in addresses:
+    for index, address in enumerate(addresses):
         found = await ask_at(talos, address, parts=parts, deadline_seconds=deadline_seconds)
         if isinstance(found, MachineFault):
             faults.append(found)
             continue
         fault = why_not(found.facts)
         if fault is None:
-            return found
+            further = to_dial(found.facts, addresses[index + 1 :])
+            answers = await _answers_at(talos, further, deadline_seconds)
+            return found._replace(facts=with_answers(found.facts, (*others, *answers)))
         faults.append(fault)
         others.append(found.facts)
     return Unseen(_all_of(addresses, faults), tuple(others))
+
+
+async def _answers_at(
+    talos: Talos, addresses: tuple[str, ...], deadline_seconds: float
+) -> list[MachineFacts]:
+    """What the machines say that answer at these addresses; silence and errors say nothing."""
+    asking = (ask_at(talos, each, parts=(), deadline_seconds=deadline_seconds) for each in addresses)
+    return [found.facts for found in await asyncio.gather(*asking) if isinstance(found, Seen)]
 
 
 async def ask_at(

@@ -35,7 +35,7 @@ class Known(msgspec.Struct, frozen=True, kw_only=True):
     fault: MachineFault | None = None
     answered_by: tuple[AnotherMachine, ...] = ()  # with the fault: who answered in the machine's place
     failures: Failures = {}
-    incomplete_looks: int = 0  # in a row, each without the cloud's answer
+    incomplete_looks: int = 0  # in a row, each without the cloud's answer or with a foreign one
     untold: Mapping[Part, MachineFault] = {}  # of the inventory, what the machine does not tell, and why
     untold_looks: int = 0  # in a row, each with something of it still to be asked for
     inventory_asked: float = LONG_AGO  # when a look began that asked for all of it

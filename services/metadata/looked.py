@@ -47,7 +47,8 @@ def looked_well(
     if fault is not None:
         return looked_badly(known, fault, began=began, now=now, jitter=jitter)
     facts = with_inventory(known, facts, asked)
-    incomplete = known.incomplete_looks + 1 if metadata_incomplete(facts.platform) else 0
+    blocked = bool(facts.foreign_answers) and not node.initialized
+    incomplete = known.incomplete_looks + 1 if blocked or metadata_incomplete(facts.platform) else 0
     wait = (
         schedule.after_incomplete(incomplete, jitter)
         if incomplete

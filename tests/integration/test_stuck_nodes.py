@@ -174,6 +174,18 @@ async def test_another_machine_at_its_address(stuck: Stuck):
     )
 
 
+async def test_a_kubelet_that_announces_an_address_of_another_machine(stuck: Stuck):
+    other = a_machine("announcer", "10.233.0.17", ip6="fd00:233::17")
+    await stuck.cluster.machines.put(a_machine("rightful", "10.233.0.16"), other)
+    await stuck.cluster.kubelets.join(Kubelet.on(other, ips=("10.233.0.16", "fd00:233::17")))
+    said = await stuck.told(
+        "announcer",
+        "Its kubelet announces an address of another machine: ",
+        "Correct machine.kubelet.nodeIP.validSubnets",
+    )
+    assert "machine rightful answers at 10.233.0.16" in said.out
+
+
 # ---- the file, and whose it is
 
 

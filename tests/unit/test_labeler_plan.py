@@ -230,7 +230,7 @@ def test_a_joining_node_gets_what_is_known_even_from_a_partial_look():
 def test_a_kubelet_that_moved_to_another_address_is_followed_even_after_a_partial_look():
     node = settled(a_node(), some_facts())
     moved = msgspec.structs.replace(a_node(ip="10.0.0.9", taints=()), status=node.status, spec=node.spec)
-    plan = planned(moved, some_facts(addresses=()))
+    plan = planned(moved, some_facts(addresses=(), node_ip="10.0.0.9"))
     assert plan.addresses is not None
     assert plan.addresses[0] == NodeAddress(type="InternalIP", address="10.0.0.9")
 

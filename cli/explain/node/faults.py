@@ -42,6 +42,10 @@ FAULTS: Final[Mapping[str, Words]] = {
         "The address that its kubelet gives cannot be asked: {said}.",
         "Correct machine.kubelet.nodeIP.validSubnets in its machine config (--node-ip of the kubelet).",
     ),
+    "node-ip-of-another": Words(
+        "Its kubelet announces an address of another machine: {said}.",
+        "Correct machine.kubelet.nodeIP.validSubnets in its machine config (--node-ip of the kubelet).",
+    ),
     "not-ready": Words(
         "Its kubelet is not ready: {said}.",
         "talosctl -n {ip} service kubelet, and talosctl -n {ip} logs kubelet, say more.",
@@ -214,6 +218,7 @@ OF_BLOCK: Final[Mapping[str, str]] = {
     "NativeProviderIDMissing": "no-native-provider-id",
     "TaintSetByMachineConfig": "taint-in-machine-config",
     "NoFactsYet": "metadata-silent",
+    "NodeIPOfAnotherMachine": "node-ip-of-another",
     "NodeWriteFailed": "write-refused",
     "DefectInTalosCCM": "defect",
 }

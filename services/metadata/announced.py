@@ -1,0 +1,30 @@
+"""Who answers at announced addresses that the Node's machine does not list: itself, another, or nobody."""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from libs.common.machine import ForeignAnswer, MachineFacts
+from libs.common.node_ips import parse_ip
+from libs.common.public_addresses import ips_on_machine
+
+
+def to_dial(facts: MachineFacts, addresses: Iterable[str]) -> tuple[str, ...]:
+    """Those of the addresses that the machine does not list as its own. A kubelet may announce anything."""
+    own = ips_on_machine(facts)
+    return tuple(address for address in addresses if parse_ip(address) not in own)
+
+
+def with_answers(facts: MachineFacts, answers: Iterable[MachineFacts]) -> MachineFacts:
+    """The facts, with what the machines said that answered at the Node's other announced addresses.
+
+    A machine that does not know its node name yet proves nothing.
+    """
+    named = [each for each in answers if each.node_name]
+    own = (each.node_ip for each in named if each.node_name == facts.node_name)
+    foreign = (
+        ForeignAnswer(address=each.node_ip, node_name=each.node_name)
+        for each in named
+        if each.node_name != facts.node_name
+    )
+    return msgspec.structs.replace(facts, answers_at=tuple(own), foreign_answers=tuple(foreign))

@@ -1,0 +1,104 @@
+"""Kubelets that announce addresses of other machines: all services, a real control plane, Talos machines."""
+
+from collections.abc import AsyncIterator
+
+import msgspec
+import pytest
+
+from libs.common.node import CONDITION_BLOCKED, PROVIDED_NODE_IP, Node
+from libs.testbed.kubelets import MERGE, Kubelet, Kubelets
+from libs.testbed.machines import Machine, Machines, a_machine
+from tests.bus_actors import eventually
+from tests.integration.conftest import StartServices
+
+OWNER = a_machine("announced-owner", "10.240.0.5", ip6="fd00:240::5")
+FIRST = a_machine("announced-first", "10.240.0.66", ip6="fd00:240::66")
+SECOND = a_machine("announced-second", "10.240.0.67", ip6="fd00:240::67")
+SILENT = a_machine("announced-silent", "10.240.0.68", ip6="fd00:240::68")
+HONEST = a_machine("announced-honest", "10.240.0.69", ip6="fd00:240::69")
+ALL = (OWNER, FIRST, SECOND, SILENT, HONEST)
+
+
+class Site:
+    """One all-in-one process on a real control plane, and kubelets that announce what they like."""
+
+    def __init__(self, kubelets: Kubelets) -> None:
+        self._kubelets = kubelets
+
+    async def announce(self, machine: Machine, *ips: str) -> None:
+        await self._kubelets.join(Kubelet.on(machine, ips=ips))
+
+    async def announce_anew(self, name: str, ips: str) -> None:
+        body = {"metadata": {"annotations": {PROVIDED_NODE_IP: ips}}}
+        path = f"/api/v1/nodes/{name}"
+        answer = await self._kubelets.request("PATCH", path, as_node=name, body=body, content_type=MERGE)
+        assert answer.status == 200
+
+    async def node(self, name: str) -> Node:
+        answer = await self._kubelets.request("GET", f"/api/v1/nodes/{name}")
+        return msgspec.convert(answer.body, Node)
+
+    async def blocked(self, name: str) -> str:
+        """What the Node says of why it waits."""
+        found: list[str] = []
+
+        async def says_why() -> bool:
+            condition = (await self.node(name)).condition(CONDITION_BLOCKED)
+            found[:] = [f"{condition.reason}: {condition.message}"] if condition else []
+            return bool(found)
+
+        await eventually(says_why, f"{name} says why it waits", 40)
+        return found[0]
+
+    async def initialized(self, name: str) -> Node:
+        async def is_initialized() -> bool:
+            return (await self.node(name)).initialized
+
+        await eventually(is_initialized, f"{name} is initialized", 60)
+        return await self.node(name)
+
+
+@pytest.fixture
+async def site(start_services: StartServices, kubelets: Kubelets, machines: Machines) -> AsyncIterator[Site]:
+    await machines.put(*ALL)
+    await start_services(all_in_one=True, bus="memory")
+    yield Site(kubelets)
+    for machine in ALL:
+        await kubelets.request("DELETE", f"/api/v1/nodes/{machine.name}")
+    await machines.delete(*(machine.id for machine in ALL))
+
+
+def internal_ips(node: Node) -> list[str]:
+    return [each.address for each in node.status.addresses if each.type == "InternalIP"]
+
+
+async def test_a_node_gets_only_addresses_that_its_machine_has(site: Site):
+    await site.announce(OWNER, "10.240.0.5", "fd00:240::5")
+    await site.announce(HONEST, "10.240.0.69", "fd00:240::69")
+    await site.announce(FIRST, "10.240.0.5", "fd00:240::66")  # the IPv4 address is the owner's
+    await site.announce(SECOND, "10.240.0.67", "fd00:240::5")  # the IPv6 address is
+    await site.announce(SILENT, "10.240.0.99", "fd00:240::68")  # nobody answers at the IPv4 address
+    for machine, foreign in ((FIRST, "10.240.0.5"), (SECOND, "fd00:240::5")):
+        why = await site.blocked(machine.name)
+        assert why.startswith("NodeIPOfAnotherMachine: ")
+        assert f"machine announced-owner answers at {foreign}" in why
+        node = await site.node(machine.name)
+        assert (node.initialized, node.spec.provider_id) == (False, "")
+    silent = await site.initialized(SILENT.name)
+    assert silent.spec.provider_id == "talos://metal/fd00:240::68"
+    assert internal_ips(silent) == ["fd00:240::68"]
+    for machine, ips in ((OWNER, ["10.240.0.5", "fd00:240::5"]), (HONEST, ["10.240.0.69", "fd00:240::69"])):
+        honest = await site.initialized(machine.name)
+        assert (honest.spec.provider_id, internal_ips(honest)) == (f"talos://metal/{ips[0]}", ips)
+    await site.announce_anew(FIRST.name, "10.240.0.66,fd00:240::66")
+    corrected = await site.initialized(FIRST.name)
+    assert corrected.spec.provider_id == "talos://metal/10.240.0.66"
+    assert internal_ips(corrected) == ["10.240.0.66", "fd00:240::66"]
+    await site.announce_anew(FIRST.name, "10.240.0.5,fd00:240::66")  # a kubelet may write it at any time
+    await site.announce_anew(HONEST.name, "10.240.0.69")
+
+    async def follows() -> bool:
+        return internal_ips(await site.node(HONEST.name)) == ["10.240.0.69"]
+
+    await eventually(follows, "what is announced later is followed", 40)
+    assert "10.240.0.5" not in internal_ips(await site.node(FIRST.name))

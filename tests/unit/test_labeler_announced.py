@@ -1,0 +1,117 @@
+"""Only announced addresses that the machine has are used; another machine that answers at one blocks."""
+
+import msgspec
+import pytest
+
+from libs.common.machine import AddressStatus, ForeignAnswer, MachineFacts
+from libs.common.node import Node, NodeAddress
+from services.labeler.plan import Global, Plan, plan_node
+from tests.builders import a_node, some_facts
+from tests.planned import carried_out, one_rule
+
+V4, V6 = "10.0.0.5", "fd00::66"
+ON_V6 = (AddressStatus(address=f"{V6}/64", link="eth0", flags=128),)
+ON_BOTH = (*ON_V6, AddressStatus(address=f"{V4}/24", link="eth0", flags=128))
+FOREIGN = (ForeignAnswer(address=V4, node_name="db-7"),)
+DUAL = f"{V4},{V6}"
+BEHIND_NAT = some_facts(node_ip=V6, addresses=ON_V6)
+BESIDE_ANOTHER = msgspec.structs.replace(BEHIND_NAT, foreign_answers=FOREIGN)
+ITSELF_AT_BOTH = msgspec.structs.replace(BEHIND_NAT, answers_at=(V4,))
+
+
+def planned(node: Node, facts: MachineFacts, config: Global | None = None) -> Plan:
+    return plan_node(node, facts, "nodename", config or Global())
+
+
+def internal_ips(plan: Plan) -> list[str] | None:
+    if plan.addresses is None:
+        return None
+    return [each.address for each in plan.addresses if each.type == "InternalIP"]
+
+
+def in_use(ips: str, *written: str) -> Node:
+    """An initialised Node that bears these InternalIPs."""
+    addresses = tuple(NodeAddress(type="InternalIP", address=each) for each in written)
+    return a_node(ip=ips, taints=(), provider_id=f"talos://metal/{written[0]}", addresses=addresses)
+
+
+def test_an_address_of_another_machine_blocks_a_joining_node_and_both_are_named():
+    plan = planned(a_node(ip=DUAL), BESIDE_ANOTHER)
+    assert plan.blocked is not None
+    assert (plan.outcome, plan.writes, plan.changes.provider_id) == ("blocked", (), None)
+    assert plan.blocked.reason == "NodeIPOfAnotherMachine"
+    assert "machine db-7 answers at 10.0.0.5" in plan.blocked.message
+
+
+def test_an_address_at_which_nobody_answers_is_not_used_and_that_is_told():
+    plan = planned(a_node(ip=DUAL), BEHIND_NAT)
+    assert (plan.outcome, plan.changes.provider_id) == ("initialized", f"talos://metal/{V6}")
+    assert internal_ips(plan) == [V6]
+    [told] = [notice for notice in plan.notices if notice.reason == "NodeIPNotUsed"]
+    assert "announces 10.0.0.5" in told.message
+    assert planned(a_node(ip=V6), BEHIND_NAT).notices == ()
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        some_facts(node_ip=V4, addresses=ON_BOTH),
+        some_facts(node_ip=V6, addresses=ON_BOTH),
+        some_facts(node_ip=V4, addresses=ON_V6),
+        some_facts(node_ip=V6, addresses=(*ON_V6, AddressStatus(address=f"{V4}/32", link="external"))),
+        ITSELF_AT_BOTH,
+    ],
+    ids=[
+        "on links",
+        "the second answered",
+        "the first answered, translated",
+        "of its cloud",
+        "both answered",
+    ],
+)
+def test_an_honest_node_gets_what_it_always_got(facts: MachineFacts):
+    plan = planned(a_node(ip=DUAL), facts)
+    assert (plan.outcome, plan.changes.provider_id) == ("initialized", f"talos://metal/{V4}")
+    assert internal_ips(plan) == [V4, V6]
+    assert plan.notices == ()
+
+
+def test_what_was_announced_after_the_look_waits_for_the_next_one():
+    plan = planned(a_node(ip="10.0.0.9"), BEHIND_NAT)
+    assert plan.blocked is not None
+    assert "machine web-1 does not have 10.0.0.9" in plan.blocked.message
+
+
+@pytest.mark.parametrize("addresses", [(), ON_V6])
+def test_a_partial_look_takes_no_address_from_a_node_in_use(addresses: tuple[AddressStatus, ...]):
+    plan = planned(in_use(DUAL, V4, V6), some_facts(node_ip=V6, addresses=addresses))
+    assert internal_ips(plan) is None
+    assert plan.notices == ()
+
+
+def test_a_node_in_use_gets_no_foreign_address_and_keeps_its_rules():
+    rules = one_rule(labels="{example.com/team: web}")
+    node = in_use(DUAL, V6)
+    for facts in (BEHIND_NAT, BESIDE_ANOTHER):
+        plan = planned(node, facts, rules)
+        assert internal_ips(plan) in ([V6], None)
+        assert plan.changes.labels["example.com/team"] == "web"
+        assert "NodeIPNotUsed" in {notice.reason for notice in plan.notices}
+    assert V4 not in {each.address for each in carried_out(node, plan).status.addresses}
+
+
+def test_an_address_that_another_machine_answers_at_is_taken_from_a_node_in_use():
+    plan = planned(in_use(DUAL, V4, V6), BESIDE_ANOTHER)
+    assert internal_ips(plan) == [V6]
+
+
+def test_an_address_that_the_machine_has_stays_on_a_node_in_use_whoever_else_answers_there():
+    facts = some_facts(node_ip=V6, addresses=ON_BOTH)
+    twice = msgspec.structs.replace(facts, foreign_answers=FOREIGN)
+    assert internal_ips(planned(in_use(DUAL, V4, V6), twice)) in ([V4, V6], None)
+    assert planned(a_node(ip=DUAL), twice).outcome == "blocked"
+
+
+def test_a_node_in_use_whose_machine_has_none_of_them_is_left_as_it_is():
+    plan = planned(in_use("10.0.0.9", V6), BEHIND_NAT)
+    assert (plan.outcome, internal_ips(plan)) == ("updated", None)

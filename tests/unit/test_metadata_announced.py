@@ -1,0 +1,71 @@
+"""Who answers at announced addresses that the Node's machine does not list: dialled in the same look."""
+
+from datetime import timedelta
+
+import msgspec
+import pytest
+
+from libs.common.machine import AddressStatus, ForeignAnswer, MachineFacts, MachineFault
+from libs.common.node import Node
+from services.metadata.ask_machine import Seen, look_in_turn
+from services.metadata.next_step import Wait
+from services.metadata.resolve import recognize
+from tests.builders import UNINITIALIZED, a_node, some_facts
+from tests.metadata_actors import ScriptedTalos
+from tests.unit.test_metadata_known import T, joined, step, then_looked, then_said
+
+V4, V6 = "10.0.0.5", "fd00::66"
+MINE = some_facts(node_ip=V6, addresses=(AddressStatus(address=f"{V6}/64", link="eth0"),))
+ANOTHER = some_facts(node_name="db-7", node_ip=V4)
+NODE = a_node(ip=f"{V4},{V6}")
+
+
+async def looked_at(*machines: MachineFacts, addresses: tuple[str, ...] = (V4, V6)) -> MachineFacts:
+    talos = ScriptedTalos()
+    for machine in machines:
+        talos.put(machine)
+
+    def why_not(facts: MachineFacts) -> MachineFault | None:
+        found = recognize(NODE, facts, [NODE])
+        return found if isinstance(found, MachineFault) else None
+
+    found = await look_in_turn(talos, addresses, parts=(), deadline_seconds=1.0, why_not=why_not)
+    assert isinstance(found, Seen)
+    return found.facts
+
+
+@pytest.mark.parametrize("addresses", [(V4, V6), (V6, V4)])
+async def test_another_machine_is_named_whichever_address_is_dialled_first(addresses: tuple[str, ...]):
+    facts = await looked_at(MINE, ANOTHER, addresses=addresses)
+    assert facts.foreign_answers == (ForeignAnswer(address=V4, node_name="db-7"),)
+    assert (facts.node_ip, facts.answers_at) == (V6, ())
+
+
+async def test_a_machine_behind_address_translation_answers_itself():
+    facts = await looked_at(MINE, msgspec.structs.replace(MINE, node_ip=V4), addresses=(V6, V4))
+    assert (facts.answers_at, facts.foreign_answers) == ((V4,), ())
+
+
+@pytest.mark.parametrize("there", [(), (some_facts(node_name="", node_ip=V4),)], ids=["nobody", "nameless"])
+async def test_silence_and_a_machine_without_a_name_say_nothing(there: tuple[MachineFacts, ...]):
+    facts = await looked_at(MINE, *there, addresses=(V6, V4))
+    assert (facts.answers_at, facts.foreign_answers) == ((), ())
+
+
+async def test_an_address_that_the_machine_lists_is_not_dialled():
+    both = some_facts(node_ip=V4, addresses=(*MINE.addresses, AddressStatus(address=f"{V4}/24", link="eth0")))
+    facts = await looked_at(both, msgspec.structs.replace(ANOTHER, node_ip=V6))
+    assert facts == msgspec.structs.replace(both, looked_at=facts.looked_at)
+
+
+def next_look(node: Node) -> float:
+    """Seconds until the machine is looked at again, after another one has answered in it."""
+    facts = msgspec.structs.replace(MINE, foreign_answers=(ForeignAnswer(address=V4, node_name="db-7"),))
+    rest = step(then_said(then_looked(joined(node), facts)))
+    assert isinstance(rest, Wait)
+    return timedelta(seconds=rest.until - T).total_seconds()
+
+
+def test_a_joining_node_is_looked_at_again_soon_and_one_in_use_as_ever():
+    assert next_look(a_node(ip=NODE.provided_node_ip, taints=(UNINITIALIZED,))) <= 1.0
+    assert next_look(a_node(ip=NODE.provided_node_ip, taints=())) > 200.0
