@@ -6,7 +6,7 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 
-from libs.common.settings.flags import KUBERNETES, SERVING, TELLING, Flag
+from libs.common.settings.flags import BIND_ADDRESS, KUBERNETES, SERVING, TELLING, Flag
 
 _WHAT: Final = "What is made"
 _SERVER: Final = "The NATS server"
@@ -82,7 +82,12 @@ class BootstrapSettings(msgspec.Struct, frozen=True, kw_only=True):
         Flag("tls-names", "More names and addresses that the server's certificate is for.", _SERVER),
     ] = ()
     listen_address: Annotated[
-        str, Flag("listen-address", "Address that the server listens on; :: for IPv6.", _SERVER)
+        str,
+        Flag(
+            "listen-address",
+            "Address that the server listens on. 0.0.0.0 means all addresses of both families.",
+            _SERVER,
+        ),
     ] = "0.0.0.0"  # noqa: S104 - the services come from other pods
     client_port: Annotated[
         int, Flag("client-port", "Port for clients.", _SERVER, at_least=1, at_most=65535)
@@ -130,7 +135,7 @@ class BootstrapSettings(msgspec.Struct, frozen=True, kw_only=True):
             at_most=65535,
         ),
     ] = 10464
-    bind_address: Annotated[str, Flag("bind-address", "Address to serve on.", SERVING)] = "0.0.0.0"  # noqa: S104 - the kubelet and Prometheus come from outside
+    bind_address: Annotated[str, BIND_ADDRESS] = "0.0.0.0"  # noqa: S104 - the kubelet and Prometheus come from outside
     secure_serving: Annotated[
         bool, Flag("secure-serving", "Serve HTTPS; false = plain HTTP, for a local look.", SERVING)
     ] = True

@@ -1,32 +1,55 @@
 """Binds the sockets of a listener to an address and a port."""
 
 import asyncio
+import errno
 import socket
+from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any, Final
 
-_V6ONLY: Final = (socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+# All addresses of both families, as in Kubernetes' own components: Go listens so on each of them.
+_ALL_ADDRESSES: Final = ("", "0.0.0.0", "::")  # noqa: S104 - recognised here
+_NO_IPV6: Final = (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL, errno.EPROTONOSUPPORT)
 
 
-async def bind_sockets(address: str, port: int) -> tuple[socket.socket, ...]:
-    """Return a bound, non-blocking socket for each address that the host name resolves to. Raises OSError."""
-    found = await asyncio.get_running_loop().getaddrinfo(
-        address, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-    )
+NewSocket = Callable[[int, int], socket.socket]
+
+
+async def bind_sockets(
+    address: str, port: int, *, new_socket: NewSocket = socket.socket
+) -> tuple[socket.socket, ...]:
+    """Return bound, non-blocking sockets: one for each address that a host name resolves to.
+
+    An unspecified address means all addresses of both families, or of IPv4 where the host has no IPv6.
+    Raises OSError.
+    """
+    if address in _ALL_ADDRESSES:
+        return (_bound_to_all(port, new_socket),)
+    found = await asyncio.get_running_loop().getaddrinfo(address, port, type=socket.SOCK_STREAM)
+    addresses = dict.fromkeys((family, where) for family, *_, where in found)
     with ExitStack() as undo:
-        sockets = tuple(
-            undo.enter_context(_bound(family, where)) for family, *_, where in dict.fromkeys(found)
-        )
+        sockets = [undo.enter_context(_bound(family, where, new_socket)) for family, where in addresses]
         undo.pop_all()
-    return sockets
+    return tuple(sockets)
 
 
-def _bound(family: int, address: tuple[Any, ...]) -> socket.socket:
-    bound = socket.socket(family, socket.SOCK_STREAM)
+def _bound_to_all(port: int, new_socket: NewSocket) -> socket.socket:
+    try:
+        return _bound(socket.AF_INET6, ("::", port), new_socket, ipv6_only=False)
+    except OSError as error:
+        if error.errno not in _NO_IPV6:
+            raise
+    return _bound(socket.AF_INET, ("0.0.0.0", port), new_socket)  # noqa: S104 - callers come from outside
+
+
+def _bound(
+    family: int, address: tuple[Any, ...], new_socket: NewSocket, *, ipv6_only: bool = True
+) -> socket.socket:
+    bound = new_socket(family, socket.SOCK_STREAM)
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
-            bound.setsockopt(*_V6ONLY)
+            bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, ipv6_only)
         bound.setblocking(False)
         bound.bind(address)
     except OSError:

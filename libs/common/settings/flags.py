@@ -75,6 +75,13 @@ PREFER_IPV6: Final = Flag(
     config="global.preferIPv6",
 )
 
+BIND_ADDRESS: Final = Flag(
+    "bind-address",
+    "Address to serve on. 0.0.0.0 and :: both mean all addresses of both families, or of IPv4 alone where "
+    "the host has no IPv6.",
+    SERVING,
+)
+
 ALLOCATE_NODE_CIDRS: Final = Flag(
     "allocate-node-cidrs",
     "Give Nodes their pod CIDRs, as node-ipam-controller in --controllers does. Nobody else may do so in the "

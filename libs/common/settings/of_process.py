@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from libs.common.settings.flags import (
+    BIND_ADDRESS,
     BUS,
     CLOUD_CONFIG,
     CONTROLLERS,
@@ -96,7 +97,7 @@ class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
             at_most=65535,
         ),
     ] = None
-    bind_address: Annotated[str, Flag("bind-address", "Address to serve on.", SERVING)] = "0.0.0.0"  # noqa: S104 - the kubelet and Prometheus come from outside
+    bind_address: Annotated[str, BIND_ADDRESS] = "0.0.0.0"  # noqa: S104 - the kubelet and Prometheus come from outside
     tls_cert_file: Annotated[
         Path | None,
         Flag("tls-cert-file", "Certificate to serve with (PEM). Without it, one is made in memory.", SERVING),

@@ -1,0 +1,96 @@
+"""On which addresses the health port is served, by --bind-address."""
+
+import asyncio
+import errno
+import socket
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from libs.common.process.health import HealthServer
+from libs.common.process.listening_sockets import bind_sockets
+from libs.common.process.readiness import Readiness
+from libs.common.settings.reading import SettingsError
+from tests.integration.processes import a_process
+
+IPV4, IPV6 = "127.0.0.1", "::1"
+
+
+@pytest.fixture(autouse=True, scope="module")
+def ipv6_loopback() -> None:
+    """These tests need ::1 and fail without it: that is better than a silent skip."""
+    with socket.socket(socket.AF_INET6) as probe:
+        probe.bind((IPV6, 0))
+
+
+@asynccontextmanager
+async def serving(address: str) -> AsyncIterator[int]:
+    server = HealthServer(Readiness(time.monotonic), None)
+    try:
+        yield await server.start(address, 0)
+    finally:
+        await server.stop()
+
+
+async def serves(address: str, port: int, scheme: str = "http") -> bool:
+    host = f"[{address}]" if ":" in address else address
+    async with aiohttp.ClientSession() as session:
+        try:
+            async with session.get(f"{scheme}://{host}:{port}/livez", ssl=False) as answer:
+                return await answer.text() == "ok"
+        except aiohttp.ClientConnectorError:
+            return False
+
+
+async def test_a_process_serves_both_families_by_default(tmp_path: Path):
+    async with a_process(tmp_path, "services.metadata") as process:
+        await process.serves()
+        assert await serves(IPV4, process.port, "https")
+        assert await serves(IPV6, process.port, "https")
+
+
+@pytest.mark.parametrize("unspecified", ["0.0.0.0", "::", ""])
+async def test_an_unspecified_address_means_both_families(unspecified: str):
+    async with serving(unspecified) as port:
+        assert (await serves(IPV4, port), await serves(IPV6, port)) == (True, True)
+
+
+@pytest.mark.parametrize(("address", "other"), [(IPV4, IPV6), (IPV6, IPV4)])
+async def test_another_address_means_itself_alone(address: str, other: str):
+    async with serving(address) as port:
+        assert (await serves(address, port), await serves(other, port)) == (True, False)
+
+
+@pytest.mark.parametrize("missing", [errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL])
+async def test_a_host_without_ipv6_serves_ipv4(missing: int):
+    def new_socket(family: int, kind: int) -> socket.socket:
+        if family == socket.AF_INET6:
+            raise OSError(missing, "no IPv6 here")
+        return socket.socket(family, kind)
+
+    (bound,) = await bind_sockets("0.0.0.0", 0, new_socket=new_socket)
+    with bound:
+        assert bound.family == socket.AF_INET
+        assert bound.getsockname()[0] == "0.0.0.0"
+
+
+async def test_a_port_that_is_taken_in_one_family_is_refused():
+    with socket.create_server((IPV4, 0)) as taken:
+        server = HealthServer(Readiness(time.monotonic), None)
+        with pytest.raises(SettingsError, match=r"cannot listen on 0\.0\.0\.0:\d+: Address already in use"):
+            await server.start("0.0.0.0", taken.getsockname()[1])
+
+
+async def test_callers_of_both_families_share_one_limit_and_are_told_apart():
+    async with serving("0.0.0.0") as port:
+        streams = [
+            await asyncio.open_connection(address, port) for address in (IPV4, IPV6) for _ in range(40)
+        ]
+        assert await serves(IPV4, port)
+        assert await serves(IPV6, port)
+        for _, writer in streams:
+            writer.close()
