@@ -30,8 +30,8 @@ OF_THE_REFERENCE: Final = frozenset(
 
 # What a label may say, by the constant of its metric where that matters. Mere words are all there are.
 _LABELS: Final[dict[tuple[str, str], str]] = {
-    ("TRANSFORMER_DURATION", "type"): "`metadata`",
-    ("TRANSFORMER_ERRORS", "type"): "`metadata`",
+    ("TRANSFORMER_DURATION", "type"): "`transformer`",
+    ("TRANSFORMER_ERRORS", "type"): "`transformer`",
     ("CSR_WAITING", "reason"): "a [check](certificates.md#what-is-checked), or `TooManyRequests`",
     ("IPAM_NODES_WAITING", "outcome"): "`waiting`, `unserved`",
     ("LIFECYCLE_DELETIONS", "evidence"): "`replaced`, `gcp-spot`",

@@ -20,8 +20,9 @@ from services.labeler.plan import Global, Plan, plan_node, plan_unreachable
 from services.labeler.refused import Refused
 from services.labeler.waiting import WaitingNodes, is_left_alone
 
-_DURATION: Final = metrics.TRANSFORMER_DURATION.labels("metadata")  # the reference's only type
-_ERRORS: Final = metrics.TRANSFORMER_ERRORS.labels("metadata")
+TRANSFORMER_TYPE: Final = "transformer"  # the only type in the reference's code; its docs name another one
+_DURATION: Final = metrics.TRANSFORMER_DURATION.labels(TRANSFORMER_TYPE)
+_ERRORS: Final = metrics.TRANSFORMER_ERRORS.labels(TRANSFORMER_TYPE)
 
 
 class _LeftToAnotherReplica(Exception):
