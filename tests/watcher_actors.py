@@ -47,6 +47,7 @@ class Scripted(Generic[Seen]):
         self.unreadable: tuple[str, ...] = ()
         self.refusal: KubeError | None = None  # instead of a list
         self.lists = 0
+        self.asked: list[str] = []  # names of which it was asked whether they exist
         self.freshness: float | None = 0.0
         self._listeners: list[asyncio.Queue[Happening[Seen]]] = []
         self._granted = asyncio.Event()
@@ -127,6 +128,10 @@ class _Telling(Generic[Seen]):
 
     def freshness(self) -> float | None:
         return self._script.freshness
+
+    async def absent_as_of(self, name: str) -> str | None:
+        self._script.asked.append(name)
+        return None if name in self._script.objects else str(self._script.version)
 
     async def run(self, handle: Callable[[Happening[Seen]], Awaitable[None]]) -> NoReturn:
         if self._script.refusal is not None:

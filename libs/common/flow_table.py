@@ -13,7 +13,7 @@ from libs.common.events import (
     NodeGone,
     SnapshotComplete,
 )
-from libs.common.ordering import incarnation_of
+from libs.common.ordering import epoch_of, incarnation_of, is_from_former_leader
 from libs.common.subjects import SNAPSHOT
 
 GONE_KEPT: Final = timedelta(hours=1)  # the age at which messages leave the stream
@@ -63,7 +63,7 @@ class FlowTable:
         self._replaying = True
         self._sequence = 0
         self._led_at: float | None = None
-        self._epoch = 0  # the greatest of a Leading heard in this incarnation
+        self._epoch = 0  # the greatest heard in this incarnation
 
     @property
     def incarnation(self) -> str:
@@ -139,12 +139,13 @@ class FlowTable:
             return  # its consumer puts it aside; a table holds what can be read
         if incarnation_of(message.event) != self._incarnation:
             return  # written by someone who has not seen that the stream is another one
-        if isinstance(message.event, Leading):
-            if message.event.epoch < self._epoch:
-                return  # a former leader: ignored, not obeyed
-            self._epoch = message.event.epoch
-            if not self._replaying:  # else it may be as old as its TTL, and its Lease another's by now
-                self._led_at = self._clock()
+        if is_from_former_leader(message.event, self._epoch):
+            return  # what is kept of its subject is newer
+        self._epoch = max(self._epoch, epoch_of(message.event))
+        if isinstance(message.event, Leading) and not self._replaying:
+            self._led_at = (
+                self._clock()
+            )  # a replayed one may be as old as its TTL, its Lease another's by now
         if self._keep(message):
             self._messages[message.subject] = message
         else:

@@ -52,6 +52,26 @@ def incarnation_of(event: Event) -> str:
     return getattr(event, "incarnation", "")
 
 
+def epoch_of(event: Event) -> int:
+    """The epoch of the leader that published it; 0 for events that carry none."""
+    match event:
+        case NodeObserved() | NodeGone() | CsrObserved() | CsrGone():
+            return event.order.epoch
+        case SnapshotComplete() | Leading():
+            return event.epoch
+        case _:
+            return 0
+
+
+def is_from_former_leader(event: Event, greatest_epoch: int) -> bool:
+    """Whether a newer leader has published before it in the stream: then it is void.
+
+    A leader that was paused may publish an object that was deleted meanwhile. `greatest_epoch` is that of all
+    messages of this incarnation that come before it in the stream.
+    """
+    return 0 < epoch_of(event) < greatest_epoch
+
+
 def _place(event: Event) -> tuple[int, int]:
     match event:
         case NodeObserved() | NodeGone() | CsrObserved() | CsrGone():

@@ -1,14 +1,14 @@
 """What the stream holds of observations, as far as the watcher must know to say only what is news."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import datetime
 
 import msgspec
 
 from libs.common.bus import Message, Opened, Unreadable
-from libs.common.events import CsrGone, CsrObserved, Event, Leading, NodeGone, NodeObserved, SnapshotComplete
+from libs.common.events import CsrGone, CsrObserved, Leading, NodeGone, NodeObserved, SnapshotComplete
 from libs.common.flow_table import GONE_KEPT, why_not_followed
-from libs.common.ordering import incarnation_of
+from libs.common.ordering import epoch_of, incarnation_of
 from libs.common.subjects import SNAPSHOT, subject_of
 from services.watcher.kinds import Kind, Said, Seen
 
@@ -97,10 +97,13 @@ class HeldFlow:
         held = self._held.get(f"{kind.subject}.{name}")
         return held.event if held is not None and not isinstance(held.event, SnapshotComplete) else None
 
+    def objects(self, kind: Kind[Seen]) -> Iterator[Seen]:
+        """Objects that exist by the last message of their subject."""
+        return (found for held in self._held.values() if (found := kind.said(held.event)) is not None)
+
     def existing(self, kind: Kind[Seen]) -> set[str]:
-        """Names of which it was last said that the object exists."""
-        objects = (kind.said(held.event) for held in self._held.values())
-        return {found.name for found in objects if found is not None}
+        """Their names."""
+        return {found.name for found in self.objects(kind)}
 
     @property
     def subjects(self) -> int:
@@ -146,8 +149,8 @@ class HeldFlow:
                     self._drop(self._long_gone(message.published_at))
             case _:
                 return  # what others made of it
-        if _epoch_of(event) > self._greatest_epoch:
-            self._greatest_epoch = _epoch_of(event)
+        if epoch_of(event) > self._greatest_epoch:
+            self._greatest_epoch = epoch_of(event)
             self._on_change()
 
     def caught_up(self) -> None:
@@ -182,13 +185,3 @@ class HeldFlow:
     def _drop(self, subjects: set[str]) -> None:
         for subject in subjects:
             del self._held[subject]  # aged out, or lost
-
-
-def _epoch_of(event: Event) -> int:
-    match event:
-        case NodeObserved() | NodeGone() | CsrObserved() | CsrGone():
-            return event.order.epoch
-        case SnapshotComplete() | Leading():
-            return event.epoch
-        case _:
-            return 0

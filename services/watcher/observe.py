@@ -43,7 +43,13 @@ class Skipped(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
 
 
-Observation = Publish | Unchanged | Skipped
+class Unproven(msgspec.Struct, frozen=True, kw_only=True):
+    """The stream holds a newer state than the store: only the API server can tell whether it is gone."""
+
+    reason: str
+
+
+Observation = Publish | Unchanged | Skipped | Unproven
 
 
 def observe(
@@ -73,15 +79,28 @@ def observe(
 
 
 def observe_absence(
-    kind: Kind[Seen], held: Said | None, stamp: Stamp, *, seen_version: int, now: datetime
-) -> Publish | Unchanged:
-    """Judge a name that no object bears as of `seen_version`, the last resourceVersion that was heard."""
+    kind: Kind[Seen],
+    held: Said | None,
+    stamp: Stamp,
+    *,
+    seen_version: int,
+    now: datetime,
+    confirmed: bool = False,
+) -> Publish | Unchanged | Unproven:
+    """Judge a name that no object bears as of `seen_version`, the last resourceVersion that was heard.
+
+    A former leader may have seen a newer state than our watch has delivered. `confirmed`: the API server was
+    asked after that state was published, and has no object of that name. ResourceVersions alone decide
+    nothing then: a restored etcd counts from an older one.
+    """
     order = ObservedOrder(epoch=stamp.epoch, resource_version=seen_version)
     known = kind.said(held) if held is not None else None
     if held is None or known is None:
         return Unchanged(reason="the stream holds none of that name")
     if held.order > order:
         return Unchanged(reason="the stream holds an observation from after we looked")
+    if held.order.resource_version > seen_version and not confirmed:
+        return Unproven(reason="a former leader has seen a newer state than our watch has delivered")
     return Publish(event=kind.gone(stamp.incarnation, order, known, now), reason="deleted")
 
 

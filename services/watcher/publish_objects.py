@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from datetime import datetime
 from typing import Final, Generic
 
@@ -18,13 +18,11 @@ from services.watcher.held import HeldFlow
 from services.watcher.kinds import Kind, Said, Seen
 from services.watcher.observe import (
     SAID_AGAIN,
-    Observation,
     Publish,
     Skipped,
     Stamp,
-    observe,
-    observe_absence,
 )
+from services.watcher.observe_objects import ObjectObserver
 from services.watcher.store import Store
 
 log = logging.getLogger(__name__)
@@ -45,21 +43,23 @@ class ObjectPublisher(Generic[Seen]):
         in_flight: int,
         now: Callable[[], datetime],
         jitter: Callable[[], float],
+        absent_as_of: Callable[[str], Awaitable[int | None]],
         on_settled: Callable[[], None] = lambda: None,
         on_no_stream: Callable[[], None] = lambda: None,
         on_full: Callable[[], None] = lambda: None,
     ) -> None:
-        """`on_settled` hears that an errand ended, `on_no_stream` that there was no stream to publish to.
+        """`absent_as_of` is the observer's; `on_settled` hears that an errand ended.
 
-        `on_full` is called when a full stream refuses an observation.
+        `on_no_stream` is called when there was no stream to publish to, `on_full` when a full stream refuses an
+        observation.
         """
         self._kind = kind
         self._store = store
         self._held = held
         self._publisher = publisher
         self._agenda = Agenda(in_flight=in_flight)
-        self._now = now
         self._jitter = jitter
+        self._observer = ObjectObserver(kind, store, held, now=now, absent_as_of=absent_as_of)
         self._on_settled = on_settled
         self._on_no_stream = on_no_stream
         self._on_full = on_full
@@ -151,22 +151,15 @@ class ObjectPublisher(Generic[Seen]):
 
     async def _look_and_say(self, errand: Errand, stamp: Stamp) -> bool:
         """Whether it was said."""
-        match self._look(errand, stamp):
-            case Publish(event=event, reason=reason):
-                return await self._publish(errand.name, event, reason)
-            case Skipped(reason=reason):
-                self._skip(errand.name, reason)
-        return False
-
-    def _look(self, errand: Errand, stamp: Stamp) -> Observation | None:
         name = errand.name
-        kind, found, held = self._kind, self._store.get(name), self._held.of(self._kind, name)
-        if found is not None:
-            return observe(kind, found, held, stamp, now=self._now(), anyway=errand.anyway)
-        self._skipped.pop(name, None)
-        if self._store.is_unreadable(name) or not self._store.listed:
-            return None  # it exists, and how it is we cannot say
-        return observe_absence(kind, held, stamp, seen_version=self._store.seen_version, now=self._now())
+        if self._store.get(name) is None:
+            self._skipped.pop(name, None)
+        match await self._observer.observe(name, stamp, anyway=errand.anyway):
+            case Publish(event=event, reason=reason):
+                return await self._publish(name, event, reason)
+            case Skipped(reason=reason):
+                self._skip(name, reason)
+        return False
 
     async def _publish(self, name: str, event: Said, reason: str) -> bool:
         clock = asyncio.get_running_loop().time

@@ -8,10 +8,11 @@ from typing import Generic, NoReturn, Protocol
 import msgspec
 
 from libs.common import metrics
-from libs.common.kube_api.errors import Forbidden
+from libs.common.delivery import TemporaryError
+from libs.common.kube_api.errors import Forbidden, KubeError
 from libs.common.kube_api.happenings import Bookmark, Changed, Deleted, Happening, Listed
 from libs.common.kube_api.objects import UnreadableObject
-from libs.common.node import Node
+from libs.common.node import Node, version_number
 from libs.common.signing_request import SigningRequest
 from libs.common.subjects import ROOT
 from libs.common.wiring import WATCHER
@@ -29,6 +30,9 @@ class ObjectSource(Protocol[Seen]):
 
     def freshness(self) -> float | None:
         """Seconds since the API server last said anything, None before the first word."""
+
+    async def absent_as_of(self, name: str) -> str | None:
+        """The resourceVersion as of which no object has that name, None if one has. Raises KubeError."""
 
     async def run(self, handle: Callable[[Happening[Seen]], Awaitable[None]]) -> NoReturn:
         """First a list, then changes; again a list whenever changes may have been missed."""
@@ -86,6 +90,14 @@ class ObjectWatch(Generic[Seen]):
         # Asked for when it is scraped: a quiet cluster tells nothing that happens, for hours, and is fresh.
         metrics.WATCH_LAST_HEARD.labels(self._kind.plural).set_function(self._last_heard)
         await self._source.run(self._on_happening)
+
+    async def absent_as_of(self, name: str) -> int | None:
+        """Ask the API server, past the watch. Raises TemporaryError if it does not answer."""
+        try:
+            version = await self._source.absent_as_of(name)
+        except KubeError as error:
+            raise TemporaryError(f"cannot confirm that a {self._kind.noun} is gone", str(error)) from error
+        return None if version is None else version_number(version)
 
     def _last_heard(self) -> float:
         age = self._source.freshness()

@@ -45,6 +45,7 @@ class Watched(Generic[Seen]):
             in_flight=in_flight,
             now=parts.now,
             jitter=parts.random.random,
+            absent_as_of=lambda name: self._watch.absent_as_of(name),
             on_settled=on_change,
             on_no_stream=on_no_stream,
             on_full=on_full,
@@ -106,8 +107,13 @@ class Watched(Generic[Seen]):
 
     def say_again(self, *, since: float, until: float) -> None:
         """Those whose turn in the resync lies between these parts of it."""
-        names = self._store.names_by_uid()
+        names = self._absent_by_uid() | self._store.names_by_uid()
         self._publisher.say_again([names[uid] for uid in due(names, since=since, until=until)])
+
+    def _absent_by_uid(self) -> dict[str, str]:
+        """Objects that the stream has and the store has not: a former leader may publish one late."""
+        held = self._held.objects(self._kind)
+        return {each.uid: each.name for each in held if self._store.get(each.name) is None}
 
     def _on_news(self, names: Collection[str]) -> None:
         self._publisher.say(names)

@@ -23,7 +23,7 @@ SHELL = (
     # services: what receives, watches and runs
     r"services\.(\w+\.)?__main__",
     r"services\.\w+\.(service|settings|on_\w+|watch_\w+|\w+_api)",
-    r"services\.watcher\.(leader|term|rounds|publish_objects)",
+    r"services\.watcher\.(leader|term|rounds|publish_objects|observe_objects)",
     r"services\.metadata\.(ask_machine|ask_others|dial_back|kept_running|observed_nodes|signing_requests)",
     r"services\.labeler\.(decisions|replay|node_events)",
     r"services\.csr\.node_events",

@@ -173,3 +173,11 @@ async def test_of_many_large_requests_a_page_is_short_and_nothing_large_is_kept(
         sum(n for k, n in counted.items() if (k.verb, k.resource) == ("list", CSRS.rpartition("/")[2])) == 2
     )
     await asyncio.gather(*(admin.request("DELETE", f"{CSRS}/{name}") for name in names))
+
+
+@pytest.mark.usefixtures("six")
+async def test_whether_a_request_of_the_signer_exists_is_answered_by_a_list_of_that_name(api: KubeApi):
+    reflector = Reflector(api, SIGNING_REQUESTS, on_unreadable=lambda _: None)
+    assert await reflector.absent_as_of("list-0") is None
+    for of_another_signer_or_nobody in ("list-1", "list"):
+        assert int(await reflector.absent_as_of(of_another_signer_or_nobody) or 0) > 0

@@ -47,6 +47,19 @@ async def test_watches_follow_one_another_without_another_list(
     await admin.delete("stays")
 
 
+async def test_whether_a_node_exists_is_answered_by_a_list_of_that_name(api: KubeApi, admin: Kubelets):
+    await admin.join(Kubelet(name="asked-for"))
+    await admin.join(Kubelet(name="asked-for.example"))
+    async with following(api) as (_, reflector):
+        assert await reflector.absent_as_of("asked-for") is None
+        existed = (await api.get_node("asked-for")).metadata.resource_version
+        await admin.delete("asked-for")
+        version = await reflector.absent_as_of("asked-for")
+    assert version is not None
+    assert int(version) > int(existed)
+    await admin.delete("asked-for.example")
+
+
 async def test_the_server_opens_a_watch_from_a_version_it_has_never_reached_and_says_nothing(
     api: KubeApi, admin: Kubelets
 ):

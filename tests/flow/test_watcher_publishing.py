@@ -29,6 +29,7 @@ async def test_an_outage_is_over_once_all_that_failed_was_said_whoever_rests_wit
         in_flight=8,
         now=lambda: datetime.now(UTC),
         jitter=random.random,
+        absent_as_of=nobody_asks,
     )
 
     def changes(name: str, label: str) -> None:
@@ -59,6 +60,10 @@ async def test_an_outage_is_over_once_all_that_failed_was_said_whoever_rests_wit
         await eventually(lambda: was_said("failing", "changed again"))
         assert not was_said("busy", "changed again")
         assert publisher.problems() == ()
+
+
+async def nobody_asks(name: str) -> int | None:
+    raise AssertionError(name)
 
 
 def labelled(name: str, label: str) -> Node:

@@ -2,8 +2,18 @@
 
 from libs.common.bus import Message, Unreadable
 from libs.common.flow_table import FlowTable
-from libs.common.subjects import LEADING, OBSERVED_NODE
-from tests.builders import a_message, a_node, a_snapshot, gone, leading, observed, opened
+from libs.common.subjects import FLOW, LEADING, OBSERVED_NODE
+from tests.builders import (
+    a_message,
+    a_node,
+    a_request,
+    a_snapshot,
+    csr_observed,
+    gone,
+    leading,
+    observed,
+    opened,
+)
 from tests.turned_clock import TurnedClock
 
 
@@ -113,6 +123,55 @@ def test_a_former_leader_is_ignored_and_the_age_of_the_last_leading_is_known():
     assert last is not None
     assert last.event == leading(epoch=3)
     assert table.seconds_since_leading() == 4.0
+
+
+def test_what_a_former_leader_publishes_behind_a_newer_one_is_void():
+    heard: list[Message] = []
+    table, _ = a_table(on_message=heard.append)
+    table.begin(opened())
+    node = a_node()
+    kept = [
+        a_message(observed(a_node("old")), sequence=1),
+        a_message(leading(epoch=2), sequence=2),
+        a_message(gone(node, epoch=2), sequence=3),
+        a_message(a_snapshot(epoch=2), sequence=4),
+    ]
+    void = [
+        a_message(observed(node), sequence=5),
+        a_message(observed(a_node("ghost")), sequence=6),
+        a_message(gone(a_node("old")), sequence=7),
+        a_message(csr_observed(a_request()), sequence=8),
+        a_message(a_snapshot(nodes=9), sequence=9),
+    ]
+    for message in (*kept, *void):
+        table.apply(message)
+    table.caught_up()
+    assert heard == kept
+    assert {m.subject: m for m in table.under(FLOW)} == {m.subject: m for m in kept}
+    assert table.sequence == 9, "whoever waits for it need not wait longer"
+
+
+def test_what_the_leader_before_published_before_it_was_replaced_stays_true():
+    table, _ = a_table()
+    table.begin(opened())
+    unreadable_since = a_message(observed(a_node("old")), sequence=1)
+    table.apply(unreadable_since)
+    table.apply(a_message(a_snapshot(epoch=2), sequence=2))
+    table.caught_up()
+    table.begin(opened())  # the connection was lost for a moment
+    table.apply(unreadable_since)
+    table.apply(a_message(a_snapshot(epoch=2), sequence=2))
+    table.caught_up()
+    assert table.under(OBSERVED_NODE) == [unreadable_since]
+
+
+def test_another_incarnation_counts_leaders_from_the_beginning():
+    table, _ = a_table()
+    table.begin(opened())
+    table.apply(a_message(leading(epoch=7)))
+    table.begin(opened(incarnation="another"))
+    table.apply(a_message(observed(a_node(), incarnation="another")))
+    assert len(table.under(OBSERVED_NODE)) == 1
 
 
 def test_unreadable_bytes_and_foreign_incarnations_change_nothing():

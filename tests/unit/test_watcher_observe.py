@@ -20,6 +20,7 @@ from services.watcher.observe import (
     Skipped,
     Stamp,
     Unchanged,
+    Unproven,
     next_epoch,
     observe,
     observe_absence,
@@ -132,6 +133,14 @@ def test_a_node_is_said_to_be_gone_once():
 def test_an_observation_from_after_we_looked_is_not_said_to_be_gone():
     for said in (observed(a_node(resource_version="451"), epoch=3), observed(a_node(), epoch=4)):
         assert isinstance(observe_absence(NODE, said, STAMP, seen_version=450, now=LATER), Unchanged)
+
+
+def test_a_newer_state_that_a_former_leader_saw_is_said_to_be_gone_only_when_kubernetes_confirms_it():
+    said = observed(a_node(resource_version="451"), epoch=2)
+    assert isinstance(observe_absence(NODE, said, STAMP, seen_version=450, now=LATER), Unproven)
+    found = observe_absence(NODE, said, STAMP, seen_version=450, now=LATER, confirmed=True)
+    assert isinstance(found, Publish)
+    assert found.event.order == ObservedOrder(epoch=3, resource_version=450)
 
 
 versions = st.integers(1, 50)

@@ -37,6 +37,13 @@ class Resource(msgspec.Struct, Generic[Item], frozen=True, kw_only=True):
     kept: Callable[[Item], Item] = lambda item: item
 
 
+def named(resource: Resource[Item], name: str) -> Resource[Item]:
+    """The same kind, of which a list or a watch has the object of that name only."""
+    chosen = (resource.query.get("fieldSelector", ""), f"metadata.name={name}")
+    selector = ",".join(part for part in chosen if part)
+    return msgspec.structs.replace(resource, query={**resource.query, "fieldSelector": selector})
+
+
 class Page(msgspec.Struct, Generic[Item], frozen=True, kw_only=True):
     """Part of a list; all pages of one list are of one resourceVersion."""
 

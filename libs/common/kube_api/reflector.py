@@ -16,7 +16,7 @@ from libs.common.kube_api.errors import (
     Unreachable,
 )
 from libs.common.kube_api.happenings import Happening, ListAgain, Listed, read_line, version_of
-from libs.common.kube_api.objects import Item, Page, Resource, UnreadableObject
+from libs.common.kube_api.objects import Item, Page, Resource, UnreadableObject, named
 from libs.common.kube_api.transport import Request
 from libs.common.kube_api.version_check import VersionCheck
 
@@ -115,6 +115,17 @@ class Reflector(Generic[Item]):
             stale = f"nothing heard about {self._resource.plural} for {age:.0f} s{because}"
             return (stale, *self._check.problems())
         return self._check.problems()
+
+    async def absent_as_of(self, name: str) -> str | None:
+        """The resourceVersion as of which no object has that name, None if one has. Raises KubeError.
+
+        A list, which needs no right beyond those of the watch; it reads from etcd, not from a cache.
+        """
+        unreadable: list[UnreadableObject] = []
+        page = await self._api.list_page(
+            named(self._resource, name), limit=1, on_unreadable=unreadable.append
+        )
+        return None if page.items or unreadable else page.resource_version
 
     async def run(self, handle: Callable[[Happening[Item]], Awaitable[None]]) -> NoReturn:
         """Tell `handle` everything, in order, one at a time: first a Listed, then changes, and again a Listed
