@@ -104,7 +104,7 @@ class MachineFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     system: SystemInformation | None = None
     addresses: tuple[AddressStatus, ...] = ()
     node_name: str = ""  # Nodename: what Talos says its kubelet registers as; "" when not known yet
-    cluster_name: str = ""  # cluster Info, from the machine config
+    cluster_name: str = ""  # of the talosconfig; with --cluster-name-fallbacks also of cluster Info
     looked_at: Timestamp  # when the look began
     node_ip: str  # which of the provided node IPs answered
     inventory: Inventory | None = None  # None = nobody needs any of it

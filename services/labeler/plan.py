@@ -54,7 +54,7 @@ Outcome = Literal["initialized", "updated", "unchanged", "blocked", "not-ours"]
 class Global(msgspec.Struct, frozen=True, kw_only=True):
     """What holds for every Node of the cluster."""
 
-    cluster_name: str = ""  # "" = the name that Talos knows
+    cluster_name: str = ""  # "" = the name in the machine's facts
     prefer_ipv6: bool = False
     rules: Rules = NO_RULES
     ownership: Ownership = Ownership()  # which Nodes are ours, as far as the file says it

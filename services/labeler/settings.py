@@ -11,6 +11,7 @@ from libs.common.controllers import CLOUD_NODE
 from libs.common.settings.flags import (
     CLOUD_CONFIG,
     CLUSTER_NAME,
+    CLUSTER_NAME_FALLBACKS,
     NODES,
     OBSERVE_ONLY,
     RENEW_DEADLINE,
@@ -22,6 +23,10 @@ from services.labeler.rules import RulesError, all_mistakes, compile_rules
 
 # What the file says is read again whenever it changes: here is only what counts when it says nothing.
 _CLUSTER_NAME: Final = msgspec.structs.replace(CLUSTER_NAME, config="")
+_UNUSED_NAME: Final = (
+    f"--{CLUSTER_NAME.name} has no effect without --{CLUSTER_NAME_FALLBACKS.name}, as in the Talos cloud "
+    "controller manager; global.clusterName of the --cloud-config file has"
+)
 
 
 class BadConfig(Exception):
@@ -37,6 +42,7 @@ class LabelerSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     observe_only: Annotated[bool, OBSERVE_ONLY] = False
     cluster_name: Annotated[str, _CLUSTER_NAME] = ""
+    cluster_name_fallbacks: Annotated[bool, CLUSTER_NAME_FALLBACKS] = False
     cloud_config: Annotated[Path | None, CLOUD_CONFIG] = None
     # The content of that file at the start.
     file: CloudConfig = CloudConfig()
@@ -58,7 +64,7 @@ class LabelerSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     def problems(self) -> tuple[str, ...]:
         """What the single fields cannot tell."""
-        about_name = _about_cluster_name(self.cluster_name)
+        about_name = _about_cluster_name(self._fallback)
         try:
             self.config_of(self.file)
         except BadConfig as error:
@@ -66,11 +72,17 @@ class LabelerSettings(msgspec.Struct, frozen=True, kw_only=True):
         return about_name
 
     def warnings(self) -> tuple[str, ...]:
-        """What has no effect in templates; of the rest of the file all services are told."""
+        """What has no effect: --cluster-name alone, and parts of templates."""
+        unused = (_UNUSED_NAME,) if self.cluster_name and not self.cluster_name_fallbacks else ()
         try:
-            return self.told(compile_rules(self.file).warnings)
+            return unused + self.told(compile_rules(self.file).warnings)
         except RulesError:
-            return ()
+            return unused
+
+    @property
+    def _fallback(self) -> str:
+        """The cluster's name where the file has none; "" = the one in a machine's facts."""
+        return self.cluster_name if self.cluster_name_fallbacks else ""
 
     @property
     def config(self) -> Global:
@@ -93,7 +105,7 @@ class LabelerSettings(msgspec.Struct, frozen=True, kw_only=True):
             rules = compile_rules(file)
         except RulesError as error:
             raise BadConfig(self.told(error.findings)) from None
-        cluster_name = self.cluster_name if file.cluster_name is None else file.cluster_name
+        cluster_name = self._fallback if file.cluster_name is None else file.cluster_name
         return Global(
             cluster_name=cluster_name,
             prefer_ipv6=bool(file.prefer_ipv6),

@@ -77,6 +77,7 @@ def open_talos(parts: Parts, settings: MetadataSettings) -> TalosApi:
         trace_headers=telemetry.outgoing_headers,
         concurrent_looks=settings.concurrent_looks * _HUNG_LOOKS_PER_SLOT,
         with_stage=settings.for_lifecycle,
+        asks_cluster_name=settings.cluster_name_fallbacks,
     )
 
 

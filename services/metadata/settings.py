@@ -9,6 +9,7 @@ from libs.common.cloud_config.rule import CloudConfig
 from libs.common.settings.flags import (
     ALLOCATE_NODE_CIDRS,
     CLOUD_CONFIG,
+    CLUSTER_NAME_FALLBACKS,
     CONTROLLERS,
     NODE_STATUS_UPDATE_FREQUENCY,
     PREFER_IPV6,
@@ -32,6 +33,7 @@ class MetadataSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     talosconfig: Annotated[Path | None, TALOSCONFIG] = None
     talos_endpoints: Annotated[str, TALOS_ENDPOINTS] = ""
+    cluster_name_fallbacks: Annotated[bool, CLUSTER_NAME_FALLBACKS] = False
     without_talos: Annotated[bool, WITHOUT_TALOS] = False
     controllers: Annotated[tuple[str, ...], CONTROLLERS] = ("*",)
     allocate_node_cidrs: Annotated[bool, ALLOCATE_NODE_CIDRS] = False

@@ -50,8 +50,8 @@ class ObjectPublisher(Generic[Seen]):
     ) -> None:
         """`absent_as_of` is the observer's; `on_settled` hears that an errand ended.
 
-        `on_no_stream` is called when there was no stream to publish to, `on_full` when a full stream refuses an
-        observation.
+        `on_no_stream` is called when there was no stream to publish to, `on_full` when a full stream refuses
+        an observation.
         """
         self._kind = kind
         self._store = store

@@ -141,7 +141,7 @@ async def test_a_cluster_name_that_changes_in_the_file_is_written_and_without_on
     [node] = nodes = fleet(1)
     kube = InMemoryNodes(node)
     mounted.swap("global: {clusterName: first}\n")
-    async with ruled(nats_server, kube, mounted, cluster_name="by-flag"):
+    async with ruled(nats_server, kube, mounted, cluster_name="by-flag", cluster_name_fallbacks=True):
         await joined(flow, nodes)
         assert kube.node("n0").labels[CLUSTER_NAME] == "first"
         mounted.swap("global: {clusterName: second}\n")

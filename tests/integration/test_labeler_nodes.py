@@ -135,7 +135,9 @@ async def fleet(
     control_plane: ControlPlane, kubelets: Kubelets, flow: tuple[Flow, str]
 ) -> AsyncIterator[Fleet]:
     async with AsyncExitStack() as stack:
-        yield await a_fleet(stack, control_plane, kubelets, flow, cluster_name="prod")
+        yield await a_fleet(
+            stack, control_plane, kubelets, flow, cluster_name="prod", cluster_name_fallbacks=True
+        )
 
 
 @pytest.mark.parametrize("case", PLATFORMS, ids=lambda case: case.platform)

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+import yaml
 
 from libs.common.machine import AddressStatus, MachineFacts
 from libs.testbed.machines import Address, Call, Machines, Platform, a_machine
@@ -34,7 +35,7 @@ def observed() -> Observed:
 async def talos(machines: Machines, tmp_path: Path, observed: Observed) -> AsyncIterator[TalosApi]:
     await machines.put(CONTROL_PLANE)
     store = CredentialStore([machines.talosconfig(tmp_path / "config")])
-    api = TalosApi(store, clock=lambda: datetime.now(UTC), observe=observed)
+    api = TalosApi(store, clock=lambda: datetime.now(UTC), observe=observed, asks_cluster_name=True)
     yield api
     await api.close()
     await machines.delete(CONTROL_PLANE.id)
@@ -256,6 +257,22 @@ async def test_the_networks_of_the_cluster_come_from_a_control_plane(talos: Talo
 async def test_a_machine_cannot_name_the_cluster_for_others(machines: Machines, talos: TalosApi):
     await machines.put(a_machine("looks-21", "10.70.1.21", cluster_name="mine"))
     assert (await talos.look("10.70.1.21", deadline_seconds=5)).cluster_name == "testbed"
+
+
+async def test_only_the_talosconfig_names_the_cluster_unless_the_cluster_is_to_be_asked(
+    machines: Machines, tmp_path: Path, observed: Observed, talos: TalosApi
+):
+    await machines.put(a_machine("looks-22", "10.70.1.22"))
+    unnamed = machines.talosconfig(tmp_path / "unnamed")
+    document = yaml.safe_load(unnamed.read_text())
+    document["contexts"][document["context"]]["cluster"] = "by-talosconfig"
+    named = tmp_path / "named"
+    named.write_text(yaml.safe_dump(document))
+    for config, name in ((unnamed, ""), (named, "by-talosconfig")):
+        api = TalosApi(CredentialStore([config]), clock=lambda: datetime.now(UTC), observe=observed)
+        assert (await api.look("10.70.1.22", deadline_seconds=5)).cluster_name == name
+        await api.close()
+    assert "clusterinfo" not in {request for request, _ in observed}
 
 
 async def test_without_a_control_plane_the_cluster_has_no_name_and_nodes_have_facts(

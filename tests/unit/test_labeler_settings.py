@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from libs.common.settings.cloud_config_file import config_of
@@ -27,7 +28,7 @@ def read(file: Path, text: str, *arguments: str) -> Reading:
 def test_every_mistake_in_a_template_is_told_at_the_start_with_its_line_and_place(tmp_path: Path):
     file = tmp_path / "ccm.yaml"
     with pytest.raises(SettingsError) as caught:
-        read(file, RULES, "--cluster-name=not a name", "--bananas")
+        read(file, RULES, "--cluster-name=not a name", "--cluster-name-fallbacks", "--bananas")
     flag, name, first, second = str(caught.value).splitlines()
     assert flag.startswith("unknown flag --bananas")
     assert name.startswith("--cluster-name: 'not a name' cannot be a label's value")
@@ -79,9 +80,25 @@ def test_a_template_that_can_only_fail_is_warned_of(tmp_path: Path):
 
 def test_the_file_wins_over_the_flag_and_is_not_remembered_when_it_says_nothing_any_more(tmp_path: Path):
     reading = read(
-        tmp_path / "ccm.yaml", "global: {clusterName: by-file, preferIPv6: true}\n", "--cluster-name=by-flag"
+        tmp_path / "ccm.yaml",
+        "global: {clusterName: by-file, preferIPv6: true}\n",
+        "--cluster-name=by-flag",
+        "--cluster-name-fallbacks",
     )
     settings = reading.of(LabelerSettings)
     assert (settings.config.cluster_name, settings.config.prefer_ipv6) == ("by-file", True)
     silent = settings.config_of(read(tmp_path / "empty.yaml", "").of(LabelerSettings).file)
     assert (silent.cluster_name, silent.prefer_ipv6) == ("by-flag", False)
+
+
+def test_the_flag_names_the_cluster_only_with_the_fallbacks_as_in_the_reference(tmp_path: Path):
+    reading = read(tmp_path / "ccm.yaml", "", "--cluster-name=-no label-")
+    settings = reading.of(LabelerSettings)
+    assert settings.config.cluster_name == ""
+    assert settings.problems() == ()
+    (warning,) = settings.warnings()
+    assert warning.startswith("--cluster-name has no effect without --cluster-name-fallbacks")
+    asked = msgspec.structs.replace(settings, cluster_name="kubernetes", cluster_name_fallbacks=True)
+    assert (asked.config.cluster_name, asked.warnings()) == ("kubernetes", ())
+    (problem,) = msgspec.structs.replace(settings, cluster_name_fallbacks=True).problems()
+    assert problem.startswith("--cluster-name: '-no label-' cannot be a label's value")

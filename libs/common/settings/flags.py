@@ -47,10 +47,17 @@ NODE_STATUS_UPDATE_FREQUENCY: Final = Flag(
 )
 CLUSTER_NAME: Final = Flag(
     "cluster-name",
-    "Name of the cluster, for the label node.cloudprovider.kubernetes.io/clustername. global.clusterName "
-    "in the --cloud-config file wins; without either, the name that Talos knows is taken.",
+    "Name of the cluster. It has no effect without --cluster-name-fallbacks, as in the Talos cloud "
+    "controller manager.",
     NODES,
     config="global.clusterName",
+)
+CLUSTER_NAME_FALLBACKS: Final = Flag(
+    "cluster-name-fallbacks",
+    "More sources for the label node.cloudprovider.kubernetes.io/clustername, which has the name that "
+    "global.clusterName of the --cloud-config file or the talosconfig gives: --cluster-name in place of "
+    "global.clusterName, and at last the name in the machine config of the control planes.",
+    NODES,
 )
 CLOUD_CONFIG: Final = Flag(
     "cloud-config",
@@ -185,6 +192,7 @@ LEASE_NAMESPACE: Final = Flag("leader-elect-resource-namespace", "Namespace of t
 
 _BOOLEANS: Final = (
     OBSERVE_ONLY,
+    CLUSTER_NAME_FALLBACKS,
     LEADER_ELECT,
     ALLOCATE_NODE_CIDRS,
     DELETE_PREEMPTED_GCP_SPOT,
@@ -197,6 +205,7 @@ SHARED_BOOLEANS: Final[dict[str, bool]] = {
         OBSERVE_ONLY,
         NODE_STATUS_UPDATE_FREQUENCY,
         CLUSTER_NAME,
+        CLUSTER_NAME_FALLBACKS,
         ALLOCATE_NODE_CIDRS,
         CLUSTER_CIDR,
         SERVICE_CLUSTER_IP_RANGE,

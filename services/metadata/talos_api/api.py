@@ -62,14 +62,19 @@ class TalosApi:
         concurrent_looks: int = CONCURRENT_LOOKS,
         connect_seconds: float = CONNECT_SECONDS,
         with_stage: bool = False,
+        asks_cluster_name: bool = False,
     ) -> None:
-        """`with_stage`: each look asks for the machine's stage too, and each watch tells of its changes."""
+        """`with_stage`: each look asks for the machine's stage too, and each watch tells of its changes.
+
+        `asks_cluster_name`: a control plane names the cluster where the talosconfig does not.
+        """
         self._clock = clock
         self._session = TalosSession(credentials, clock=clock, connect_seconds=connect_seconds)
         self._calls = TalosCalls(self._session, observe=observe, trace_headers=trace_headers)
         self._cluster_name = ClusterName(self._ask_cluster_name)
         self._slots = asyncio.Semaphore(concurrent_looks)
         self._with_stage = with_stage
+        self._asks_cluster_name = asks_cluster_name
 
     async def look(self, node_ip: str, *, deadline_seconds: float) -> MachineFacts:
         """Everything the machine at that address says of itself.
@@ -196,8 +201,11 @@ class TalosApi:
             return ""
 
     async def _name_of_cluster(self, deadline: float) -> str:
+        """The reference knows only the talosconfig's, which inside a cluster names none."""
         credentials = self._session.credentials()
-        return credentials.cluster_name or await self._cluster_name.get(credentials.digest, deadline)
+        if credentials.cluster_name or not self._asks_cluster_name:
+            return credentials.cluster_name
+        return await self._cluster_name.get(credentials.digest, deadline)
 
     async def _ask_cluster_name(self, deadline: float) -> str:
         return await self._calls.ask(CLUSTER_INFO, "", deadline, _only(read_cluster_name), absent=str)
