@@ -37,6 +37,9 @@ class Watched(Generic[Seen]):
         self._store = Store(kind)
         self._on_change = on_change
         self._begun = False
+        self._watch = ObjectWatch(
+            kind, source, self._store, now=parts.now, on_rewound=on_rewound, on_news=self._on_news
+        )
         self._publisher = ObjectPublisher(
             kind,
             self._store,
@@ -45,13 +48,10 @@ class Watched(Generic[Seen]):
             in_flight=in_flight,
             now=parts.now,
             jitter=parts.random.random,
-            absent_as_of=lambda name: self._watch.absent_as_of(name),
+            absent_as_of=self._watch.absent_as_of,
             on_settled=on_change,
             on_no_stream=on_no_stream,
             on_full=on_full,
-        )
-        self._watch = ObjectWatch(
-            kind, source, self._store, now=parts.now, on_rewound=on_rewound, on_news=self._on_news
         )
 
     def __len__(self) -> int:
