@@ -164,11 +164,18 @@ class CsrFlow:
     @classmethod
     @asynccontextmanager
     async def on(
-        cls, kind: str, tmp_path: Path, *, requests: int | None = 0, kube: KubeApi | None = None
+        cls,
+        kind: str,
+        tmp_path: Path,
+        *,
+        requests: int | None = 0,
+        kube: KubeApi | None = None,
+        bus_clock: TurnedClock | None = None,
     ) -> AsyncIterator["CsrFlow"]:
         """On a bus of that kind, led, with a snapshot that counts requests; None: none are watched.
 
-        csr writes to `kube`, without one to `self.kube`, and then its writes are observed at once.
+        csr writes to `kube`, without one to `self.kube`, and then its writes are observed at once. The bus
+        in memory dates its messages by `bus_clock`.
         """
         async with AsyncExitStack() as stack:
             connect: Callable[..., Awaitable[Bus]]
@@ -178,7 +185,7 @@ class CsrFlow:
                 url = server.url
                 connect = partial(NatsBus.connect, (url,), timing=QUICK)
             else:
-                memory = MemoryServer()
+                memory = MemoryServer(clock=bus_clock.now) if bus_clock else MemoryServer()
 
                 async def connect(*, service: str) -> Bus:
                     return MemoryBus(memory)

@@ -54,7 +54,8 @@ _ASKS_ANEW: Final = (
 _STAYS_PENDING: Final = (
     "If it stays pending, csr does not run, or says why it waits: /readyz?verbose, and its log. A node of "
     "which 20 requests were answered in a row gets one answer a minute. After a start csr waits until "
-    "metadata has reported on every machine (startup): look at metadata."
+    "metadata has reported on every machine (startup), and it decides by nothing that metadata has not "
+    "published lately (age): look at metadata."
 )
 
 

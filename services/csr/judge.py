@@ -11,12 +11,12 @@ from libs.common.events import CsrEnriched, CsrObserved, EnrichedCsrGone
 from libs.common.flow_table import FlowTable
 from libs.common.ownership import why_not_owned
 from libs.common.signing_request import SigningRequest
-from libs.common.startup_gate import StartupGate
 from libs.common.subjects import OBSERVED_CSR
 from services.csr.budget import BURST, Budget
 from services.csr.claims import Claims
 from services.csr.decide import decide
 from services.csr.judgement import Approve, Decision, Deny, Ignore, Policy, Wait
+from services.csr.metadata_reports import MetadataReports
 from services.csr.requesters import Requesters
 
 _BELIEVED_SECONDS: Final = 60.0  # what we have written; an etcd restored from a backup goes back
@@ -58,7 +58,7 @@ class Judge:
         table: FlowTable,
         requesters: Requesters,
         claims: Claims,
-        gate: StartupGate,
+        reports: MetadataReports,
         budget: Budget,
         policy: Callable[[], Policy],
         ownership: Callable[[], Ownership],
@@ -69,7 +69,7 @@ class Judge:
         self._table = table
         self._requesters = requesters
         self._claims = claims
-        self._gate = gate
+        self._reports = reports
         self._budget = budget
         self._policy = policy
         self._ownership = ownership
@@ -91,7 +91,7 @@ class Judge:
             return Left("superseded", f"{newer} of the same node is newer: older ones are not answered")
         if seconds := self._budget.seconds_until(request.node_name, self._clock()):
             return Wait(reason=_TOO_MANY, message=_TOO_MANY_TEXT, nodes=frozenset(), ends_in_seconds=seconds)
-        return self._of_pending(event, decide(event, self._claims, self._policy()).decision)
+        return self._of_pending(event, self._decision(message, event))
 
     def wrote(self, request: SigningRequest) -> None:
         """Note an answer of ours: it is believed until the watcher reports it."""
@@ -105,6 +105,17 @@ class Judge:
         """Everything known is void."""
         self._written.clear()
 
+    def _decision(self, message: Message, event: CsrEnriched) -> Decision:
+        decision = decide(event, self._claims, self._policy()).decision
+        is_final = isinstance(decision, Approve | Deny)
+        why = self._reports.why_too_old(message, self._clock()) if is_final else ""
+        if not why:
+            return decision
+        # Facts that are too old are none. What the request itself forbids stays denied.
+        without_facts = msgspec.structs.replace(event, facts=None, fault=None, without_talos=False)
+        decision = decide(without_facts, self._claims, self._policy()).decision
+        return decision if isinstance(decision, Deny) else Wait(reason="age", message=why, nodes=frozenset())
+
     def _of_pending(self, event: CsrEnriched, decision: Decision) -> Verdict:
         match decision:
             case Ignore(reason=reason):
@@ -114,10 +125,8 @@ class Judge:
                 return msgspec.structs.replace(decision, nodes=frozenset())
             case Deny(message=why) if self._is_nobodys(event.request):
                 return _before_its_node(event.request, why)
-            case Approve() if not event.without_talos and not self._gate.is_open:
-                # a machine that metadata has not reported on may be a rival
-                text = f"not every machine is known yet: csr {self._gate.why_closed()}"
-                return Wait(reason="startup", message=text, nodes=frozenset())
+            case Approve() if not event.without_talos and (why := self._reports.why_not_all_known()):
+                return Wait(reason="startup", message=why, nodes=frozenset())
             case _:
                 return decision
 

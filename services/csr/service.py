@@ -10,7 +10,6 @@ from libs.common.controllers import CSR_APPROVAL
 from libs.common.decisions import Decisions
 from libs.common.delivery import TemporaryError
 from libs.common.events import (
-    CsrEnriched,
     CsrGone,
     CsrObserved,
     EnrichedCsrGone,
@@ -20,14 +19,12 @@ from libs.common.events import (
     NodeGone,
     NodeObserved,
     NodeUnreachable,
-    SnapshotComplete,
 )
 from libs.common.flow_table import FlowTable
 from libs.common.handling import Handling
 from libs.common.ownership import why_not_owned
 from libs.common.process.service import Parts, Run
 from libs.common.signing_request import SigningRequest
-from libs.common.startup_gate import StartupGate
 from libs.common.subjects import ENRICHED_NODE, FLOW, NETWORKS, OBSERVED_CSR, OBSERVED_NODE, name_in
 from libs.common.watch_flow import WatchFlow
 from libs.common.watch_ownership import WatchOwnership
@@ -37,6 +34,7 @@ from services.csr.budget import Budget
 from services.csr.claims import Claims
 from services.csr.decide import Policy
 from services.csr.judge import Judge
+from services.csr.metadata_reports import MetadataReports
 from services.csr.node_events import NodeEvents
 from services.csr.on_csr_enriched import OnCsrEnriched
 from services.csr.requesters import Requesters
@@ -61,8 +59,9 @@ class CsrService:
         self._led = asyncio.Event()
         self._not_taken_in: set[str] = set()  # subjects of which we do not know what they say
         self._held_up = False  # something was handed back because nothing may be decided
-        self._without_talos = settings.without_talos  # until metadata says so itself, with each request
-        self._gate = StartupGate()
+        self._reports = MetadataReports(
+            repeat_seconds=settings.repeat_seconds, without_talos=settings.without_talos
+        )
         self._requesters = Requesters()
         self._waiting = WaitingRequests()
         self._claims = claims = Claims()
@@ -105,7 +104,7 @@ class CsrService:
             table=table,
             requesters=self._requesters,
             claims=claims,
-            gate=self._gate,
+            reports=self._reports,
             budget=budget,
             policy=self._policy,
             ownership=self._ownership.ownership,
@@ -153,10 +152,9 @@ class CsrService:
 
     def problems(self) -> tuple[str, ...]:
         """Why nothing is decided now, or not by the newest file."""
-        closed = "" if self._without_talos else self._gate.why_closed()
         return (
             *self._why_undecided(),
-            *([closed] if closed else ()),
+            *self._reports.problems(),
             *self._service_networks.problems(),
             *self._ownership.problems(),
         )
@@ -206,8 +204,6 @@ class CsrService:
     def _heard(self, message: Message) -> None:
         try:
             self._take_in(message.event)
-            if self._gate.take_in(message.event):
-                self._look_at_all()
             self._not_taken_in.discard(message.subject)
         except Exception:
             # Whoever wrote it must neither end the process nor hide a claim: until it is replaced or gone,
@@ -216,8 +212,13 @@ class CsrService:
             log.exception("a message could not be taken in", extra={"subject": message.subject})
         if self._settings.observe_only or (isinstance(message.event, Leading) and not self._table.replaying):
             self._led.set()
-        if isinstance(message.event, SnapshotComplete) and self._table.complete and not self._gate.is_set:
-            self._gate.set()
+        if self._reports.heard(
+            message,
+            at=self._parts.monotonic(),
+            is_live=not self._table.replaying,
+            is_complete=self._table.complete,
+        ):
+            self._look_at_all()
         self._flow.moved()
         if self._held_up and not self._why_undecided():
             self._look_at_all()  # what was handed back may come again in a minute only
@@ -236,8 +237,6 @@ class CsrService:
             case EnrichedNodeGone(name=name):
                 self._claims.enriched_gone(name)
                 self._changed(name)
-            case CsrEnriched(without_talos=without_talos):
-                self._without_talos = without_talos
             case CsrObserved(request=request):
                 self._request_observed(request)
             case CsrGone(name=name):
@@ -255,15 +254,12 @@ class CsrService:
         ):
             if subject.startswith(f"{prefix}."):
                 gone(name_in(subject, prefix))
-        if self._gate.dropped(subject):
+        if self._reports.dropped(subject):
             self._look_at_all()
 
     def _caught_up(self) -> None:
         """What was said before has been handled by somebody, or not."""
-        if self._table.complete:
-            self._gate.set()
-        else:
-            self._gate.unset()
+        self._reports.caught_up(is_complete=self._table.complete)
         self._look_at_all()
         self._flow.moved()
 
@@ -274,7 +270,7 @@ class CsrService:
 
     def _all_is_void(self) -> None:
         self._not_taken_in.clear()
-        self._gate.clear()
+        self._reports.clear()
         self._claims.clear()
         self._requesters.clear()
         self._waiting.clear()

@@ -10,6 +10,7 @@ from libs.common.cloud_config.rule import CloudConfig
 from libs.common.settings.flags import (
     CERTIFICATES,
     CLOUD_CONFIG,
+    METADATA_REPEAT_PERIOD,
     OBSERVE_ONLY,
     RENEW_DEADLINE,
     SERVICE_CLUSTER_IP_RANGE,
@@ -62,6 +63,8 @@ class CsrSettings(msgspec.Struct, frozen=True, kw_only=True):
     in_flight: Annotated[
         int, Flag("csr-in-flight", "Requests decided at the same time.", CERTIFICATES, at_least=1)
     ] = 64
+    # Half of how old metadata's word on a request may be.
+    repeat_seconds: Annotated[float, METADATA_REPEAT_PERIOD] = 300.0
     # Readiness only: whether a request waits for its machine, metadata says with the request.
     without_talos: Annotated[bool, WITHOUT_TALOS] = False
 

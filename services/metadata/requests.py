@@ -148,12 +148,13 @@ def unheard(known: KnownRequest) -> KnownRequest:
 
 
 def said(known: KnownRequest, event: EnrichedCsr, *, now: float, pace: Pace, jitter: float) -> KnownRequest:
-    """The stream holds it, or something newer."""
+    """The stream holds it, or something newer. A repetition puts off no look."""
+    is_repetition = known.said is not None and says_the_same(known.said, event)
     return msgspec.structs.replace(
         known,
         said=event,
         repeat_due=now + schedule.repeat_after(pace, jitter),
-        look_due=now + _again(known.looks),
+        look_due=known.look_due if is_repetition else now + _again(known.looks),
         answered=event.observed_sequence >= known.sequence,
         unsaid=0,
         say_after=LONG_AGO,

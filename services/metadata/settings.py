@@ -11,6 +11,7 @@ from libs.common.settings.flags import (
     CLOUD_CONFIG,
     CLUSTER_NAME_FALLBACKS,
     CONTROLLERS,
+    METADATA_REPEAT_PERIOD,
     NODE_STATUS_UPDATE_FREQUENCY,
     PREFER_IPV6,
     TALOS,
@@ -94,16 +95,7 @@ class MetadataSettings(msgspec.Struct, frozen=True, kw_only=True):
             at_least=1.0,
         ),
     ] = 1800.0
-    repeat_seconds: Annotated[
-        float,
-        Flag(
-            "metadata-repeat-period",
-            "How often what has not changed is published again: the stream forgets after an hour.",
-            TALOS,
-            at_least=1.0,
-            at_most=1800.0,
-        ),
-    ] = 300.0
+    repeat_seconds: Annotated[float, METADATA_REPEAT_PERIOD] = 300.0
     probe_seconds: Annotated[
         float,
         Flag(

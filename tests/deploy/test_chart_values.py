@@ -7,6 +7,7 @@ import yaml
 
 from libs.common.settings.of_process import ProcessSettings
 from libs.testbed.helm.chart import Values, deployed_services, manifests, of_kind
+from services.csr.settings import CsrSettings
 from tests.deploy.commands import reading_of
 from tests.deploy.profiles import prefix
 
@@ -67,6 +68,30 @@ def test_what_is_said_for_one_service_reaches_it_alone(tmp_path: Path):
         assert ({"operator": "Exists"} in pod["spec"]["tolerations"]) == its_own
         annotations = {"example.net/all": "yes"} | (own["podAnnotations"] if its_own else {})  # type: ignore[operator]
         assert pod["metadata"]["annotations"] == annotations
+
+
+@pytest.mark.parametrize(
+    ("said", "of_csr"),
+    [
+        ({}, 300.0),
+        ({"extraArgs": ["--metadata-repeat-period=2m"]}, 120.0),
+        ({"services.metadata.extraArgs": ["--metadata-repeat-period=20m"]}, 1200.0),
+        ({"services.metadata.extraArgs": ["--metadata-repeat-period", "20m"]}, 1200.0),
+        (
+            {
+                "services.metadata.extraArgs": ["--metadata-repeat-period=20m"],
+                "services.csr.extraArgs": ["--metadata-repeat-period=5m"],
+            },
+            300.0,
+        ),
+    ],
+)
+def test_csr_is_told_how_often_metadata_repeats(said: dict[str, object], of_csr: float, tmp_path: Path):
+    found = manifests(Values(said=said))
+    csr = deployed_services(found)[f"{prefix('default')}-csr"]
+    (container,) = csr["spec"]["template"]["spec"]["containers"]
+    _, reading = reading_of(container, found, tmp_path)
+    assert reading.of(CsrSettings).repeat_seconds == of_csr
 
 
 def test_objects_of_ones_own_are_installed_beside_ours_and_may_name_the_release():

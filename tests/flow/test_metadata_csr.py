@@ -415,6 +415,23 @@ async def test_what_does_not_change_is_said_again_before_the_stream_forgets(flow
     assert talos.looks == ["10.0.0.5"]
 
 
+async def test_what_is_known_of_a_pending_request_is_published_again_whatever_it_waits_for(flow, talos):
+    """csr decides by nothing that was published long ago, and these requests may wait for hours."""
+    settings = msgspec.structs.replace(UNWATCHED, repeat_seconds=1.0)
+    talos.break_down("10.0.0.6", "timeout")
+    async with flow.metadata(talos, settings):
+        await flow.observe(a_node("web-2", uid="uid-2", ip="10.0.0.6"))
+        await flow.ask(a_request("csr-silent", uid="u2", node="web-2"))
+        await flow.ask(a_request("csr-early", uid="u3", node="web-3"))
+        await eventually(lambda: flow.times("csr-silent") >= 3, "it is published again")
+        await eventually(lambda: flow.times("csr-early") >= 3, "it is published again")
+    without = msgspec.structs.replace(settings, without_talos=True)
+    other = await CsrFlow.provisioned()
+    async with other.metadata(talos, without):
+        await other.ask(a_request())
+        await eventually(lambda: other.times() >= 3, "it is published again")
+
+
 async def sequence_of(stream: Flow) -> int:
     """The place of what is said of the request, over a real NATS; 0 for nothing."""
     message = await stream.bus.last(f"{ENRICHED_CSR}.csr-1")

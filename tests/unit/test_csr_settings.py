@@ -7,6 +7,7 @@ import pytest
 from libs.common.controllers import CSR_APPROVAL
 from libs.common.settings.reading import SettingsError, read_settings
 from services.csr.settings import CsrSettings
+from services.metadata.settings import MetadataSettings
 
 
 def read(*arguments: str) -> CsrSettings:
@@ -25,6 +26,15 @@ def test_without_flags_nothing_is_limited_and_no_network_is_allowed():
     policy = read().policy
     assert policy.allowed_networks == ()
     assert policy.min_expiration_seconds is policy.max_expiration_seconds is None
+
+
+def test_one_command_line_gives_csr_and_metadata_the_same_period_and_mode():
+    arguments = ["--metadata-repeat-period=2m", "--without-talos"]
+    reading = read_settings([MetadataSettings, CsrSettings], arguments, {})
+    for settings in (reading.of(MetadataSettings), reading.of(CsrSettings)):
+        assert (settings.repeat_seconds, settings.without_talos) == (120.0, True)
+    assert MetadataSettings().repeat_seconds == CsrSettings().repeat_seconds == 300.0
+    assert reading.warnings == ()
 
 
 def test_whose_nodes_are_ours_stands_in_the_file_and_a_mistake_in_it_stops_the_start(tmp_path: Path):

@@ -181,6 +181,21 @@ def test_a_machine_that_nobody_watches_is_looked_after_while_a_request_stays_und
     assert not isinstance(step(known, msgspec.structs.replace(node, watched=True), known.look_due), AskNode)
 
 
+def test_a_repetition_puts_off_no_look_that_a_waiting_request_is_owed():
+    """csr needs the repetition, and the request may wait for an address that the machine has by now."""
+    pace = Pace(repeat=5.0)
+    node = looked_at()
+    known = dialled(then_said(asked(), node), node)
+    owed = known.look_due
+    known = msgspec.structs.replace(known, repeat_due=T + 4.0)
+    for now in (T + 4.0, T + 8.0):
+        event = told(known, node, now)
+        known = requests.said(known, event, now=now, pace=pace, jitter=0.0)
+        assert known.repeat_due == now + 4.0
+    assert known.look_due == owed
+    assert step(known, node, owed) == AskNode()
+
+
 def test_what_is_decided_is_done_and_what_is_gone_is_said():
     approved = csr_observed(a_request(conditions=(SigningRequestCondition(type="Approved"),)))
     assert step(then_observed(asked(), approved), looked_at()) == Done()

@@ -159,6 +159,15 @@ WITHOUT_TALOS: Final = Flag(
     TALOS,
 )
 
+METADATA_REPEAT_PERIOD: Final = Flag(
+    "metadata-repeat-period",
+    "How often metadata publishes again what has not changed: the stream forgets after an hour. csr decides "
+    "by what was published at most twice as long ago. metadata and csr take the same.",
+    TALOS,
+    at_least=1.0,
+    at_most=1800.0,
+)
+
 LEADER_ELECT: Final = Flag(
     "leader-elect",
     "Hold a Lease before doing anything, so that only one of several replicas leads.",
@@ -216,6 +225,7 @@ SHARED_BOOLEANS: Final[dict[str, bool]] = {
         TALOSCONFIG,
         TALOS_ENDPOINTS,
         WITHOUT_TALOS,
+        METADATA_REPEAT_PERIOD,
         LEADER_ELECT,
         LEASE_DURATION,
         RENEW_DEADLINE,

@@ -1,0 +1,73 @@
+"""What metadata has reported so far: on every machine, on this request lately, or that it asks no machine."""
+
+from typing import Final
+
+from libs.common.bus import Message
+from libs.common.events import CsrEnriched, SnapshotComplete
+from libs.common.startup_gate import StartupGate
+from services.csr.enrichment_age import EnrichmentAges
+
+_AGE_LIMIT_REPEATS: Final = 2  # one repetition may get lost
+
+
+class MetadataReports:
+    """Kept from every message of the flow. `at` is monotonic time in seconds throughout."""
+
+    def __init__(self, *, repeat_seconds: float, without_talos: bool) -> None:
+        """`repeat_seconds`: how often metadata publishes unchanged enrichments.
+
+        `without_talos`: whether metadata asks no machine, until it says so itself with each request.
+        """
+        self._gate = StartupGate()
+        self._ages = EnrichmentAges()
+        self._age_limit = _AGE_LIMIT_REPEATS * repeat_seconds
+        self._without_talos = without_talos
+
+    def problems(self) -> tuple[str, ...]:
+        """Why no machine's word leads to an approval, in words for /readyz."""
+        closed = "" if self._without_talos else self._gate.why_closed()
+        return (closed,) if closed else ()
+
+    def why_not_all_known(self) -> str:
+        """Why a rival may be unknown; "" if metadata has reported on every machine."""
+        if self._gate.is_open:
+            return ""
+        return f"not every machine is known yet: csr {self._gate.why_closed()}"
+
+    def why_too_old(self, message: Message, at: float) -> str:
+        """Why nothing may be decided by that enriched request; "" if it was published lately."""
+        seconds = self._ages.seconds(message, at)
+        if seconds is not None and seconds <= self._age_limit:
+            return ""
+        since = "for an unknown time (the clock of the bus went back)"
+        if seconds is not None:
+            since = f"for more than {self._age_limit:g} s (twice --metadata-repeat-period)"
+        return f"metadata has not published what it knows of this request {since}: csr waits until it does"
+
+    # ---- what the flow says
+
+    def heard(self, message: Message, *, at: float, is_live: bool, is_complete: bool) -> bool:
+        """Take in a message; `is_complete`: the flow is, with it. Whether it opened the startup gate."""
+        self._ages.heard(message, at=at, is_live=is_live)
+        if isinstance(message.event, CsrEnriched):
+            self._without_talos = message.event.without_talos
+        if isinstance(message.event, SnapshotComplete) and is_complete and not self._gate.is_set:
+            self._gate.set()
+        return self._gate.take_in(message.event)
+
+    def dropped(self, subject: str) -> bool:
+        """The stream holds that subject no more. Whether that opened the startup gate."""
+        self._ages.dropped(subject)
+        return self._gate.dropped(subject)
+
+    def caught_up(self, *, is_complete: bool) -> None:
+        """The flow was read from its beginning; `is_complete`: it holds all Nodes."""
+        if is_complete:
+            self._gate.set()
+        else:
+            self._gate.unset()
+
+    def clear(self) -> None:
+        """Another stream: everything known is void."""
+        self._gate.clear()
+        self._ages.clear()

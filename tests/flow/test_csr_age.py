@@ -1,0 +1,208 @@
+"""csr approves by an enrichment only while metadata goes on publishing it: the age is by the bus's clock."""
+
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from libs.common.machine import AddressStatus
+from libs.common.subjects import ENRICHED_CSR
+from tests.builders import NOW, a_node, some_facts
+from tests.bus_actors import eventually
+from tests.csr_actors import CsrFlow, asks
+from tests.turned_clock import TurnedClock
+
+SOON = 2.0  # a wait ends that soon after what it waits for
+REPEAT = 300.0
+OWN = AddressStatus(address="10.0.0.5/24", link="eth0", flags=128)
+SHARED = AddressStatus(address="10.0.0.77/24", link="eth1", flags=128)
+HONEST = some_facts(addresses=(OWN, SHARED))
+RIVAL = a_node("db-1", uid="uid-db", ip="10.0.0.9")
+RIVALS = some_facts(node_name="db-1", node_ip="10.0.0.9", addresses=(SHARED,))
+
+
+@pytest.fixture
+def clock() -> TurnedClock:
+    """Of everybody, unless a test says otherwise."""
+    return TurnedClock()
+
+
+@pytest.fixture
+async def flow(clock: TurnedClock, tmp_path: Path) -> AsyncIterator[CsrFlow]:
+    async with CsrFlow.on("memory", tmp_path, bus_clock=clock) as running:
+        yield running
+
+
+async def waits_on_a_rival(flow: CsrFlow) -> None:
+    await flow.machine(RIVAL, RIVALS)
+    await flow.machine(a_node(), HONEST)
+    await flow.asked(asks(ips=("10.0.0.77",)), facts=HONEST, node_uid="uid-1")
+    assert "claimed by Node db-1" in (await flow.until_decided("csr-1", "waiting")).reason
+
+
+async def waits_for_metadata(flow: CsrFlow) -> None:
+    async def is_so() -> bool:
+        decided = await flow.decided("csr-1")
+        assert decided is None or decided.outcome == "waiting", decided.reason
+        return decided is not None and "metadata has not published" in decided.reason
+
+    await eventually(is_so, "it waits until metadata publishes it again")
+
+
+async def test_while_metadata_is_down_nothing_is_approved_by_facts_of_55_minutes(
+    flow: CsrFlow, clock: TurnedClock
+):
+    async with flow.csr_running(clock=clock) as csr:
+        await waits_on_a_rival(flow)
+        clock.turn(55 * 60)
+        await flow.lead()
+        await flow.node_gone(RIVAL)
+        await waits_for_metadata(flow)
+        assert flow.kube.patched == []
+        assert csr._waiting.by_name["csr-1"].reason == "age"
+        await flow.enrich(flow.kube.request("csr-1"), facts=HONEST, node_uid="uid-1")  # unchanged, said again
+        await flow.until_decided("csr-1", "approved", seconds=SOON)
+
+
+@pytest.mark.parametrize(("age", "is_approved"), [(119.0, True), (121.0, False)])
+async def test_the_limit_is_twice_the_period_at_which_metadata_publishes_again(
+    age: float, is_approved: bool, flow: CsrFlow, clock: TurnedClock
+):
+    async with flow.csr_running(clock=clock, repeat_seconds=60.0):
+        await waits_on_a_rival(flow)
+        clock.turn(age)
+        await flow.lead()
+        await flow.node_gone(RIVAL)
+        if is_approved:
+            await flow.until_decided("csr-1", "approved", seconds=SOON)
+        else:
+            await waits_for_metadata(flow)
+            assert flow.kube.patched == []
+
+
+async def test_a_csr_that_starts_later_reads_the_age_from_the_stream_whatever_its_own_clock_says(
+    flow: CsrFlow, clock: TurnedClock
+):
+    async with flow.csr_running(clock=clock):
+        await waits_on_a_rival(flow)
+    clock.turn(55 * 60)
+    await flow.node_gone(RIVAL)
+    an_hour_behind = TurnedClock(NOW - timedelta(hours=1))
+    async with flow.csr_running(clock=an_hour_behind, seed=2):
+        await flow.lead()
+        await waits_for_metadata(flow)
+        assert flow.kube.patched == []
+
+
+async def test_over_nats_a_csr_that_starts_later_reads_the_age_from_the_stream(tmp_path: Path):
+    """Its own clock stands still: only the stamps of nats-server tell it."""
+    async with CsrFlow.on("nats", tmp_path) as flow:
+        async with flow.csr_running():
+            await waits_on_a_rival(flow)
+        enriched = await flow.bus.last(f"{ENRICHED_CSR}.csr-1")
+        assert enriched is not None
+        lately = enriched.published_at + timedelta(seconds=1.0)
+        await eventually(lambda: datetime.now(UTC) > lately, "it is a second old")
+        await flow.node_gone(RIVAL)
+        async with flow.csr_running(seed=2, repeat_seconds=0.4):
+            await flow.lead()
+            await waits_for_metadata(flow)
+            assert flow.kube.patched == []
+            await flow.enrich(flow.kube.request("csr-1"), facts=HONEST, node_uid="uid-1")
+            await flow.until_decided("csr-1", "approved")
+
+
+async def test_a_csr_that_starts_later_approves_by_what_was_published_lately(
+    flow: CsrFlow, clock: TurnedClock
+):
+    async with flow.csr_running(clock=clock):
+        await waits_on_a_rival(flow)
+    clock.turn(REPEAT)
+    await flow.node_gone(RIVAL)
+    an_hour_ahead = TurnedClock(NOW + timedelta(hours=1))
+    async with flow.csr_running(clock=an_hour_ahead, seed=2):
+        await flow.lead()
+        await flow.until_decided("csr-1", "approved", seconds=5.0)
+
+
+async def test_when_the_clock_of_the_bus_jumps_ahead_the_request_waits_until_it_is_published_again(
+    tmp_path: Path,
+):
+    bus_clock, clock = TurnedClock(), TurnedClock()
+    async with (
+        CsrFlow.on("memory", tmp_path, bus_clock=bus_clock) as flow,
+        flow.csr_running(clock=clock),
+    ):
+        await waits_on_a_rival(flow)
+        bus_clock.turn(3600)
+        await flow.node_gone(RIVAL)
+        await waits_for_metadata(flow)
+        assert flow.kube.patched == []
+        await flow.enrich(flow.kube.request("csr-1"), facts=HONEST, node_uid="uid-1")
+        await flow.until_decided("csr-1", "approved", seconds=SOON)
+
+
+async def test_when_the_clock_of_the_bus_goes_back_old_facts_become_no_younger(tmp_path: Path):
+    bus_clock, clock = TurnedClock(), TurnedClock()
+    async with (
+        CsrFlow.on("memory", tmp_path, bus_clock=bus_clock) as flow,
+        flow.csr_running(clock=clock),
+    ):
+        await waits_on_a_rival(flow)
+        clock.turn(55 * 60)  # as long as it has been, though the bus's clock was set back meanwhile
+        await flow.lead()
+        await flow.node_gone(RIVAL)
+        await waits_for_metadata(flow)
+        assert flow.kube.patched == []
+
+
+async def test_a_csr_that_starts_after_the_clock_of_the_bus_went_back_does_not_trust_what_is_older(
+    tmp_path: Path,
+):
+    bus_clock = TurnedClock()
+    async with CsrFlow.on("memory", tmp_path, bus_clock=bus_clock) as flow:
+        async with flow.csr_running():
+            await waits_on_a_rival(flow)
+        bus_clock.turn(-120)
+        await flow.node_gone(RIVAL)
+        async with flow.csr_running(seed=2):
+            await flow.lead()
+            await waits_for_metadata(flow)
+            assert flow.kube.patched == []
+            await flow.enrich(flow.kube.request("csr-1"), facts=HONEST, node_uid="uid-1")
+            await flow.until_decided("csr-1", "approved", seconds=SOON)
+
+
+async def test_when_the_machine_was_looked_at_does_not_count(flow: CsrFlow, clock: TurnedClock):
+    """A live watch keeps facts, and metadata publishes them again and again."""
+    watched = some_facts(looked_at=NOW - timedelta(minutes=55))
+    async with flow.csr_running(clock=clock):
+        await flow.machine(a_node(), watched)
+        await flow.asked(asks(), facts=watched, node_uid="uid-1")
+        await flow.until_decided("csr-1", "approved", seconds=SOON)
+
+
+async def test_what_can_never_be_valid_is_denied_by_an_old_message_too(flow: CsrFlow, clock: TurnedClock):
+    await flow.asked(asks(dns=("kubernetes",)), facts=HONEST, node_uid="uid-1")
+    clock.turn(55 * 60)
+    async with flow.csr_running(clock=clock):
+        await flow.until_decided("csr-1", "denied", seconds=5.0)
+
+
+async def test_what_only_old_facts_speak_against_is_not_denied(flow: CsrFlow, clock: TurnedClock):
+    await flow.asked(asks(dns=("web-1", "other.example.com")), facts=HONEST, node_uid="uid-1")
+    clock.turn(55 * 60)
+    await flow.machine(a_node(), HONEST)
+    async with flow.csr_running(clock=clock):
+        await waits_for_metadata(flow)
+        assert flow.kube.patched == []
+
+
+async def test_without_talos_the_age_counts_as_well(flow: CsrFlow, clock: TurnedClock):
+    await flow.asked(asks(), without_talos=True)
+    clock.turn(55 * 60)
+    await flow.node(a_node())
+    async with flow.csr_running(clock=clock, ready=False, allowed_networks=("10.0.0.0/8",)):
+        await waits_for_metadata(flow)
+        assert flow.kube.patched == []
