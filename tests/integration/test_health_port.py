@@ -17,6 +17,7 @@ from libs.common.process.health import HealthServer
 from libs.common.process.listener import Limits, Listener
 from libs.common.process.readiness import Readiness
 from libs.common.process.serving_certificate import ServingCertificate
+from libs.common.settings.open_paths import OPEN_PATHS
 
 
 @pytest.fixture(params=["http", "https"])
@@ -73,6 +74,13 @@ async def test_a_caller_who_stalls_is_let_go(port: int, sent: bytes):
 async def test_more_callers_than_we_have_room_for_are_let_go_and_the_next_is_served(port: int):
     await asyncio.gather(*(seconds_until_closed(port, b"GET /livez HT") for _ in range(50)))
     assert await is_alive(port)
+
+
+async def test_every_path_is_open_to_every_caller():
+    async with patient_server(connections=3) as port, aiohttp.ClientSession() as session:
+        for path in OPEN_PATHS:
+            async with session.get(f"http://127.0.0.1:{port}{path}") as answer:
+                assert answer.status in (200, 503), path  # 503: not ready
 
 
 async def is_closed_by_the_server(reader: asyncio.StreamReader) -> None:

@@ -241,6 +241,15 @@ def test_a_port_that_is_taken_is_named():
     assert f"probe: --secure-port: cannot listen on 127.0.0.1:{port}: " in told
 
 
+def test_metrics_that_should_be_protected_are_not_served():
+    code, told = refusal("metadata", "--authorization-always-allow-paths=/healthz,/livez,/readyz")
+    assert code == 2
+    assert told.startswith(
+        "probe: --authorization-always-allow-paths leaves out /metrics, and no path can be "
+    )
+    assert len(told.splitlines()) == 1
+
+
 def test_a_serving_certificate_that_cannot_be_used_is_named(tmp_path: Path):
     nonsense = tmp_path / "tls.crt"
     nonsense.write_text("nonsense")

@@ -226,6 +226,52 @@ def test_the_arguments_of_the_reference_s_chart_start_us(tmp_path: Path):
     ]
 
 
+ALWAYS_ALLOW = "--authorization-always-allow-paths"
+
+
+@pytest.mark.parametrize(
+    ("allowed", "left_out"),
+    [
+        ("/healthz,/readyz,/livez", "/metrics"),  # Kubernetes' default
+        ("/healthz,/livez,/readyz", "/metrics"),
+        ("/metrics", "/healthz, /livez, /readyz"),
+        ("", "/healthz, /livez, /readyz, /metrics"),
+        ("/health*,/livez,/readyz,/metrics/*", "/metrics"),
+        ("/*z", "/healthz, /livez, /readyz, /metrics"),
+    ],
+)
+def test_a_path_that_the_reference_would_protect_is_refused(allowed: str, left_out: str):
+    with pytest.raises(SettingsError) as refused:
+        read(f"{ALWAYS_ALLOW}={allowed}")
+    (line,) = str(refused.value).splitlines()
+    assert line.startswith(f"{ALWAYS_ALLOW} leaves out {left_out}, and no path can be protected here: ")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (),
+        (f"{ALWAYS_ALLOW}=/healthz,/livez,/readyz,/metrics",),
+        (f"{ALWAYS_ALLOW}=/healthz,/livez,/readyz,/metrics,/configz",),
+        (f"{ALWAYS_ALLOW}=/healthz,/livez,/readyz", f"{ALWAYS_ALLOW}=/metrics"),  # lists add up, as in pflag
+        (f"{ALWAYS_ALLOW}=/*",),
+        (f"{ALWAYS_ALLOW}=healthz,livez,ready*,metrics",),
+        (f"{ALWAYS_ALLOW}=/healthz", "--secure-port=0"),  # nothing is served
+    ],
+)
+def test_a_list_of_all_paths_is_accepted_without_a_word(arguments: tuple[str, ...]):
+    assert read(*arguments).warnings == ()
+
+
+@pytest.mark.parametrize(
+    "argument",
+    ["--client-ca-file=/ca", "--tls-min-version=VersionTLS13", "--tls-cipher-suites=TLS_AES_128_GCM_SHA256"],
+)
+def test_a_flag_that_asks_for_protection_is_told_not_to_be_obeyed(argument: str):
+    (warning,) = read(argument).warnings
+    assert warning.startswith(f"{argument} is not obeyed: ")
+
+
 # What `cloud-controller-manager --help` of k8s.io/cloud-provider 0.36 lists, with the reference's additions.
 REFERENCE_FLAGS = """
 allocate-node-cidrs allow-metric-labels allow-metric-labels-manifest allow-untagged-cloud
@@ -257,6 +303,7 @@ OF_IPAM = {
     "node-cidr-mask-size", "node-cidr-mask-size-ipv4", "node-cidr-mask-size-ipv6",
 }  # fmt: skip
 SENSIBLE = {
+    "authorization-always-allow-paths": "/*",
     "controllers": "cloud-node",
     "leader-elect-lease-duration": "30s",
     "leader-elect-renew-deadline": "10s",
@@ -299,7 +346,8 @@ def test_old_throttling_values_change_nothing_and_say_why():
 
 
 def test_a_value_that_asks_for_what_we_do_anyway_is_not_warned_of():
-    assert read("--cloud-provider=external", "--configure-cloud-routes=false").warnings == ()
+    values = ("--cloud-provider=external", "--configure-cloud-routes=false", "--tls-min-version=VersionTLS12")
+    assert read(*values).warnings == ()
 
 
 def test_a_flag_of_another_service_is_accepted_and_told():

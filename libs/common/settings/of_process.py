@@ -15,6 +15,7 @@ from libs.common.settings.flags import (
     TELLING,
     Flag,
 )
+from libs.common.settings.open_paths import OPEN_PATHS, mistakes_in
 from libs.common.settings.reference_flags import choose_controllers
 
 
@@ -98,6 +99,15 @@ class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = None
     bind_address: Annotated[str, BIND_ADDRESS] = "0.0.0.0"  # noqa: S104 - the kubelet and Prometheus come from outside
+    open_paths: Annotated[
+        tuple[str, ...],
+        Flag(
+            "authorization-always-allow-paths",
+            "Paths that need no authorization. Every path is served to every caller: a list that leaves out "
+            "/healthz, /livez, /readyz or /metrics is refused.",
+            SERVING,
+        ),
+    ] = OPEN_PATHS
     tls_cert_file: Annotated[
         Path | None,
         Flag("tls-cert-file", "Certificate to serve with (PEM). Without it, one is made in memory.", SERVING),
@@ -138,6 +148,8 @@ class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
             found.append(f'--otlp-endpoint: "{self.otlp_endpoint}" is not a URL such as http://host:4318')
         if (self.tls_cert_file is None) != (self.tls_private_key_file is None):
             found.append("--tls-cert-file and --tls-private-key-file go together")
+        if self.secure_port != 0:
+            found += mistakes_in(self.open_paths)
         return tuple(found)
 
     def warnings(self) -> tuple[str, ...]:

@@ -44,6 +44,7 @@ class Accepted(msgspec.Struct, frozen=True):
 
 _PACE = "requests are not throttled here, they are few; a 429 of the API server is obeyed"
 _AUTH = "health and metrics hold no secrets and are served to everyone who can reach the port"
+_TLS = "health and metrics are served with TLS 1.2 or newer and OpenSSL's default ciphers"
 _WEBHOOK = "there are no webhooks here"
 _OTHER_CLOUD = "there are no cloud routes, load balancers or volumes here"
 _HTTP2 = "health and metrics are served over HTTP/1.1"
@@ -76,11 +77,6 @@ _TABLE: Final = (
     Accepted("leader-elect-resource-lock", "only Leases are used as locks", quiet_on=("leases",)),
     *_all("enable-leader-migration", "there is no in-tree Talos provider to migrate from", boolean=True),
     *_all("leader-migration-config", "there is no in-tree Talos provider to migrate from"),
-    Accepted(
-        "authorization-always-allow-paths",
-        _AUTH,
-        quiet_on=("/healthz,/livez,/readyz,/metrics", "/healthz,/readyz,/livez", "/healthz,/livez,/readyz"),
-    ),
     *_all(
         "authentication-kubeconfig authentication-token-webhook-cache-ttl authorization-kubeconfig"
         " authorization-webhook-cache-authorized-ttl authorization-webhook-cache-unauthorized-ttl"
@@ -88,13 +84,13 @@ _TABLE: Final = (
         " requestheader-extra-headers-prefix requestheader-group-headers requestheader-uid-headers"
         " requestheader-username-headers",
         _AUTH,
+        loud=True,
     ),
     *_all("authentication-skip-lookup authentication-tolerate-lookup-failure", _AUTH, boolean=True),
     *_all("cert-dir", "without --tls-cert-file a certificate is made in memory; no directory is needed"),
-    *_all(
-        "tls-cipher-suites tls-curve-preferences tls-min-version", "TLS 1.2 with OpenSSL's defaults at least"
-    ),
-    *_all("tls-sni-cert-key", "one certificate is served: --tls-cert-file"),
+    Accepted("tls-min-version", _TLS, quiet_on=("VersionTLS12",), loud=True),
+    *_all("tls-cipher-suites tls-curve-preferences", _TLS, loud=True),
+    *_all("tls-sni-cert-key", "one certificate is served: --tls-cert-file", loud=True),
     *_all("http2-max-streams-per-connection", _HTTP2),
     *_all("disable-http2-serving", _HTTP2, boolean=True),
     *_all("permit-address-sharing permit-port-sharing", "the port is ours alone", boolean=True),

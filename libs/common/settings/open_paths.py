@@ -1,0 +1,27 @@
+"""What --authorization-always-allow-paths may say: every path of the health port is open to every caller."""
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+OPEN_PATHS: Final = ("/healthz", "/livez", "/readyz", "/metrics")
+
+
+def protected_paths(allowed: Sequence[str]) -> tuple[str, ...]:
+    """Return the paths that the reference would protect, given the flag's paths and `/prefix*` patterns."""
+    patterns = [pattern.removeprefix("/") for pattern in allowed]
+    return tuple(path for path in OPEN_PATHS if not any(_matches(path[1:], each) for each in patterns))
+
+
+def mistakes_in(allowed: Sequence[str]) -> Iterator[str]:
+    """Why the flag is refused, if it is."""
+    protected = protected_paths(allowed)
+    if protected:
+        yield (
+            f"--authorization-always-allow-paths leaves out {', '.join(protected)}, and no path can be "
+            f"protected here: {', '.join(OPEN_PATHS)} are served to every caller. Name all of them, and "
+            "limit the callers with a NetworkPolicy"
+        )
+
+
+def _matches(path: str, pattern: str) -> bool:
+    return path.startswith(pattern[:-1]) if pattern.endswith("*") else path == pattern
