@@ -107,6 +107,65 @@ def test_an_error_names_the_file_the_context_and_the_field(text: bytes, told: st
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize(
+    "auth",
+    [
+        {"basic": {"username": "u", "password": "p"}},
+        {"siderov1": {"identity": "a@example.com"}},
+        {"siderov1": {}},
+        {"siderov1": None},
+        {"siderov1": "a text", "other": 3},
+        {},
+        "a text",
+    ],
+)
+def test_a_client_certificate_beside_auth_is_used(auth: object):
+    config = parse_talosconfig(a_talosconfig(auth=auth), source="f")
+    assert config == parse_talosconfig(a_talosconfig(), source="f")
+
+
+@pytest.mark.parametrize("ca", [PEM, None], ids=["with a CA", "without"])
+def test_siderov1_alone_is_refused_with_both_credentials_named(ca: str | None):
+    text = a_talosconfig(
+        auth={"siderov1": {"identity": "a@example.com"}},
+        endpoints=["https://omni.example.com"],
+        ca=ca,
+        crt=None,
+        key=None,
+    )
+    with pytest.raises(CredentialsError) as error:
+        parse_talosconfig(text, source="/etc/t")
+    told = str(error.value)
+    assert told.startswith(
+        "/etc/t: context 'default': auth.siderov1 ('a@example.com') alone is not supported, "
+    )
+    assert "nor is a service account key (OMNI_SERVICE_ACCOUNT_KEY)" in told
+    assert "use a talosconfig with a client certificate (fields ca, crt, key)" in told
+    assert "ServiceAccount of talos.dev" in told
+    assert "\n" not in told
+
+
+def test_an_identity_is_told_bounded_and_printable():
+    text = a_talosconfig(auth={"siderov1": {"identity": "\n" * 500}}, crt=None, key=None)
+    with pytest.raises(CredentialsError) as error:
+        parse_talosconfig(text, source="f")
+    assert "\n" not in str(error.value)
+    assert len(str(error.value)) < 600
+
+
+def test_basic_alone_is_refused_as_no_credential_of_talos():
+    text = a_talosconfig(auth={"basic": {"username": "u", "password": "secret"}}, crt=None, key=None)
+    with pytest.raises(CredentialsError, match=r"auth\.basic alone is not supported") as error:
+        parse_talosconfig(text, source="f")
+    assert "secret" not in str(error.value)
+
+
+def test_half_a_client_certificate_beside_auth_is_told_as_such():
+    text = a_talosconfig(auth={"siderov1": {"identity": "a"}}, key=None)
+    with pytest.raises(CredentialsError, match="field key: is missing"):
+        parse_talosconfig(text, source="f")
+
+
 def test_a_bad_endpoint_from_the_environment_is_blamed_on_the_environment():
     with pytest.raises(CredentialsError, match=r"^TALOS_ENDPOINTS: 'a b' is neither"):
         parse_talosconfig(a_talosconfig(), source="f", endpoints="a b")

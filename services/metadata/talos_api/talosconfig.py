@@ -14,6 +14,7 @@ from libs.common.yaml_reading import YamlError, read_yaml
 
 APID_PORT: Final = 50000
 SERVICE_ACCOUNT_FILE: Final = Path("/var/run/secrets/talos.dev/config")
+_SHOWN: Final = 80  # characters of an identity
 _HOST_NAME: Final = re.compile(r"(?=.{1,253}\Z)[A-Za-z0-9_]([-A-Za-z0-9_.]*[A-Za-z0-9_])?\.?\Z")
 
 
@@ -52,6 +53,7 @@ class _Context(msgspec.Struct, rename={"certificate": "crt"}):
     certificate: str = ""
     key: str = ""
     cluster: str = ""
+    auth: object = None  # of proxies before apid: basic, siderov1; any shape, as a certificate needs none
 
 
 class _File(msgspec.Struct):
@@ -71,6 +73,7 @@ def parse_talosconfig(text: bytes, *, source: str, endpoints: str = "") -> Talos
     """The current context. `endpoints` (TALOS_ENDPOINTS, comma separated) overrides those of the file."""
     name, context = _current_context(text, source)
     where = f"{source}: context {name!r}"
+    _refuse_auth_alone(context, where)
     named = [part.strip() for part in endpoints.split(",") if part.strip()]
     listed = named or [*(context.endpoints or ()), *([context.target] if context.target else [])]
     if not listed:
@@ -104,6 +107,26 @@ def _current_context(text: bytes, source: str) -> tuple[str, _Context]:
             f"{source}: there is no context {file.context!r} (there are: {_names(contexts)})"
         )
     return file.context, context
+
+
+def _refuse_auth_alone(context: _Context, where: str) -> None:
+    """Only a proxy in front of apid reads `auth`, such as Omni's: a certificate is used beside it."""
+    auth = context.auth
+    if not isinstance(auth, dict) or context.certificate.strip() or context.key.strip():
+        return
+    kind = next((each for each in ("siderov1", "basic") if each in auth), "")
+    if not kind:
+        return
+    keys = ", nor is a service account key (OMNI_SERVICE_ACCOUNT_KEY)" if kind == "siderov1" else ""
+    raise CredentialsError(
+        f"{where}: auth.{kind}{_identity(auth[kind])} alone is not supported{keys}: use a talosconfig with a "
+        "client certificate (fields ca, crt, key), such as Talos writes for a ServiceAccount of talos.dev"
+    )
+
+
+def _identity(auth: object) -> str:
+    identity = auth.get("identity") if isinstance(auth, dict) else None
+    return f" ({identity[:_SHOWN]!a})" if isinstance(identity, str) and identity else ""
 
 
 def _names(contexts: Mapping[str, object]) -> str:
