@@ -2,14 +2,15 @@
 
 import sysconfig
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from libs.common.bus import BusError
-from libs.common.events import EnrichedNodeGone
+from libs.common.bus import BusError, StreamFull
+from libs.common.events import EnrichedNodeGone, Leading
 from libs.common.nats_bus.bus import NatsBus
 from libs.common.subjects import subject_of
 from libs.common.wiring import DURABLES
@@ -108,6 +109,36 @@ async def test_the_stream_lies_on_all_three_however_large_it_may_be_and_one_may_
     assert held is not None
     assert held.event == a_word("before")
     assert not [host for host in HOSTS if "Violation" in cluster.log(host)]
+
+
+async def test_a_full_replicated_stream_accepts_a_leading_while_the_headroom_is_open(
+    cluster: Cluster, connect_bus: ConnectBus
+):
+    for host in HOSTS:
+        await cluster.start(host)
+    watcher = await connect_bus("watcher", **cluster.options("watcher", *HOSTS), stream_replicas=3)
+    metadata = await connect_bus("metadata", **cluster.options("metadata", *HOSTS))
+
+    async def provisioned() -> bool:
+        try:
+            await watcher.provision(DURABLES, max_bytes=100_000)
+            await metadata.publish(a_word("first"))
+        except BusError:
+            return False  # they have not chosen a leader yet
+        return True
+
+    await eventually(provisioned, "\n".join(watcher.problems()), 60)
+    for size in (10_000, 1):
+        with suppress(StreamFull):
+            for n in range(10_000):
+                await metadata.publish(a_word(f"web-{size}-{n}", uid="u" * size))
+    leading = Leading(incarnation=watcher.incarnation, epoch=1, holder="host-a" * 30)
+    for _ in range(3):  # a replacement of the same size is refused, too
+        with pytest.raises(StreamFull):
+            await watcher.publish(leading, ttl_seconds=10)
+        async with watcher.headroom():
+            await watcher.publish(leading, ttl_seconds=10)
+    assert (await watcher.look()).max_bytes == 100_000
 
 
 async def says_and_hears(one: NatsBus, other: NatsBus, word: EnrichedNodeGone) -> None:
