@@ -21,11 +21,11 @@ class MetadataReports:
         self._gate = StartupGate()
         self._ages = EnrichmentAges()
         self._age_limit = _AGE_LIMIT_REPEATS * repeat_seconds
-        self._without_talos = without_talos
+        self.without_talos = without_talos
 
     def problems(self) -> tuple[str, ...]:
         """Why no machine's word leads to an approval, in words for /readyz."""
-        closed = "" if self._without_talos else self._gate.why_closed()
+        closed = "" if self.without_talos else self._gate.why_closed()
         return (closed,) if closed else ()
 
     def why_not_all_known(self) -> str:
@@ -50,7 +50,7 @@ class MetadataReports:
         """Take in a message; `is_complete`: the flow is, with it. Whether it opened the startup gate."""
         self._ages.heard(message, at=at, is_live=is_live)
         if isinstance(message.event, CsrEnriched):
-            self._without_talos = message.event.without_talos
+            self.without_talos = message.event.without_talos
         if isinstance(message.event, SnapshotComplete) and is_complete and not self._gate.is_set:
             self._gate.set()
         return self._gate.take_in(message.event)

@@ -155,7 +155,7 @@ class CsrService:
         return (
             *self._why_undecided(),
             *self._reports.problems(),
-            *self._service_networks.problems(),
+            *self._service_networks.problems(without_talos=self._reports.without_talos),
             *self._ownership.problems(),
         )
 

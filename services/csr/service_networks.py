@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from libs.common.events import ClusterNetworksObserved, CsrEnriched
+from libs.common.events import ClusterNetworksObserved
 from services.csr.checks import networks_of
 
 _UNKNOWN_WITHOUT_TALOS: Final = (
@@ -32,25 +32,20 @@ class ServiceNetworks:
         """`changed` is called when other networks are known than before."""
         self._flag = tuple(flag)
         self._changed = changed
-        self._without_talos = False  # metadata asks no machine, by its last event about a request
         self.known = known_service_networks(self._flag, None)
 
     def take_in(self, event: object) -> None:
-        """An event of the flow; all but two kinds are ignored."""
-        match event:
-            case ClusterNetworksObserved():
-                self._learn(event)
-            case CsrEnriched(without_talos=without_talos):
-                self._without_talos = without_talos
+        """An event of the flow; every other kind is ignored."""
+        if isinstance(event, ClusterNetworksObserved):
+            self._learn(event)
 
     def forget(self) -> None:
         """What was reported is void."""
-        self._without_talos = False
         self._learn(None)
 
-    def problems(self) -> tuple[str, ...]:
-        """Why requests wait until an operator acts: where no machine is asked, no report will come."""
-        return (_UNKNOWN_WITHOUT_TALOS,) if self._without_talos and self.known is None else ()
+    def problems(self, *, without_talos: bool) -> tuple[str, ...]:
+        """Why requests wait until an operator acts: where metadata asks no machine, no report will come."""
+        return (_UNKNOWN_WITHOUT_TALOS,) if without_talos and self.known is None else ()
 
     def _learn(self, reported: ClusterNetworksObserved | None) -> None:
         before, self.known = self.known, known_service_networks(self._flag, reported)

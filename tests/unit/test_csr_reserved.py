@@ -263,14 +263,13 @@ def test_a_report_of_no_network_or_of_one_that_cannot_be_read_is_no_knowledge(ci
 def test_where_no_machine_is_asked_missing_networks_are_a_problem_and_else_they_are_awaited():
     changes: list[int] = []
     networks = ServiceNetworks((), changed=lambda: changes.append(1))
-    assert not networks.problems()
-    networks.take_in(csr_enriched(asks(), without_talos=True))
-    assert any("--service-cluster-ip-range" in problem for problem in networks.problems())
+    assert not networks.problems(without_talos=False)
+    assert any("--service-cluster-ip-range" in problem for problem in networks.problems(without_talos=True))
     networks.take_in(cluster_networks(service_cidrs=SERVICES))
     networks.take_in(cluster_networks(service_cidrs=SERVICES))
-    assert (networks.problems(), networks.known, changes) == ((), SERVICES, [1])
+    assert (networks.problems(without_talos=True), networks.known, changes) == ((), SERVICES, [1])
     networks.forget()
-    assert (networks.problems(), networks.known, changes) == ((), None, [1, 1])
+    assert (networks.known, changes) == (None, [1, 1])
 
 
 def test_api_servers_are_kept_for_a_while_and_the_last_one_for_ever():
