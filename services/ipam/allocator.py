@@ -54,6 +54,7 @@ class Claimed(msgspec.Struct, frozen=True, kw_only=True):
     answers: Mapping[str, Answer]
     new: tuple[tuple[str, Pool], ...] = ()
     tries: Mapping[str, int] = {}  # by new block, how many were looked at for it
+    ignored: Mapping[str, str] = {}  # by Node, which of its many addresses do not count, in words
     contended: bool = False  # a write of this call came too late: another replica had written that page
 
 
@@ -120,7 +121,13 @@ class Allocator:
                 if len(written) < len(plan.changed):
                     continue
             if reread or not any(isinstance(answer, Refused) for answer in plan.answers.values()):
-                return Claimed(answers=plan.answers, new=tuple(new), tries=tries, contended=contended)
+                return Claimed(
+                    answers=plan.answers,
+                    new=tuple(new),
+                    tries=tries,
+                    ignored=plan.ignored,
+                    contended=contended,
+                )
             self._keep_all(await self._api.list_pages())
             reread = True
         raise TemporaryError("other replicas were quicker with every page of claims")
@@ -196,7 +203,7 @@ class Allocator:
         return plan_claims(
             self.pages.by_range,
             wants,
-            Occupied(excluded=occupied.excluded, carried=carried, names={**self._names, **occupied.names}),
+            msgspec.structs.replace(occupied, carried=carried, names={**self._names, **occupied.names}),
             closed={**closed, **self.pages.closed()},
             cursors=self._cursors,
             page_bytes=self._page_bytes,

@@ -12,10 +12,10 @@ from libs.common.node import Node
 from libs.common.node_ips import BadNodeIP, node_ips
 from libs.common.public_addresses import bare
 from services.ipam.plan import Occupied
+from services.ipam.reserved import MOST_BLOCKS
 from services.ipam.spans import readable
 
-# Addresses in a Node's status: its kubelet may write any, and each keeps a block from everybody. Those that a
-# machine really has, Talos tells as well, and they all count.
+# Addresses in a Node's status: its kubelet may write any, and each keeps a block from everybody.
 _MOST_FROM_NODE = 16
 _LONGEST = 64  # characters of an address: an IPv4-mapped one with a prefix length has 49
 
@@ -34,6 +34,8 @@ class KnownNodes:
         self._enriched: dict[str, _Enriched] = {}
         self._addresses: Counter[str] = Counter()
         self._of_node: dict[str, tuple[str, ...]] = {}
+        self._all: dict[str, tuple[str, ...]] = {}  # of each Node, what matters most first
+        self._many: set[str] = set()  # Nodes with more addresses than a bound; not in `_addresses`
         self._excluded: tuple[str, ...] | None = None  # of `_addresses`, made when it is asked for
 
     def node(self, name: str) -> Node | None:
@@ -52,6 +54,8 @@ class KnownNodes:
         with_some = [node for node in self._nodes.values() if node.spec.pod_cidrs]
         return Occupied(
             excluded=(*services, *self._excluded),
+            addresses=dict(self._all),
+            many=frozenset(self._many),
             carried={node.uid: node.spec.pod_cidrs for node in with_some},
             names={node.uid: node.name for node in with_some},
         )
@@ -67,13 +71,14 @@ class KnownNodes:
         before = self._nodes.get(node.name)
         self._nodes[node.name] = node
         if before is None or _says_of_itself(before) != _says_of_itself(node):  # seldom it does
-            self._put(self._of_node, node.name, _addresses_of(node))
+            self._of_node[node.name] = _addresses_of(node)
+            self._recount(node.name)
 
     def gone(self, name: str) -> None:
         """There is no Node of that name."""
         self._nodes.pop(name, None)
-        self._put(self._of_node, name, ())
         self._of_node.pop(name, None)
+        self._recount(name)
 
     def enriched(self, event: NodeEnriched | NodeUnreachable) -> None:
         """The Node's machine is like that, or was."""
@@ -87,19 +92,28 @@ class KnownNodes:
 
     def clear(self) -> None:
         """Everything known is void."""
-        for table in (self._nodes, self._enriched, self._addresses, self._of_node):
+        for table in (self._nodes, self._enriched, self._addresses, self._of_node, self._all, self._many):
             table.clear()
         self._excluded = None
 
     def _enrich(self, name: str, enriched: _Enriched | None) -> None:
-        before = self._enriched.pop(name, None)
-        self._count(before.addresses if before else (), enriched.addresses if enriched else ())
+        self._enriched.pop(name, None)
         if enriched is not None:
             self._enriched[name] = enriched
+        self._recount(name)
 
-    def _put(self, table: dict[str, tuple[str, ...]], name: str, addresses: tuple[str, ...]) -> None:
-        self._count(table.get(name, ()), addresses)
-        table[name] = addresses
+    def _recount(self, name: str) -> None:
+        enriched = self._enriched.get(name)
+        of_machine = enriched.addresses if enriched is not None else ()
+        after = tuple(dict.fromkeys((*self._of_node.get(name, ()), *of_machine)))
+        before = self._all.pop(name, ())
+        if after:
+            self._all[name] = after
+        self._count(before if name not in self._many else (), after if len(after) <= MOST_BLOCKS else ())
+        if len(after) > MOST_BLOCKS:
+            self._many.add(name)
+        else:
+            self._many.discard(name)
 
     def _count(self, before: tuple[str, ...], after: tuple[str, ...]) -> None:
         if before == after:
@@ -125,7 +139,7 @@ def _addresses_of(node: Node) -> tuple[str, ...]:
 
 def _addresses_in(facts: MachineFacts | None) -> tuple[str, ...]:
     """Addresses alone: that a node is in a subnet keeps nobody from giving blocks of it."""
-    return () if facts is None else _readable((*map(bare, facts.addresses), *facts.gateways))
+    return () if facts is None else _readable((*facts.gateways, *map(bare, facts.addresses)))
 
 
 def _readable(addresses: Iterable[str]) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from services.ipam.cidr_set import CidrSet
 from services.ipam.networks import Network
 from services.ipam.pages import Claim, Page, claim_size, page_name, page_of
 from services.ipam.pools import Pool
+from services.ipam.reserved import holders
 from services.ipam.spans import Spans, network_of, readable
 
 _FULL: Final = "the page of claims {} is full"
@@ -37,6 +38,7 @@ class Ledger:
         self._carried_by = carried
         self._names = names
         self._whole: dict[str, str] = {}  # by pool's cidr, what takes all of it, in words
+        self._holders: dict[Pool, str] = {}
         self._excluded = Spans(excluded)
         self._closed = dict(closed)
         self._page_bytes = page_bytes
@@ -75,6 +77,15 @@ class Ledger:
         if pool.cidr not in self._whole:
             self._whole[pool.cidr] = self._why_whole(network)
         return self._whole[pool.cidr]
+
+    def holders(self, pool: Pool, addresses: Mapping[str, Sequence[str]]) -> str:
+        """Which Nodes' addresses keep blocks of a pool from use, in words; "" if none do."""
+        if pool not in self._holders:
+            self._holders[pool] = holders(pool, addresses, self._is_taken)
+        return self._holders[pool]
+
+    def _is_taken(self, address: Network) -> bool:
+        return self._carried.hit(address) is not None or self._claims.hit(address) is not None
 
     def _why_whole(self, pool: Network) -> str:
         for spans, words in ((self._carried, self._carrier), (self._claims, self._claimant)):

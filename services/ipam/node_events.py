@@ -12,6 +12,7 @@ NOT_AVAILABLE: Final = "CIDRNotAvailable"  # the reference's names
 ASSIGNMENT_FAILED: Final = "CIDRAssignmentFailed"
 OTHER_ALLOCATOR: Final = "CIDRFromAnotherAllocator"
 CONFLICT: Final = "CIDRConflict"
+ADDRESSES_IGNORED: Final = "NodeAddressesIgnored"
 _MOST_KNOWN: Final = 50_000
 
 

@@ -8,7 +8,8 @@ import msgspec
 from services.ipam.ledger import Ledger
 from services.ipam.pages import PAGE_BYTES, Page
 from services.ipam.pools import Pool
-from services.ipam.spans import contains, network_of
+from services.ipam.reserved import bounded
+from services.ipam.spans import Spans, contains, network_of
 
 
 class Want(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,6 +24,8 @@ class Occupied(msgspec.Struct, frozen=True, kw_only=True):
     """What no block may touch, in anybody's writing: what names no network is left out."""
 
     excluded: tuple[str, ...] = ()  # service CIDRs, addresses of nodes and of their gateways
+    addresses: Mapping[str, tuple[str, ...]] = {}  # the same of each Node, by its name
+    many: frozenset[str] = frozenset()  # Nodes with so many addresses that `excluded` does not hold them
     carried: Mapping[str, tuple[str, ...]] = {}  # uid -> podCIDRs of that Node
     names: Mapping[str, str] = {}  # uid -> that Node's name, for people
 
@@ -58,6 +61,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     claimed: tuple[tuple[str, Pool], ...]  # the new blocks, each with its pool
     cursors: Mapping[tuple[str, int], str]  # (pool's cidr, mask) -> the block last given out of it
     tries: Mapping[str, int] = {}  # by new block, how many were looked at for it
+    ignored: Mapping[str, str] = {}  # by Node, which of its many addresses do not count, in words
 
 
 def plan_claims(
@@ -76,11 +80,14 @@ def plan_claims(
     give such blocks and nothing else has come to lie in it; if not, another is claimed and that one stays:
     the patch of somebody slow may still bring it to the Node.
     """
+    many = {name: occupied.addresses[name] for name in sorted(occupied.many)}
+    carried = Spans(cidr for cidrs in occupied.carried.values() for cidr in cidrs) if many else Spans()
+    kept = bounded(many, (pool for want in wants for pool in want.pools), carried)
     ledger = Ledger(
         pages,
         carried=occupied.carried,
         names=occupied.names,
-        excluded=occupied.excluded,
+        excluded=(*occupied.excluded, *kept.kept),
         closed=closed,
         cursors=cursors,
         page_bytes=page_bytes,
@@ -92,6 +99,7 @@ def plan_claims(
         claimed=tuple(ledger.claimed),
         cursors=ledger.cursors,
         tries=ledger.tries,
+        ignored=kept.ignored,
     )
 
 
@@ -107,7 +115,7 @@ def _answer(want: Want, ledger: Ledger, occupied: Occupied) -> Answer:
         one = _block_for(want, pools, own, ledger)
         if one is None:  # all families or none: the other's block goes back
             ledger.put_back(found)
-            return _refused(family, pools, ledger)
+            return _refused(family, pools, ledger, occupied)
         found.append(one)
     for block, pool in found:
         if pool is not None:
@@ -136,9 +144,11 @@ def _is_usable(block: str, pool: Pool, ledger: Ledger) -> bool:
     return contains(network_of(pool.cidr), network) and ledger.obstacle(network) is None
 
 
-def _refused(family: int, pools: tuple[Pool, ...], ledger: Ledger) -> Refused:
+def _refused(family: int, pools: tuple[Pool, ...], ledger: Ledger, occupied: Occupied) -> Refused:
+    takers = [ledger.whole(pool) or ledger.holders(pool, occupied.addresses) for pool in pools]
     where = " and ".join(
-        f"/{pool.mask} in {pool.cidr} (pool {pool.name}){ledger.whole(pool)}" for pool in pools
+        f"/{pool.mask} in {pool.cidr} (pool {pool.name}){taker}"
+        for pool, taker in zip(pools, takers, strict=True)
     )
     obstacles = sorted({why for pool in pools for why in ledger.obstacles(pool)})
     because = f": {'; '.join(obstacles)}" if obstacles else ""

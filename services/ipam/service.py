@@ -19,7 +19,7 @@ from services.ipam.allocator import Allocator
 from services.ipam.claims_api import KubernetesClaims
 from services.ipam.gathering import Answered, Gathering, Together
 from services.ipam.measured import Measured
-from services.ipam.node_events import NodeEvents
+from services.ipam.node_events import ADDRESSES_IGNORED, NodeEvents
 from services.ipam.on_node_enriched import OnNodeEnriched
 from services.ipam.outcomes import NotOurs, Unserved, Wait
 from services.ipam.picture import Picture
@@ -191,6 +191,9 @@ class IpamService:
     async def _claim(self, wants: Sequence[Want], insist: bool) -> Together:
         claimed = await self._allocator.claim(wants, self._occupied, insist=insist)
         self._measured.claimed(claimed)
+        for name, ignored in claimed.ignored.items():
+            if (node := self._picture.nodes.node(name)) is not None:
+                self._events.tell(name, node.uid, ADDRESSES_IGNORED, ignored)
         # Of what a claim left behind when it gave way nobody has heard: it is new to who is answered next.
         new = self._unanswered | {block for block, _ in claimed.new}
         self._unanswered = set() if claimed.answers else new

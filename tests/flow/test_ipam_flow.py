@@ -17,7 +17,13 @@ from libs.common.wiring import PAGES_NAMESPACE
 from services.ipam import watch_claims
 from services.ipam.allocator import Allocator
 from services.ipam.claims_api import KubernetesClaims
-from services.ipam.node_events import ASSIGNMENT_FAILED, CONFLICT, NOT_AVAILABLE, OTHER_ALLOCATOR
+from services.ipam.node_events import (
+    ADDRESSES_IGNORED,
+    ASSIGNMENT_FAILED,
+    CONFLICT,
+    NOT_AVAILABLE,
+    OTHER_ALLOCATOR,
+)
 from services.ipam.pages import NAME_PREFIX
 from services.ipam.plan import Occupied, Want
 from services.ipam.pools import Pool
@@ -134,6 +140,38 @@ async def test_a_node_that_carries_a_whole_pool_is_named_on_those_for_whom_nothi
     [event] = [event for event in flow.kube.events if event.about.name == "web-2"]
     assert "the pod CIDR of node web-1" in event.message
     assert "delete this Node" in event.message
+
+
+def spread(number: int, blocks: int) -> MachineFacts:
+    """A machine that reports an address in so many blocks of the cluster's pod network."""
+    facts = facts_of(number)
+    told = tuple(AddressStatus(address=f"10.244.{n}.9/32", link="eth1", flags=128) for n in range(blocks))
+    return msgspec.structs.replace(facts, addresses=(*facts.addresses, *told))
+
+
+async def test_a_machine_that_reports_an_address_in_every_block_leaves_blocks_for_others(any_flow: IpamFlow):
+    flow, pool = any_flow, ("10.244.0.0/16",)
+    await flow.networks(pod_cidrs=pool)
+    await flow.join(1, facts=spread(1, 256))
+    async with flow.ipam_running(cluster_cidr=pool):
+        await flow.join(*range(2, 20))
+        given = await flow.served(*range(1, 20))
+        await eventually(lambda: flow.kube.told("web-1") == [ADDRESSES_IGNORED], "told on its Node")
+    assert_disjoint(given)
+    kept = {f"10.244.{n}.0/24" for n in range(16)}
+    assert not kept & {cidr for cidrs in given.values() for cidr in cidrs}
+    [event] = flow.kube.events
+    assert "in 256 blocks of /24 in 10.244.0.0/16" in event.message
+
+
+async def test_a_node_whose_addresses_keep_blocks_from_others_is_named_where_no_block_is_left(flow: IpamFlow):
+    pool = ("10.244.0.0/20",)  # 16 blocks
+    await flow.networks(pod_cidrs=pool)
+    await flow.join(1, facts=spread(1, 16))
+    async with flow.ipam_running(cluster_cidr=pool):
+        await flow.join(2)
+        told = await flow.until_decided(2, "unserved")
+    assert "blocks of which hold addresses of node web-1 (in 16)" in told.reason
 
 
 # ---- when nobody gets any

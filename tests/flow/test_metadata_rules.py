@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from libs.common.events import NodeEnriched, NodeUnreachable
-from libs.common.machine import Inventory, MachineFault, Processors
+from libs.common.machine import AddressStatus, Inventory, MachineFault, Processors
 from libs.common.settings.reading import read_settings
 from services.metadata.service import MetadataService
 from services.metadata.settings import MetadataSettings
@@ -110,7 +110,9 @@ async def told_of_all(stream: Flow, names: list[str], inventory: Inventory | Non
 
 
 async def test_the_preferred_family_may_change_while_we_run(nats_server, stream, talos, tmp_path):
-    talos.put(some_facts(node_ip="fd00::5"))
+    both = tuple(AddressStatus(address=each, link="eth0") for each in ("10.0.0.5/24", "fd00::5/64"))
+    for ip in ("10.0.0.5", "fd00::5"):
+        talos.put(some_facts(node_ip=ip, addresses=both))
     path = tmp_path / "config"
     async with running(nats_server.url, talos, path, NO_RULES):
         await stream.observe(a_node(ip="10.0.0.5,fd00::5"))

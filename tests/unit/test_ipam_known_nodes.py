@@ -10,6 +10,7 @@ from libs.common.node import NodeAddress
 from services.ipam import known_nodes
 from services.ipam.cidr_set import CidrSet
 from services.ipam.known_nodes import KnownNodes
+from services.ipam.plan import Occupied
 from tests.builders import NOW, a_node, some_facts
 from tests.ipam_actors import an_enriched
 
@@ -50,11 +51,16 @@ def test_what_a_kubelet_writes_keeps_no_more_than_a_sixteenth_of_a_pool_from_oth
     assert blocks.used <= blocks.capacity // 16
 
 
-def test_all_addresses_that_talos_tells_of_a_machine_count():
+def test_addresses_of_a_machine_that_reports_many_are_told_apart_from_those_of_others():
     known = KnownNodes()
     told = tuple(AddressStatus(address=f"10.1.{n}.9/24", link="eth0") for n in range(200))
-    known.enriched(an_enriched(a_node(), some_facts(addresses=told)))
-    assert len(known.occupied(()).excluded) == 200
+    for count, excluded, many in ((16, 16, ()), (200, 0, ("web-1",)), (3, 3, ())):
+        known.enriched(an_enriched(a_node(), some_facts(addresses=told[:count])))
+        occupied = known.occupied(())
+        assert (len(occupied.excluded), tuple(occupied.many)) == (excluded, many)
+        assert len(occupied.addresses["web-1"]) == count
+    known.enriched_gone("web-1")
+    assert known.occupied(()) == Occupied()
 
 
 @pytest.mark.parametrize("wide", ["0.0.0.0/0", "::/0", "10.0.0.0/8", "10.0.0.0/" + "0" * 4000 + "8"])

@@ -1,5 +1,8 @@
 """What is claimed for whom, from pages as they were read."""
 
+from typing import Any
+
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -244,3 +247,57 @@ def test_a_thousand_nodes_of_both_families_are_planned_at_once():
 
     plan = planned(*wants, occupied=Occupied(excluded=(*addresses, "10.96.0.0/12")))
     assert len(plan.claimed) == 2000
+
+
+# ---- machines that report many addresses
+
+WIDE = Pool(name="default", family=4, cidr="10.0.0.0/16", mask=24)
+
+
+def reporting(*thirds: int, **more: Any) -> Occupied:
+    """A Node with an address in each of these blocks, beside what else is taken."""
+    addresses = tuple(f"10.0.{third}.9/32" for third in thirds)
+    return Occupied(addresses={"greedy": addresses}, many=frozenset({"greedy"}), **more)
+
+
+def test_one_node_keeps_sixteen_blocks_of_a_pool_from_others_at_most():
+    plan = planned(*(want(f"u{i}", WIDE) for i in range(240)), occupied=reporting(*range(256)))
+    given = {given_to(answer)[0] for answer in plan.answers.values()}
+    assert given == {f"10.0.{third}.0/24" for third in range(16, 256)}
+    assert "in 256 blocks of /24 in 10.0.0.0/16" in plan.ignored["greedy"]
+
+
+def test_many_addresses_in_few_blocks_all_count():
+    addresses = tuple(f"10.0.{n % 4}.{n}/32" for n in range(200))
+    occupied = Occupied(addresses={"honest": addresses}, many=frozenset({"honest"}))
+    plan = planned(want("u", WIDE), occupied=occupied)
+    assert (given_to(plan.answers["u"]), plan.ignored) == (("10.0.4.0/24",), {})
+
+
+def test_addresses_in_pod_cidrs_and_outside_of_pools_use_up_no_bound():
+    carried = {"uid": ("10.0.64.0/18",)}
+    occupied = reporting(*range(64, 128), 3, carried=carried)
+    outside = tuple(f"192.168.{n}.1/32" for n in range(200))
+    occupied = msgspec.structs.replace(
+        occupied, addresses={"greedy": (*outside, *occupied.addresses["greedy"])}
+    )
+    plan = planned(*(want(f"u{i}", WIDE) for i in range(4)), occupied=occupied)
+    assert "10.0.3.0/24" not in {given_to(answer)[0] for answer in plan.answers.values()}
+    assert plan.ignored == {}
+
+
+def test_who_finds_no_block_is_told_whose_addresses_are_in_them():
+    four = tuple(f"10.0.{third}.9/32" for third in range(4))
+    occupied = Occupied(excluded=four, addresses={"a": four[:1], "b": four[1:], "c": ("10.9.0.1/32",)})
+    answer = planned(want("u", IPV4), occupied=occupied).answers["u"]
+    assert isinstance(answer, Refused)
+    assert answer.reason.endswith(", blocks of which hold addresses of node b (in 3), a (in 1)")
+
+
+def test_addresses_in_blocks_that_are_given_are_nobodys_fault():
+    occupied = Occupied(
+        excluded=("10.0.0.1/32",), addresses={"a": ("10.0.0.1/32",)}, carried={"v": ("10.0.0.0/22",)}
+    )
+    answer = planned(want("u", IPV4), occupied=occupied).answers["u"]
+    assert isinstance(answer, Refused)
+    assert "addresses of node" not in answer.reason
