@@ -46,9 +46,9 @@ def bounded(many: Mapping[str, Sequence[str]], pools: Iterable[Pool], carried: S
                 kept.update(dict.fromkeys(texts))
             if len(blocks) > MOST_BLOCKS:
                 ignored[name] = (
-                    f"its addresses are in {len(blocks)} blocks of /{pool.mask} in {pool.cidr} (pool "
-                    f"{pool.name}); only the first {MOST_BLOCKS} of these blocks are kept from use, and pods "
-                    "may get addresses of the others"
+                    f"its addresses are in more than {MOST_BLOCKS} blocks of /{pool.mask} in {pool.cidr} "
+                    f"(pool {pool.name}); only the first of these are kept from use, and pods may get "
+                    "addresses of the others"
                 )
     return Bounded(kept=tuple(kept), ignored=ignored)
 
