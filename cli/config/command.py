@@ -22,6 +22,11 @@ def config() -> None:
     show_default=True,
     help="Lines FILE:LINE: that editors and CI understand, or JSON.",
 )
+@click.option(
+    "--chart-values",
+    is_flag=True,
+    help="The files are values files of the chart, also those of the reference's chart.",
+)
 @click.option("--strict", is_flag=True, help="Warnings are errors, for the exit status.")
 @click.option(
     "--differences/--no-differences",
@@ -29,7 +34,7 @@ def config() -> None:
     show_default=True,
     help="Name what the file does here and not in the reference controller.",
 )
-def check(files: tuple[Path, ...], output: str, strict: bool, differences: bool) -> None:
+def check(files: tuple[Path, ...], chart_values: bool, output: str, strict: bool, differences: bool) -> None:
     """Find every mistake in config files, with its line. FILE may be - for standard input.
 
     Templates and regular expressions are tried on a sample machine of every platform. No cluster is asked.
@@ -48,6 +53,7 @@ def check(files: tuple[Path, ...], output: str, strict: bool, differences: bool)
     \b
     Examples:
       talos-ccm config check ccm-config.yaml
+      talos-ccm config check --chart-values values.yaml
       talos-ccm config check --strict --no-differences clusters/*/ccm-config.yaml
       kubectl -n kube-system get configmap talos-cloud-controller-manager \\
         -o jsonpath='{.data.ccm-config\\.yaml}' | talos-ccm config check -
@@ -55,7 +61,13 @@ def check(files: tuple[Path, ...], output: str, strict: bool, differences: bool)
     try:
         from cli.config.run import check_files  # noqa: PLC0415 - `--help` need not load all of it
 
-        status = check_files(files, as_text=output == "text", strict=strict, differences=differences)
+        status = check_files(
+            files,
+            chart_values=chart_values,
+            as_text=output == "text",
+            strict=strict,
+            differences=differences,
+        )
     except KeyboardInterrupt:
         status = 128 + signal.SIGINT
     sys.exit(status)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from cli.config.chart_values import check_values
 from cli.config.checking import Checked, check
 from cli.config.told import as_json, lines
 from cli.lines import complain, print_json, print_lines
@@ -15,8 +16,11 @@ from libs.common.yaml_reading import MOST_BYTES
 GOOD, MISTAKEN, NOT_CHECKED = 0, 1, 2
 
 
-def check_files(files: Sequence[Path], *, as_text: bool, strict: bool, differences: bool) -> int:
+def check_files(
+    files: Sequence[Path], *, chart_values: bool, as_text: bool, strict: bool, differences: bool
+) -> int:
     """Check them all; the exit status."""
+    judge = check_values if chart_values else check
     checked: list[Checked] = []
     unreadable: list[tuple[str, str]] = []
     for path in files:
@@ -25,7 +29,7 @@ def check_files(files: Sequence[Path], *, as_text: bool, strict: bool, differenc
         if isinstance(content, Unreadable):
             unreadable.append((source, content.reason))
         else:
-            checked.append(check(content, source))
+            checked.append(judge(content, source))
     console = Console(highlight=False)
     if as_text:
         for one in checked:

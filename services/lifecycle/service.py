@@ -185,7 +185,7 @@ class LifecycleService:
             decisions=Decisions(parts.bus, service=LIFECYCLE.service, kind="node", now=parts.now, called={}),
             ownership=ownership,
             judge=self._judge,
-            gcp_spot=settings.delete_preempted_gcp_spot,
+            gcp_spot=settings.terms.gcp_spot,
         )
 
     # ---- who is looked at
@@ -224,7 +224,7 @@ class LifecycleService:
         again, self._again = self._again, set()
         for name in again:
             self._want(name)
-        if self._settings.delete_preempted_gcp_spot:
+        if self._settings.terms.gcp_spot:
             self._want_all()
 
     def _want(self, name: str) -> None:

@@ -27,6 +27,10 @@ from libs.common.wiring import LEASE_NAMESPACE as OUR_NAMESPACE
 from services.lifecycle.decide import Terms
 
 _USUAL: Final = Terms()
+_SPOT_KEPT: Final = (
+    "cloud-node-lifecycle keeps Nodes of preempted GCP spot machines, which the reference deletes: "
+    "--delete-preempted-gcp-spot=true deletes them, =false keeps them without this warning"
+)
 
 
 class LifecycleSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,7 +54,8 @@ class LifecycleSettings(msgspec.Struct, frozen=True, kw_only=True):
             at_least=0,
         ),
     ] = 10
-    delete_preempted_gcp_spot: Annotated[bool, DELETE_PREEMPTED_GCP_SPOT] = False
+    # None = nothing was said: off, with a warning, as the reference deletes them.
+    delete_preempted_gcp_spot: Annotated[bool | None, DELETE_PREEMPTED_GCP_SPOT] = None
     not_ready_seconds: Annotated[
         float,
         Flag(
@@ -117,7 +122,7 @@ class LifecycleSettings(msgspec.Struct, frozen=True, kw_only=True):
             not_ready_for=timedelta(seconds=self.not_ready_seconds),
             span=timedelta(seconds=self.evidence_seconds),
             grace=timedelta(seconds=self.grace_seconds),
-            gcp_spot=self.delete_preempted_gcp_spot,
+            gcp_spot=bool(self.delete_preempted_gcp_spot),
         )
 
     def problems(self) -> tuple[str, ...]:
@@ -133,8 +138,8 @@ class LifecycleSettings(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(found)
 
     def warnings(self) -> tuple[str, ...]:
-        """What is obeyed, and weakens the proof."""
-        return tuple(self._weakened())
+        """What is obeyed, and weakens the proof; and what the reference does and we do not."""
+        return (*self._weakened(), *(() if self.delete_preempted_gcp_spot is not None else (_SPOT_KEPT,)))
 
     def _weakened(self) -> Iterator[str]:
         for flag, said, usual in (

@@ -9,13 +9,15 @@ import msgspec
 from libs.testbed.helm.chart import Manifest, Values, deployed_services, manifests, text
 from libs.testbed.helm.renders import PROFILES as FOLDER
 
+# Old values name the reference's image, with which nothing is installed: whoever migrates names his own.
+_REFERENCE = Values(files=(FOLDER / "reference-values.yaml",))
+PUSHED: dict[str, Any] = {"image.repository": "registry.example.com/talos-cloud-controller-manager"}
 PROFILES: dict[str, Values] = {
     path.stem.removesuffix("-values"): Values(files=(path,)) for path in sorted(FOLDER.glob("*.yaml"))
 } | {
+    "reference": msgspec.structs.replace(_REFERENCE, said=PUSHED),
     "daemonset": Values(said={"daemonSet.enabled": True}),
-    "reference-daemonset": Values(
-        files=(FOLDER / "reference-values.yaml",), said={"daemonSet.enabled": True}
-    ),
+    "reference-daemonset": msgspec.structs.replace(_REFERENCE, said=PUSHED | {"daemonSet.enabled": True}),
     "elsewhere": Values(
         files=(FOLDER / "ha-values.yaml",),
         said={"serviceAccount.name": "ours", "enabledControllers": ["*", "nodeipam", "cloud-node-lifecycle"]},

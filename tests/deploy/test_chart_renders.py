@@ -21,7 +21,7 @@ from libs.testbed.helm.renders import MANIFESTS, PAGE, RENDERS, RIGHTS, page, re
 from libs.testbed.helm.rights import rights_file
 from libs.testbed.helm.values_page import described
 from tests.architecture.sources import ROOT
-from tests.deploy.profiles import CLUSTER_WIDE, PROFILES, prefix, rendered_text
+from tests.deploy.profiles import CLUSTER_WIDE, PROFILES, PUSHED, prefix, rendered_text
 from tests.deploy.profiles import rendered as objects_of
 
 ANEW = "run `make manifests`, look at the difference, and commit it"
@@ -190,15 +190,57 @@ def test_the_chart_bears_the_projects_version():
     assert (chart["version"], chart["appVersion"]) == (project, f"v{project}")
 
 
-def test_the_image_of_the_reference_stands_for_the_default_one():
-    for profile in ("default", "reference"):
-        images = {
-            container["image"]
-            for deployment in deployed_services(objects_of(profile)).values()
-            for container in deployment["spec"]["template"]["spec"]["containers"]
-        }
-        version = yaml.safe_load((CHART / "Chart.yaml").read_text())["appVersion"]
-        assert images == {f"ghcr.io/talos-ccm/talos-cloud-controller-manager:{version}"}
+@pytest.mark.parametrize(
+    ("profile", "repository"),
+    [
+        ("default", "ghcr.io/talos-ccm/talos-cloud-controller-manager"),
+        ("reference", PUSHED["image.repository"]),
+    ],
+)
+def test_the_image_is_the_one_that_is_named_with_the_charts_version(profile: str, repository: str):
+    images = {
+        container["image"]
+        for deployment in deployed_services(objects_of(profile)).values()
+        for container in deployment["spec"]["template"]["spec"]["containers"]
+    }
+    version = yaml.safe_load((CHART / "Chart.yaml").read_text())["appVersion"]
+    assert images == {f"{repository}:{version}"}
+
+
+@pytest.mark.parametrize(
+    ("said", "about"),
+    [
+        ({}, "ghcr.io/siderolabs/talos-cloud-controller-manager is the image of the reference"),
+        (
+            {"image.repository": "mirror.example.com/siderolabs/talos-cloud-controller-manager"},
+            "is the image of the reference controller",
+        ),
+        (
+            {"image.repository": "ghcr.io/talos-ccm/talos-cloud-controller-manager", "image.tag": "v1.12.0"},
+            "image.tag v1.12.0 is no version of this controller",
+        ),
+    ],
+    ids=["repository", "mirror", "tag"],
+)
+def test_old_values_that_name_the_references_image_fail_the_install(said, about: str):
+    old = CHART / "ci" / "reference-values.yaml"
+    for profile in ({}, {"daemonSet.enabled": True}):
+        with pytest.raises(HelmError, match=about):
+            text(Values(files=(old,), said=said | profile))
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"image.tag": "edge"},
+        {"image.tag": "v0.1.7"},
+        {"image.tag": "v1.12.0", "image.repository": "registry.example.com/ours"},
+        {"image.tag": "v1.12.0", "image.digest": "sha256:" + "0" * 64},
+    ],
+    ids=str,
+)
+def test_a_tag_that_may_be_ours_is_taken(said):
+    assert manifests(Values(said=said))
 
 
 def test_a_digest_wins_over_the_tag():

@@ -20,6 +20,7 @@ NAME: Final = RELEASE
 HERE: Final = {"name": NAME, "namespace": "kube-system"}
 LABELS: Final = {"app.kubernetes.io/name": NAME, "app.kubernetes.io/instance": NAME}
 RBAC: Final = "rbac.authorization.k8s.io"
+IMAGE: Final = "registry.example.com/talos-cloud-controller-manager"
 PATHS: Final = {
     "Deployment": f"/apis/apps/v1/namespaces/kube-system/deployments/{NAME}",
     "DaemonSet": f"/apis/apps/v1/namespaces/kube-system/daemonsets/{NAME}",
@@ -123,11 +124,15 @@ async def test_helm_upgrades_the_references_release_in_its_place(
     (old / "Chart.yaml").write_text(f"apiVersion: v2\nname: {NAME}\nversion: 0.5.4\n")
     (old / "templates" / "all.yaml").write_text(yaml.safe_dump_all(of_the_reference(kind, port)))
     values = CHART / "ci" / "reference-values.yaml"
-    profile = f"--set=daemonSet.enabled={str(kind == 'DaemonSet').lower()}"
+    profile = f"--set=daemonSet.enabled={str(kind == 'DaemonSet').lower()},image.repository={IMAGE}"
     try:
         await helm("install", RELEASE, str(old))
         before = await there(kubelets)
         assert set(before) == set(PATHS) - {"Deployment", "DaemonSet"} | {kind}
+        with pytest.raises(AssertionError, match="is the image of the reference controller"):
+            await helm("upgrade", RELEASE, str(CHART), f"--values={values}")
+        specs = {what: each.get("spec") for what, each in (await there(kubelets)).items()}
+        assert specs == {what: each.get("spec") for what, each in before.items()}, "what works is left"
         await helm("upgrade", RELEASE, str(CHART), f"--values={values}", profile)
         after = await there(kubelets)
     finally:

@@ -144,8 +144,8 @@ def test_each_operator_says_which_values_it_takes(expression: str, told: str):
             'features.publicIPDiscovery is "true", not true or false, without',
         ),
         (
-            "features: {publicIPPredict: true}",
-            'features has no key "publicIPPredict", only publicIPDiscovery',
+            "features: {publicIPs: true}",
+            'features has no key "publicIPs", only publicIPDiscovery',
         ),
         (
             "labels: {a: !!binary aGk=}",
@@ -207,6 +207,14 @@ def test_keys_that_the_reference_had_once_are_passed_over_with_a_warning():
         "global.approveNodeCSR",
         "global.skipForeignNode",
     ]
+
+
+def test_the_feature_of_the_references_example_is_passed_over_with_a_warning():
+    config = parse_cloud_config("transformations: [{features: {publicIPPredict: true}}]", "f")
+    (warning,) = config.warnings
+    assert warning.path == "transformations[0].features.publicIPPredict"
+    assert warning.problem.startswith("has no effect, as in the reference: publicIPDiscovery")
+    assert config.rules[0].public_ip_discovery is None
 
 
 def test_files_that_grow_when_built_are_refused():

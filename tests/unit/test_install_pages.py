@@ -7,8 +7,10 @@ from typing import Final
 import pytest
 import yaml
 
+from libs.common.cloud_config.shape import FEATURES, GLOBAL
 from libs.common.controllers import CLOUD_NODE, CSR_APPROVAL, NODE_IPAM, NODE_LIFECYCLE, proper_name
 from libs.common.process.assembly import PORTS_ALONE
+from libs.common.settings.reference_flags import differing_all
 from libs.common.wiring import LEASE_NAME, LEASE_NAMESPACE
 from services.bootstrap.certificates import AUTHORITY_LIFETIME
 from services.bootstrap.names import Names
@@ -149,3 +151,17 @@ def test_the_versions_are_those_that_are_built_and_pinned():
     oldest = re.search(r">= (\d+\.\d+)", yaml.safe_load((CHART / "Chart.yaml").read_text())["kubeVersion"])
     assert oldest is not None
     assert f"| Kubernetes | {oldest[1]} to " in page
+
+
+def test_the_table_of_old_values_says_what_the_services_say_of_them():
+    text = section("migrate", "What changes for the cluster")
+    rows = dict(zip(column(text, 0), column(text, 2), strict=True))
+    failing = {name for name, here in rows.items() if "fails the install" in here}
+    assert failing == {"`image.repository`", "`image.tag`", "`useDaemonSet: true`, of old charts"}
+    (told,) = differing_all(("*",))
+    of_all = column(text, 0).index('`enabledControllers: ["*"]`, `--controllers=*`')
+    assert f"selects {column(text, 2)[of_all]} here" in told
+    assert f"in the reference it selects {column(text, 1)[of_all]}." in told
+    former = {key.name for key in (*GLOBAL, *FEATURES) if key.kind == "former"}
+    assert former == {"publicIPPredict", "endpoints", "approveNodeCSR", "skipForeignNode"}
+    assert all(name in " ".join(rows) for name in former)

@@ -11,6 +11,17 @@ def read(*arguments: str) -> LifecycleSettings:
     return read_settings([LifecycleSettings], arguments, {}).of(LifecycleSettings)
 
 
+@pytest.mark.parametrize(
+    ("said", "deletes", "warned"), [((), False, True), (("=true",), True, False), (("=false",), False, False)]
+)
+def test_preempted_spot_machines_are_kept_with_a_warning_unless_it_is_said(
+    said: tuple[str, ...], deletes: bool, warned: bool
+):
+    reading = read_settings([LifecycleSettings], [f"--delete-preempted-gcp-spot{each}" for each in said], {})
+    assert reading.of(LifecycleSettings).terms.gcp_spot is deletes
+    assert any("which the reference deletes" in each for each in reading.warnings) is warned
+
+
 def test_a_second_instance_gives_its_lease_another_name():
     assert read().lease_name == LIFECYCLE_LEASE_NAME
     assert read("--lifecycle-lease-name=lifecycle-b").lease_name == "lifecycle-b"

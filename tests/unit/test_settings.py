@@ -372,8 +372,33 @@ def test_a_flag_of_another_service_is_accepted_and_told():
     ],
 )
 def test_controllers_that_we_never_have_are_warned_of_and_do_not_stop_us(items: str, warned_of: list[str]):
-    warnings = read(f"--controllers={items}").warnings
+    warnings = [each for each in read(f"--controllers={items}").warnings if "`*`" not in each]
     assert [warning.split(" ")[2].rstrip(":") for warning in warnings] == warned_of
+
+
+@pytest.mark.parametrize(
+    ("items", "warned"),
+    [
+        ("*", True),
+        ("-cloud-node,*", True),
+        ("*,cloud-node-lifecycle", True),
+        ("*,-node-csr-approval", True),
+        ("*,node-csr-approval,cloud-node-lifecycle", False),
+        ("*,-node-csr-approval,cloud-node-lifecycle-controller", False),
+        ("cloud-node,node-csr-approval", False),
+        ("cloud-node,-*", False),
+    ],
+)
+def test_all_controllers_are_others_than_in_the_reference_which_is_said_where_it_matters(
+    items: str, warned: bool
+):
+    told = [each for each in read(f"--controllers={items}").warnings if "in the reference" in each]
+    assert bool(told) is warned
+    assert not warned or "selects cloud-node and cloud-node-lifecycle" in told[0]
+
+
+def test_nobody_is_warned_of_a_list_of_controllers_that_he_has_not_written():
+    assert read().warnings == ()
 
 
 @pytest.mark.parametrize("items", ["service", "-cloud-node,*,-node-csr-approval", "-*"])

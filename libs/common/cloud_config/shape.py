@@ -74,6 +74,11 @@ FEATURES: Final = (
         kind="boolean",
         help="Look for public addresses on the machine's links, whatever its platform.",
     ),
+    Key(
+        name="publicIPPredict",
+        kind="former",
+        help="Without effect, as in the reference: publicIPDiscovery looks for public addresses.",
+    ),
 )
 RULE: Final = (
     Key(name="name", kind="text", help="What messages call the rule."),

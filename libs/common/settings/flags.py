@@ -134,7 +134,8 @@ NODE_CIDR_MASK_SIZE_IPV6: Final = Flag(
 DELETE_PREEMPTED_GCP_SPOT: Final = Flag(
     "delete-preempted-gcp-spot",
     "Delete the Nodes of GCP spot machines as soon as they are not ready, as the Talos cloud controller "
-    "manager does: a preempted one comes back with another address. Under the same cap as all deletions.",
+    "manager does: a preempted one comes back with another address. Under the same cap as all deletions. "
+    "Default: false, with a warning at the start.",
     LIFECYCLE,
 )
 

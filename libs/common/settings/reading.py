@@ -14,9 +14,9 @@ import msgspec
 from libs.common.cloud_config.rule import CloudConfig
 from libs.common.settings.cloud_config_file import config_of, read_config_file
 from libs.common.settings.command_line import Words, take_apart
-from libs.common.settings.flag_values import duration_text, parser_of, required_type
-from libs.common.settings.flags import CLOUD_CONFIG, SHARED_BOOLEANS, Flag
-from libs.common.settings.reference_flags import ACCEPTED
+from libs.common.settings.flag_values import duration_text, parse_list, parser_of, required_type
+from libs.common.settings.flags import CLOUD_CONFIG, CONTROLLERS, SHARED_BOOLEANS, Flag
+from libs.common.settings.reference_flags import ACCEPTED, differing_all
 
 S = TypeVar("S", bound=msgspec.Struct)
 
@@ -99,7 +99,11 @@ def read_settings(
     sources = _Sources(written=written, environment=environment, config=config)
     values = [(option, _value(option, sources, mistakes)) for option in options]
     read: dict[Any, Any] = {}
-    warnings = [*_without_effect(words, options), *_about_file(config, written.get(CLOUD_CONFIG.name, ""))]
+    warnings = [
+        *_without_effect(words, options),
+        *differing_all(parse_list(written.get(CONTROLLERS.name, ""))),
+        *_about_file(config, written.get(CLOUD_CONFIG.name, "")),
+    ]
     for struct in structs:
         said = {option.field: value for option, value in values if option.owner is struct}
         read[struct] = struct(**said, **dict.fromkeys(_whole_files(struct), config))

@@ -28,6 +28,7 @@ __all__ = [
     "Chosen",
     "allocates_pod_cidrs",
     "choose_controllers",
+    "differing_all",
     "runs_controller",
 ]
 
@@ -125,6 +126,10 @@ ACCEPTED: Final[dict[str, Accepted]] = {flag.name: flag for flag in _TABLE}
 
 # ---- --controllers
 
+_ALL_DIFFERS: Final = (
+    "--controllers: `*` selects cloud-node and node-csr-approval here; in the reference it selects "
+    "cloud-node and cloud-node-lifecycle. Name the controllers instead (docs/migrate.md)"
+)
 _NEVER: Final = ("service-lb-controller", "node-route-controller")
 _HERE: Final = (CLOUD_NODE, CSR_APPROVAL, NODE_IPAM, NODE_LIFECYCLE)
 _ONLY_BY_NAME: Final = (NODE_IPAM, NODE_LIFECYCLE, *_NEVER)  # `*` does not mean these
@@ -162,6 +167,14 @@ def choose_controllers(items: tuple[str, ...]) -> Chosen:
             "node-csr-approval, node-ipam-controller and cloud-node-lifecycle"
         )
     return Chosen(tuple(_in_vain(items)), tuple(mistakes))
+
+
+def differing_all(items: tuple[str, ...]) -> tuple[str, ...]:
+    """What a written `*` selects otherwise than in the reference, unless the list names those controllers."""
+    wanted = _wanted(items)
+    if not wanted.get("*") or {CSR_APPROVAL, NODE_LIFECYCLE} <= wanted.keys():
+        return ()
+    return (_ALL_DIFFERS,)
 
 
 def _in_vain(items: tuple[str, ...]) -> Iterator[str]:

@@ -36,12 +36,20 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end }}
 
-{{/* The reference's image holds none of our services: a values file that names it means the default. */}}
+{{/* The reference's image holds none of our services, and its tags are none of ours: pods could never start. */}}
 {{- define "talos-ccm.image" -}}
 {{- $image := .Values.image -}}
-{{- if eq $image.repository "ghcr.io/siderolabs/talos-cloud-controller-manager" -}}
-ghcr.io/talos-ccm/talos-cloud-controller-manager:{{ .Chart.AppVersion }}
-{{- else if $image.digest -}}
+{{- if regexMatch "(^|/)siderolabs/talos-cloud-controller-manager$" $image.repository -}}
+{{- fail (printf "image.repository %s is the image of the reference controller, which has none of these services: set image.repository and image.tag to the image that you have pushed (docs/migrate.md)" $image.repository) -}}
+{{- end -}}
+{{- $default := eq $image.repository "ghcr.io/talos-ccm/talos-cloud-controller-manager" -}}
+{{- $version := regexFind "^v?[0-9]+\\.[0-9]+\\.[0-9]+" $image.tag -}}
+{{- if and $default $version (not $image.digest) -}}
+{{- if ne (semver $version).Major (semver .Chart.AppVersion).Major -}}
+{{- fail (printf "image.tag %s is no version of this controller (the chart is of %s) but probably of the reference: leave it out, or set image.repository to the image that you have pushed (docs/migrate.md)" $image.tag .Chart.AppVersion) -}}
+{{- end -}}
+{{- end -}}
+{{- if $image.digest -}}
 {{ $image.repository }}@{{ $image.digest }}
 {{- else -}}
 {{ $image.repository }}:{{ $image.tag | default .Chart.AppVersion }}

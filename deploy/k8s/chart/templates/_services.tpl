@@ -50,6 +50,31 @@
 {{- end -}}
 {{- end }}
 
+{{/* What enabledControllers does otherwise than in the reference, a line each; "" if nothing. */}}
+{{- define "talos-ccm.otherThanInReference" -}}
+{{- $wanted := include "talos-ccm.wanted" . | fromJson -}}
+{{- $named := list -}}
+{{- range .Values.enabledControllers -}}{{- $named = append $named (trimPrefix "-" .) -}}{{- end -}}
+{{- $csr := or (has "node-csr-approval" $named) (has "certificatesigningrequest-approving-controller" $named) -}}
+{{- $lifecycle := or (has "cloud-node-lifecycle" $named) (has "cloud-node-lifecycle-controller" $named) -}}
+{{- $lines := list -}}
+{{- if and (get $wanted "*") (not (and $csr $lifecycle)) -}}
+{{- $lines = append $lines "- enabledControllers: `*` selects cloud-node and node-csr-approval; there, cloud-node and cloud-node-lifecycle." -}}
+{{- end -}}
+{{- if get $wanted "cloud-node-lifecycle-controller" -}}
+{{- $service := ternary "watcher" "lifecycle" .Values.daemonSet.enabled -}}
+{{- $spot := false -}}
+{{- range include "talos-ccm.extraArgs" (dict "root" . "service" $service) | fromJsonArray -}}
+{{- if regexMatch "^--?delete[-_]preempted[-_]gcp[-_]spot(=.*)?$" . -}}{{- $spot = true -}}{{- end -}}
+{{- end -}}
+{{- $lines = append $lines "- cloud-node-lifecycle deletes a Node only if its machine is proven to be gone." -}}
+{{- if not $spot -}}
+{{- $lines = append $lines "- Nodes of preempted GCP spot machines are kept: --delete-preempted-gcp-spot in extraArgs deletes them." -}}
+{{- end -}}
+{{- end -}}
+{{- join "\n" $lines -}}
+{{- end }}
+
 {{/* Names of the services that run, in the order of the flow. JSON: {"names": [...]}. */}}
 {{- define "talos-ccm.services" -}}
 {{- if .Values.useDaemonSet -}}
