@@ -4,6 +4,8 @@ from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from libs.common.events import CsrEnriched
 from libs.common.kube_api.server_identity import ServerIdentity, identity_in
@@ -211,6 +213,22 @@ def test_a_control_plane_does_not_get_the_endpoints_host_name_either():
 def test_a_node_gets_its_own_name_though_it_is_the_endpoints():
     facts = machine("api.prod.example.com", "10.0.0.1")
     assert isinstance(decided(facts, policy(CP_1)), Approve)
+
+
+@given(
+    st.sampled_from(("web-1", "api", "cp-1.example", "tenant")),
+    st.lists(st.sampled_from(sorted(CP_1.addresses | CP_2.addresses | HOSTED.addresses)), max_size=4),
+    st.sampled_from(sorted(CP_1.names | CP_2.names | HOSTED.names)),
+    st.sets(st.sampled_from((CP_1, CP_2, HOSTED)), min_size=1),
+)
+def test_a_worker_gets_nothing_of_any_api_server_whatever_its_machine_says(
+    name: str, stolen: list[str], reported: str, met: set[ServerIdentity]
+):
+    said = tuple(f"{ip}/{128 if ':' in ip else 24}" for ip in stolen)
+    liar = machine(name, "10.0.0.5", *said, hostname=reported)
+    decision = decided(liar, policy(*met), dns=(name, reported), ips=("10.0.0.5", *stolen))
+    theirs = any(reported in each.names or not each.addresses.isdisjoint(stolen) for each in met)
+    assert not (theirs and isinstance(decision, Approve))
 
 
 # ---- without Talos
