@@ -66,6 +66,13 @@ class Looked(msgspec.Struct, frozen=True, kw_only=True):
     durables: tuple[QueueLook, ...]  # those that exist, by name
 
 
+class Contact(msgspec.Struct, frozen=True, kw_only=True):
+    """How long ago the stream's server last answered, and for how long until then without a gap."""
+
+    silent_seconds: float  # infinite before the first answer
+    answering_seconds: float
+
+
 class BusError(Exception):
     """The bus did not do it: unreachable, refused, or too slow. The text names server and subject."""
 
@@ -174,6 +181,9 @@ class Bus(Protocol):
 
         It is told nothing of subjects that `but_not` names; their messages are not even decoded.
         """
+
+    def contact(self) -> Contact:
+        """Whether the stream's server answers: by an acknowledgement, a refusal, or a state of the stream."""
 
     def problems(self) -> tuple[str, ...]:
         """Why the bus is not usable right now, in words for /readyz; empty when it is."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from math import nan
 from typing import Final
 
 from libs.common.bus import Message, Opened, Unreadable
@@ -63,6 +64,7 @@ class FlowTable:
         self._replaying = True
         self._sequence = 0
         self._led_at: float | None = None
+        self._followed_since = 0.0
         self._epoch = 0  # the greatest heard in this incarnation
 
     @property
@@ -92,6 +94,12 @@ class FlowTable:
     def seconds_since_leading(self) -> float | None:
         """How long ago a leader was last heard live, None if never."""
         return None if self._led_at is None else self._clock() - self._led_at
+
+    def leader_silence_seconds(self) -> float:
+        """How long it has been followed without hearing a leader; NaN while it is not followed."""
+        if self._lost or self._replaying:
+            return nan
+        return self._clock() - max(self._followed_since, self._led_at or 0.0)
 
     def why_not_led(self, *, silence_seconds: float) -> str:
         """Why nothing may be written now: a leader not heard may have been replaced out of our sight."""
@@ -158,6 +166,7 @@ class FlowTable:
         for subject in self._messages.keys() - self._replayed:
             self._drop(subject)  # aged out while we were away
         self._replaying = False
+        self._followed_since = self._clock()
         self._on_caught_up()
 
     def lost(self, reason: str) -> None:

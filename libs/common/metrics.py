@@ -398,6 +398,12 @@ WATCH_RESTARTS: Final = _counter(
     "talosccm_watch_restarts_total", "Watches opened again, by reason.", "resource", "reason"
 )
 LEADER: Final = _gauge("talosccm_leader", "1 while this process holds the Lease, else 0.")
+LEADER_SILENCE: Final = _gauge(
+    "talosccm_leader_silence_seconds",
+    "Seconds for which this service has followed the stream without a message that a watcher leads; NaN "
+    "while it does not follow.",
+    "service",
+)
 RESYNC_LAST: Final = _gauge(
     "talosccm_resync_last_timestamp_seconds", "When everything was last published anew, in Unix time."
 )

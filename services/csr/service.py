@@ -5,6 +5,7 @@ import logging
 
 import msgspec
 
+from libs.common import metrics
 from libs.common.bus import Message
 from libs.common.controllers import CSR_APPROVAL
 from libs.common.decisions import Decisions
@@ -140,6 +141,7 @@ class CsrService:
 
     async def run(self) -> None:
         """Work until cancelled; what is in flight is finished."""
+        metrics.LEADER_SILENCE.labels(CSR.service).set_function(self._table.leader_silence_seconds)
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._parts.bus.follow(CSR.service, f"{FLOW}.>", self._table))

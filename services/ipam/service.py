@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 
+from libs.common import metrics
 from libs.common.bus import Message
 from libs.common.decisions import Decisions
 from libs.common.delivery import TemporaryError
@@ -98,6 +99,7 @@ class IpamService:
 
     async def run(self) -> None:
         """Work until cancelled; what is in flight is finished."""
+        metrics.LEADER_SILENCE.labels(IPAM.service).set_function(self._table.leader_silence_seconds)
         try:
             async with asyncio.TaskGroup() as tasks:
                 following = self._parts.bus.follow(

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 
+from libs.common import metrics
 from libs.common.bus import Message
 from libs.common.events import Leading, NodeGone, NodeObserved
 from libs.common.flow_table import FlowTable
@@ -84,6 +85,7 @@ class LabelerService:
 
     async def run(self) -> None:
         """Work until cancelled; what is in flight is finished."""
+        metrics.LEADER_SILENCE.labels(LABELER.service).set_function(self._table.leader_silence_seconds)
         # The file may have changed while nobody looked, and what was acknowledged does not come again.
         self._replay.want("the labeler has started")
         try:

@@ -80,6 +80,7 @@ class LifecycleService:
 
     async def run(self) -> None:
         """Work until cancelled. A deletion under way may happen all the same: it has been counted."""
+        metrics.LEADER_SILENCE.labels(LIFECYCLE.service).set_function(self._table.leader_silence_seconds)
         try:
             async with asyncio.TaskGroup() as tasks:
                 following = self._parts.bus.follow(

@@ -2,6 +2,7 @@
 
 import asyncio
 
+from libs.common import metrics
 from libs.common.bus import Message
 from libs.common.events import SnapshotComplete
 from libs.common.flow_table import FlowTable
@@ -81,6 +82,7 @@ class MetadataService:
 
     async def run(self) -> None:
         """Until cancelled. NATS or Talos may be down meanwhile, or at the start: both are waited for."""
+        metrics.LEADER_SILENCE.labels(METADATA.service).set_function(self._table.leader_silence_seconds)
         follow = self._bus.follow
         try:
             async with asyncio.TaskGroup() as group:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from datetime import datetime
+from math import nan
 
 import msgspec
 
@@ -44,6 +45,7 @@ class HeldFlow:
         self._opened = Opened(incarnation="", last_sequence=0)
         self._leading: Leading | None = None
         self._led_at = float("-inf")
+        self._followed_since = 0.0
         self._generation = 0
         self._greatest_epoch = 0
         self._replaying = True
@@ -75,6 +77,10 @@ class HeldFlow:
     def seconds_since_leading(self) -> float:
         """How long ago that was heard; infinite if never."""
         return self._clock() - self._led_at
+
+    def leader_silence_seconds(self) -> float:
+        """How long it has been followed without hearing a leader; NaN while it is not followed."""
+        return nan if self.generation == 0 else self._clock() - max(self._followed_since, self._led_at)
 
     def is_outranked(self, epoch: int, identity: str) -> bool:
         """Whether somebody else has spoken with an epoch that is not below this one."""
@@ -158,6 +164,7 @@ class HeldFlow:
         self._drop({s for s, held in self._held.items() if held.sequence <= end and s not in self._replayed})
         self._replayed.clear()
         self._replaying = False
+        self._followed_since = self._clock()
         self._on_change()
 
     def lost(self, reason: str) -> None:

@@ -12,6 +12,7 @@ from libs.common.kube_api.lock import Held, NotHeld
 from libs.common.process.service import ServiceEnded
 from libs.common.settings.lease_times import RETRY_JITTER
 from services.watcher.held import HeldFlow
+from services.watcher.reach import Reach
 
 log = logging.getLogger(__name__)
 _NEVER: Final = float("inf")
@@ -26,6 +27,11 @@ class Lock(Protocol):
 
     @property
     def leading_until(self) -> float: ...
+
+    @property
+    def reported_at(self) -> float: ...
+
+    async def report(self) -> None: ...
 
     async def try_hold(self) -> Held | NotHeld: ...
 
@@ -58,26 +64,52 @@ class ByLease:
     """client-go's election: a Lease, its holder, and patience."""
 
     def __init__(
-        self, lock: Lock, *, retry_seconds: float, clock: Callable[[], float], jitter: Callable[[], float]
+        self,
+        lock: Lock,
+        *,
+        retry_seconds: float,
+        clock: Callable[[], float],
+        jitter: Callable[[], float],
+        reach: Reach,
     ) -> None:
+        """`reach` says whether the bus answers here, and whether the leader is heard on it."""
+        self._reach = reach
         self._lock = lock
         self._retry_seconds = retry_seconds
         self._clock = clock
         self._jitter = jitter
         self._holder = ""
+        self._silent_holder = ""
+        self._leads = False
         self._answered = False
         self._trouble = ""
         self._is_lost = False
 
     async def win(self) -> int:
         while True:
+            if not self._reach.may_lead():
+                await self._pause()  # a leader without the bus does nothing, and keeps others from leading
+                continue
             answer = await self._try()
             if isinstance(answer, Held):
                 metrics.LEADER.set(1)
                 self._is_lost = False
+                self._silent_holder = ""
+                self._leads = True
                 log.info("leading from now on", extra={"lease_transitions": answer.transitions})
                 return answer.transitions
+            await self._report_silence(answer)
             await self._pause(answer.seconds if answer is not None else _NEVER)
+
+    async def _report_silence(self, answer: NotHeld | None) -> None:
+        """Tell a leader that renews the Lease and publishes nothing that another watcher could lead."""
+        self._silent_holder = answer.holder if answer is not None and self._reach.misses_leader() else ""
+        if not self._silent_holder:
+            return
+        try:
+            await self._lock.report()
+        except KubeError as error:
+            log.info("cannot report a silent leader, will retry", extra={"error": str(error)})
 
     async def keep(self, renewed: Callable[[], None]) -> None:
         while True:
@@ -91,7 +123,15 @@ class ByLease:
             if isinstance(answer, NotHeld):
                 raise self._lost(f"{answer.holder or 'nobody'} holds it now")
             if answer is not None:
+                self._step_down_if_cut_off()
                 renewed()
+
+    def _step_down_if_cut_off(self) -> None:
+        """The Lease stays where it is while no standby reports: then the bus is down for everybody."""
+        age = self._clock() - self._lock.reported_at
+        if self._reach.is_cut_off(reported_seconds_ago=age):
+            log.warning("stepping down: the bus does not answer here, and does answer a standby")
+            raise LeadershipLost("stepped down: the bus does not answer here, and does answer a standby")
 
     async def confirm(self) -> None:
         answer = await self._try()
@@ -101,6 +141,7 @@ class ByLease:
             raise self._lost(f"{answer.holder or 'nobody'} holds it now")
 
     async def give_up(self) -> None:
+        self._leads = False
         metrics.LEADER.set(0)
         if not self._is_lost and await self._lock.release():
             log.info("the Lease is released")
@@ -108,6 +149,8 @@ class ByLease:
     def problems(self) -> tuple[str, ...]:
         if self._trouble:
             return (f"the Lease cannot be read or written: {self._trouble}",)
+        if why := self._reach.problem(leads=self._leads, silent_holder=self._silent_holder):
+            return (why,)
         return () if self._answered else ("nobody has said yet who holds the Lease",)
 
     async def _try(self) -> Held | NotHeld | None:

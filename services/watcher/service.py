@@ -5,6 +5,7 @@ import logging
 from collections.abc import Callable
 from typing import Final, NoReturn
 
+from libs.common import metrics
 from libs.common.kube_api.api import NODES, SIGNING_REQUESTS, KubeApi
 from libs.common.kube_api.lock import LeaseLock
 from libs.common.kube_api.objects import Resource, UnreadableObject
@@ -18,6 +19,7 @@ from libs.common.wiring import WATCHER
 from services.watcher.held import HeldFlow
 from services.watcher.kinds import CSR, NODE, Kind, Seen
 from services.watcher.leader import ByLease, Candidacy, LeadershipLost, WithoutLease
+from services.watcher.reach import Reach
 from services.watcher.settings import WatcherSettings
 from services.watcher.store import Store
 from services.watcher.term import Term
@@ -63,6 +65,7 @@ class WatcherService:
 
     async def run(self) -> None:
         """Stand by, lead, and release the Lease at the end."""
+        metrics.LEADER_SILENCE.labels(WATCHER.service).set_function(self._held.leader_silence_seconds)
         try:
             async with asyncio.TaskGroup() as tasks:
                 following = self._parts.bus.follow(
@@ -165,6 +168,12 @@ class WatcherService:
             retry_seconds=settings.retry_period_seconds,
             clock=parts.monotonic,
             jitter=parts.random.random,
+            reach=Reach(
+                parts.bus.contact,
+                self._held.seconds_since_leading,
+                candidate_seconds=settings.renew_deadline_seconds,
+                leader_seconds=settings.lease_duration_seconds,
+            ),
         )
 
 

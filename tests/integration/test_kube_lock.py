@@ -11,7 +11,7 @@ import pytest
 from aiohttp import web
 
 from libs.common.kube_api.api import KubeApi
-from libs.common.kube_api.errors import Forbidden, Unreachable
+from libs.common.kube_api.errors import Conflict, Forbidden, Unreachable
 from libs.common.kube_api.lock import Held, LeaseLock, NotHeld
 from tests.bus_actors import eventually
 from tests.kube_loopback import Loopback, api_of, refusal
@@ -24,6 +24,7 @@ class LeaseServer:
         self.lease: dict[str, Any] | None = None
         self.version = 0
         self.hanging = False
+        self.overtaken = 0  # writes before which somebody else writes
         self.refusing: web.Response | None = None
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
@@ -34,6 +35,11 @@ class LeaseServer:
         if request.method == "GET":
             return web.json_response(self.lease) if self.lease else refusal(404, "NotFound")
         wanted = await request.json()
+        if request.method == "PUT" and self.overtaken:
+            self.overtaken -= 1
+            self.version += 1
+            assert self.lease is not None
+            self.lease["metadata"]["resourceVersion"] = str(self.version)
         if request.method == "POST" and self.lease is not None:
             return refusal(409, "AlreadyExists")
         if request.method == "PUT" and wanted["metadata"].get("resourceVersion") != str(self.version):
@@ -125,3 +131,37 @@ async def test_two_who_create_it_at_once_make_one_holder(leases: tuple[LeaseServ
     _, api = leases
     outcomes = await asyncio.gather(*(a_lock(api, f"c{i}").try_hold() for i in range(5)))
     assert sum(isinstance(outcome, Held) for outcome in outcomes) == 1
+
+
+async def test_a_standby_that_reports_between_read_and_write_costs_the_holder_no_lease(
+    leases: tuple[LeaseServer, KubeApi],
+):
+    server, api = leases
+    holder = a_lock(api, "holder")
+    await holder.try_hold()
+    server.overtaken = 2
+    assert isinstance(await holder.try_hold(), Held)
+    server.overtaken = 99
+    with pytest.raises(Conflict):
+        await holder.try_hold()
+    server.overtaken = 0
+    assert isinstance(await holder.try_hold(), Held)
+
+
+async def test_a_report_is_new_when_it_changes_and_an_old_one_counts_for_nothing(
+    leases: tuple[LeaseServer, KubeApi],
+):
+    _, api = leases
+    holder, standby = a_lock(api, "holder"), a_lock(api, "standby")
+    await holder.try_hold()
+    await standby.try_hold()
+    await standby.report()
+    assert isinstance(await holder.try_hold(), Held)
+    assert time.monotonic() - holder.reported_at < 1.0
+    successor = a_lock(api, "holder")
+    await successor.try_hold()
+    assert successor.reported_at == float("-inf"), "it was there before"
+    await standby.try_hold()
+    await standby.report()
+    await successor.try_hold()
+    assert successor.reported_at > float("-inf")

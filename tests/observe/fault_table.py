@@ -64,4 +64,5 @@ TRIED: Final = {
     *(fault.alert for fault in (*OF_MACHINES, *OF_EVERYBODY, *OF_KEYS, *LAST)),
 }
 # Nodes that wait so long would fire the alert on Nodes that wait first, a minute of which is a second here.
-ONLY_BY_PROMTOOL: Final = {"TalosCCMTimeToReadySlow"}
+# A watcher that is cut off from NATS fires TalosCCMBusDisconnected as well.
+ONLY_BY_PROMTOOL: Final = {"TalosCCMTimeToReadySlow", "TalosCCMLeaderSilent"}

@@ -1,5 +1,7 @@
 """An empty table is not a complete one."""
 
+from math import isnan
+
 from libs.common.bus import Message, Unreadable
 from libs.common.flow_table import FlowTable
 from libs.common.subjects import FLOW, LEADING, OBSERVED_NODE
@@ -172,6 +174,22 @@ def test_another_incarnation_counts_leaders_from_the_beginning():
     table.begin(opened(incarnation="another"))
     table.apply(a_message(observed(a_node(), incarnation="another")))
     assert len(table.under(OBSERVED_NODE)) == 1
+
+
+def test_the_silence_of_a_leader_counts_from_when_it_could_be_heard_and_is_unknown_while_it_cannot():
+    table, clock = a_table()
+    assert isnan(table.leader_silence_seconds())
+    table.begin(opened())
+    assert isnan(table.leader_silence_seconds())
+    clock.turn(100.0)
+    table.caught_up()
+    clock.turn(7.0)
+    assert table.leader_silence_seconds() == 7.0
+    table.apply(a_message(leading()))
+    clock.turn(2.0)
+    assert table.leader_silence_seconds() == 2.0
+    table.lost("connection refused")
+    assert isnan(table.leader_silence_seconds())
 
 
 def test_unreadable_bytes_and_foreign_incarnations_change_nothing():

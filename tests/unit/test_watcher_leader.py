@@ -5,10 +5,12 @@ import time
 
 import pytest
 
+from libs.common.bus import Contact
 from libs.common.delivery import TemporaryError
 from libs.common.kube_api.errors import Unreachable
 from libs.common.kube_api.lock import Held, NotHeld
 from services.watcher.leader import ByLease, LeadershipLost
+from services.watcher.reach import Reach
 from services.watcher.settings import WatcherSettings
 from tests.bus_actors import eventually
 
@@ -25,6 +27,8 @@ class ScriptedLock:
         self.leading_until = float("-inf")
         self.tries = 0
         self.releases = 0
+        self.reports = 0
+        self.reported_at = float("-inf")
         self._deadline = renew_deadline_seconds
 
     async def try_hold(self) -> Held | NotHeld:
@@ -38,13 +42,35 @@ class ScriptedLock:
         self.leading_until = sent + self._deadline if isinstance(answer, Held) else float("-inf")
         return answer
 
+    async def report(self) -> None:
+        self.reports += 1
+
     async def release(self) -> bool:
         self.releases += 1
         return True
 
 
-def by_lease(lock: ScriptedLock, retry_seconds: float = 0.01) -> ByLease:
-    return ByLease(lock, retry_seconds=retry_seconds, clock=time.monotonic, jitter=lambda: 0.5)
+class Bus:
+    """What a watcher knows of its bus."""
+
+    def __init__(self, *, silent: float = 0.0, answering: float = 100.0, leader: float = 0.0) -> None:
+        self.silent, self.answering, self.leader = silent, answering, leader
+
+    def contact(self) -> Contact:
+        return Contact(silent_seconds=self.silent, answering_seconds=self.answering)
+
+    def reach(self) -> Reach:
+        return Reach(self.contact, lambda: self.leader, candidate_seconds=10.0, leader_seconds=15.0)
+
+
+def by_lease(lock: ScriptedLock, retry_seconds: float = 0.01, bus: Bus | None = None) -> ByLease:
+    return ByLease(
+        lock,
+        retry_seconds=retry_seconds,
+        clock=time.monotonic,
+        jitter=lambda: 0.5,
+        reach=(bus or Bus()).reach(),
+    )
 
 
 async def test_a_candidate_waits_through_another_holder_and_an_unreachable_server():
@@ -109,6 +135,78 @@ async def test_a_leader_that_is_doubted_asks():
         await candidate.confirm()
     with pytest.raises(LeadershipLost, match="b holds it"):
         await candidate.confirm()
+
+
+# ---- the bus
+
+
+async def test_a_leader_that_the_bus_does_not_answer_steps_down_once_a_standby_reports_that_it_does():
+    lock, bus = ScriptedLock(HELD), Bus()
+    candidate = by_lease(lock, bus=bus)
+    await candidate.win()
+    bus.silent = 16.0
+    keeping = asyncio.create_task(candidate.keep(lambda: None))
+    renewed = lock.tries
+    await eventually(lambda: lock.tries > renewed + 5, "the Lease does not rotate: nobody reports")
+    assert "NATS does not answer" in candidate.problems()[0]
+    lock.reported_at = time.monotonic()
+    with pytest.raises(LeadershipLost, match="stepped down"):
+        await keeping
+    await candidate.give_up()
+    assert lock.releases == 1, "the standby need not wait until it expires"
+
+
+@pytest.mark.parametrize(
+    ("silent", "reported_ago"),
+    [(14.0, 0.0), (0.0, 0.0), (1000.0, 16.0)],
+    ids=["a short gap", "it answers", "an old report"],
+)
+async def test_a_leader_keeps_the_lease(silent, reported_ago):
+    lock, bus = ScriptedLock(HELD), Bus()
+    candidate = by_lease(lock, bus=bus)
+    await candidate.win()
+    bus.silent, lock.reported_at = silent, time.monotonic() - reported_ago
+    keeping = asyncio.create_task(candidate.keep(lambda: None))
+    await eventually(lambda: lock.tries > 5)
+    assert not keeping.done()
+    keeping.cancel()
+
+
+async def test_a_standby_reports_a_leader_that_renews_and_publishes_nothing():
+    lock, bus = ScriptedLock(NotHeld(holder="b", seconds=9.0)), Bus()
+    candidate = by_lease(lock, bus=bus)
+    winning = asyncio.create_task(candidate.win())
+    await eventually(lambda: lock.tries > 3)
+    assert (lock.reports, candidate.problems()) == (0, ())
+    bus.leader = 17.0
+    await eventually(lambda: lock.reports > 0)
+    assert "b holds the Lease and has published nothing for 17 s" in candidate.problems()[0]
+    bus.leader = 0.0
+    await eventually(lambda: candidate.problems() == ())
+    winning.cancel()
+
+
+@pytest.mark.parametrize("bus", [Bus(leader=99.0, answering=14.0), Bus(leader=99.0, silent=11.0)])
+async def test_a_standby_that_reaches_the_bus_only_just_or_not_reports_nothing(bus):
+    lock = ScriptedLock(NotHeld(holder="b", seconds=9.0))
+    candidate = by_lease(lock, bus=bus)
+    winning = asyncio.create_task(candidate.win())
+    await eventually(lambda: lock.tries > 3 or bool(candidate.problems()))
+    await asyncio.sleep(0)
+    assert lock.reports == 0
+    winning.cancel()
+
+
+async def test_a_candidate_that_the_bus_does_not_answer_leaves_a_free_lease_to_others():
+    lock, bus = ScriptedLock(HELD), Bus(silent=float("inf"))
+    candidate = by_lease(lock, bus=bus)
+    winning = asyncio.create_task(candidate.win())
+    await eventually(lambda: "does not take the Lease" in candidate.problems()[0])
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert lock.tries == 0
+    bus.silent = 0.0
+    assert await winning == 3
 
 
 # ---- settings

@@ -12,14 +12,21 @@ from libs.common.kube_api.errors import AlreadyExists, Conflict, KubeError, NotF
 from libs.common.kube_api.lease import (
     Lease,
     Observation,
+    Renew,
     Wait,
+    annotated,
+    annotation,
     decide,
+    micro_time,
     new_lease,
     observe,
     released,
     taken,
 )
 
+# A standby reports here that it could do the work. The time of the report makes each text a new one.
+REPORT: Final = "leader-election.talos-ccm/standby-reaches-nats"
+_WRITES: Final = 3  # of one attempt to renew: a standby may write its report in between
 _RELEASE_SECONDS: Final = 2.0  # for each of three requests at most: a shutdown does not wait longer
 
 
@@ -72,6 +79,8 @@ class LeaseLock:
         self._renew_deadline_seconds = renew_deadline_seconds
         self._seen: Observation | None = None
         self._leading_until = float("-inf")
+        self._report: str | None = None  # as last read, None before
+        self._reported_at = float("-inf")
 
     @property
     def leading(self) -> bool:
@@ -83,6 +92,21 @@ class LeaseLock:
         """Until when on our monotonic clock we lead without another renewal; -inf when we do not."""
         return self._leading_until
 
+    @property
+    def reported_at(self) -> float:
+        """When on our monotonic clock a report of a standby was found to be a new one; -inf if never."""
+        return self._reported_at
+
+    async def report(self) -> None:
+        """Report on the Lease that we could lead. Raises KubeError; a Conflict is no failure, try again."""
+        if self._seen is None or self._seen.lease.holder == self._identity:
+            return
+        text = f"{self._identity} {micro_time(self._now())}"
+        document = annotated(self._seen.lease, REPORT, text)
+        await self._api.update_lease(
+            self._namespace, self._name, document, deadline_seconds=self._call_seconds()
+        )
+
     async def try_hold(self) -> Held | NotHeld:
         """Take or renew the Lease, once. Raises KubeError when the API server does not answer in time.
 
@@ -93,20 +117,33 @@ class LeaseLock:
                 return await self._write(self._seen.lease)
             except (Conflict, NotFound):
                 pass  # someone wrote it, or our last answer was lost: read it
-        try:
-            lease = await self._api.get_lease(
-                self._namespace, self._name, deadline_seconds=self._call_seconds()
-            )
-        except NotFound:
-            return await self._create()
-        self._seen = observe(self._seen, lease, self._clock())
-        verdict = decide(self._seen, self._identity, self._clock(), self._duration_seconds)
-        if isinstance(verdict, Wait):
-            return self._lost(verdict.holder, verdict.until - self._clock())
-        try:
-            return await self._write(lease)
-        except (Conflict, NotFound):
-            return self._lost("somebody who was faster", 0.0)
+        for writes_left in reversed(range(_WRITES)):
+            try:
+                lease = await self._api.get_lease(
+                    self._namespace, self._name, deadline_seconds=self._call_seconds()
+                )
+            except NotFound:
+                return await self._create()
+            seen = self._saw(observe(self._seen, lease, self._clock()))
+            verdict = decide(seen, self._identity, self._clock(), self._duration_seconds)
+            if isinstance(verdict, Wait):
+                return self._lost(verdict.holder, verdict.until - self._clock())
+            try:
+                return await self._write(lease)
+            except (Conflict, NotFound):
+                if not isinstance(verdict, Renew):
+                    return self._lost("somebody who was faster", 0.0)
+                if not writes_left:
+                    raise  # it is ours by what was read: nothing is lost yet
+        raise AssertionError("the last attempt returns or raises")
+
+    def _saw(self, seen: Observation) -> Observation:
+        self._seen = seen
+        report = annotation(seen.lease, REPORT)
+        if self._report is not None and report != self._report:
+            self._reported_at = self._clock()
+        self._report = report
+        return seen
 
     async def release(self) -> bool:
         """Let the next one in at once; whether that was written. Bounded, for the shutdown."""
@@ -156,7 +193,7 @@ class LeaseLock:
         return self._hold(written, sent)
 
     def _hold(self, lease: Lease, sent: float) -> Held:
-        self._seen = Observation(lease, sent)
+        self._saw(Observation(lease, sent))
         self._leading_until = sent + self._renew_deadline_seconds
         return Held(transitions=lease.transitions)
 

@@ -10,6 +10,7 @@ from typing import ClassVar, Final, Self
 
 from libs.common.bus import (
     BusError,
+    Contact,
     Durable,
     Follower,
     Hooks,
@@ -17,10 +18,12 @@ from libs.common.bus import (
     Message,
     NoStream,
     StreamFull,
+    WrongLastSequence,
 )
 from libs.common.delivery import Verdict
 from libs.common.events import Event, encode
 from libs.common.nats_bus.access import Access
+from libs.common.nats_bus.answers import Answers
 from libs.common.nats_bus.consume import Consumption
 from libs.common.nats_bus.follow import Following
 from libs.common.nats_bus.jetstream import StreamInfo, direct_get, publish, stream_info
@@ -47,6 +50,7 @@ class NatsBus:
         self._incarnation = ""
         self._stream_problem = f"stream {STREAM} has not been seen yet"
         self._refused_bytes = 0  # of the publish that found the stream full, 0 while it is not
+        self._answers = Answers(self._now)
         self._look_now = asyncio.Event()
         self._another_stream = asyncio.Event()  # set and replaced when the incarnation is another one
         self._resizing = asyncio.Lock()
@@ -124,7 +128,11 @@ class NatsBus:
             connection = self._link.present or await self._link.connection(until - self._now())
             sequence = await publish(connection, subject, payload, headers, seconds=until - self._now())
         except StreamFull:
+            self._answers.answered()
             self._refused_bytes = len(subject) + len(payload)
+            raise
+        except WrongLastSequence:
+            self._answers.answered()
             raise
         except NoStream:
             # On a cluster also while the stream has no leader: whether it is gone, its description tells.
@@ -132,6 +140,7 @@ class NatsBus:
             raise
         finally:
             self._outstanding.release()
+        self._answers.answered()
         if not self._incarnation:
             self._look_now.set()
         return sequence
@@ -208,6 +217,10 @@ class NatsBus:
             another_stream=lambda: self._another_stream,
         ).run()
 
+    def contact(self) -> Contact:
+        """Whether the stream's server answers."""
+        return self._answers.contact()
+
     def problems(self) -> tuple[str, ...]:
         """Why the bus is not usable right now, in words for /readyz; empty when it is."""
         unconnected = self._link.problems()
@@ -251,12 +264,14 @@ class NatsBus:
             self._incarnation = info.created
             self._another_stream.set()
             self._another_stream = asyncio.Event()
+        self._answers.answered()
         self._stream_problem = ""
         max_bytes = limit_of(info)
         if max_bytes < 0 or info.state.bytes + 2 * self._refused_bytes < max_bytes:
             self._refused_bytes = 0
 
     def _lost_stream(self, error: NoStream) -> None:
+        self._answers.answered()
         self._incarnation = ""
         self._stream_problem = f"stream {STREAM} does not exist, the watcher provisions it ({error})"
 

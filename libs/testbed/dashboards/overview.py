@@ -73,7 +73,7 @@ OVERVIEW: Final = Board(
             bad="nobody: the services are told of no node and of no request for a certificate.",
             steps=((float("-inf"), RED), (1, GREEN)),
             meanings={0: Meaning("nobody", RED), 1: Meaning("leads", GREEN)},
-            alerts=("TalosCCMNoLeader",),
+            alerts=("TalosCCMNoLeader", "TalosCCMLeaderSilent"),
         ),
         Panel(
             kind="table",

@@ -1,0 +1,159 @@
+"""A watcher that alone is cut off from NATS, and NATS that is down for everybody, on real servers."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+import pytest
+
+from libs.common.kube_api.api import KubeApi
+from libs.common.kube_api.config import load_kube_config
+from libs.common.kube_api.lock import REPORT
+from libs.testbed.control_plane.cluster import ControlPlane
+from libs.testbed.kubelets import Kubelets
+from libs.testbed.nats_server import NatsServer
+from services.watcher.leader import LeadershipLost
+from tests.bus_actors import doing, eventually
+from tests.integration.conftest import ConnectBus
+from tests.watcher_actors import QUICK, Flow, a_watcher
+
+LEASE = "watcher-cut-off"
+PATH = f"/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/{LEASE}"
+
+
+class Line:
+    """Carries bytes between clients and one server, until it is cut."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._is_cut = False
+        self._writers: set[asyncio.StreamWriter] = set()
+        self.url = ""
+
+    @classmethod
+    @asynccontextmanager
+    async def to(cls, port: int) -> AsyncIterator["Line"]:
+        line = cls(port)
+        server = await asyncio.start_server(line._accept, "127.0.0.1", 0)
+        line.url = f"nats://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        try:
+            yield line
+        finally:
+            line.cut()
+            server.close()
+
+    def cut(self) -> None:
+        """End every connection, and each new one at once."""
+        self._is_cut = True
+        for writer in self._writers:
+            writer.close()
+
+    def mend(self) -> None:
+        self._is_cut = False
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._is_cut:
+            writer.close()
+            return
+        try:
+            far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self._port)
+        except OSError:
+            writer.close()
+            return
+        self._writers |= {writer, far_writer}
+        await asyncio.gather(_carry(reader, far_writer), _carry(far_reader, writer))
+        self._writers -= {writer, far_writer}
+
+
+async def _carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    try:
+        while data := await reader.read(65536):
+            writer.write(data)
+            await writer.drain()
+    except OSError:
+        pass
+    finally:
+        writer.close()
+
+
+@pytest.fixture
+async def kube(control_plane: ControlPlane, kubelets: Kubelets) -> AsyncIterator[KubeApi]:
+    made = KubeApi(load_kube_config(control_plane.kubeconfig(), {}), user_agent="talos-ccm/test")
+    yield made
+    await made.close()
+    await kubelets.request("DELETE", PATH)
+
+
+async def the_lease(kubelets: Kubelets) -> dict[str, Any]:
+    answer = await kubelets.request("GET", PATH)
+    assert answer.status == 200, answer
+    lease: dict[str, Any] = answer.body
+    return lease
+
+
+async def test_a_leader_that_alone_is_cut_off_steps_down_for_a_standby_that_is_not(
+    connect_bus: ConnectBus, nats_server: NatsServer, kube: KubeApi, kubelets: Kubelets
+):
+    flow = Flow()
+    async with AsyncExitStack() as stack:
+        line = await stack.enter_async_context(Line.to(nats_server.port))
+        await stack.enter_async_context(flow.following(await connect_bus("flow")))
+        cut_off = a_watcher(
+            await connect_bus(servers=(line.url,)), kube=kube, identity="cut-off", lease_name=LEASE
+        )
+        leading = asyncio.create_task(cut_off.run())
+        await flow.hears(lambda f: f.snapshots(), "the first leads")
+        standby = a_watcher(await connect_bus(), kube=kube, identity="standby", lease_name=LEASE)
+        await stack.enter_async_context(doing(standby.run()))
+        await eventually(lambda: standby.problems() == (), "the standby is ready")
+        line.cut()
+        seen: set[str] = set()
+
+        def tell() -> bool:
+            seen.update((*cut_off.problems(), *standby.problems()))
+            return leading.done()
+
+        await eventually(tell, "it steps down", 20)
+        with pytest.raises(LeadershipLost, match="stepped down"):
+            await leading
+        await flow.hears(lambda f: f.leadings()[-1].holder == "standby", "the standby leads", 10)
+        await flow.hears(lambda f: f.snapshots()[-1].epoch > 1)
+        assert any("holds the Lease, and NATS does not answer" in problem for problem in seen)
+        assert any("cut-off holds the Lease and has published nothing" in problem for problem in seen)
+        await eventually(lambda: standby.problems() == (), "ready again")
+        again = a_watcher(
+            await connect_bus(servers=(line.url,)), kube=kube, identity="again", lease_name=LEASE
+        )
+        async with doing(again.run()):
+            await eventually(lambda: any("does not take the Lease" in why for why in again.problems()))
+            line.mend()
+            await eventually(lambda: again.problems() == (), "it stands by")
+        assert (await the_lease(kubelets))["spec"]["holderIdentity"] == "standby"
+
+
+async def test_the_lease_stays_while_nats_is_down_for_everybody(
+    connect_bus: ConnectBus, nats_server: NatsServer, kube: KubeApi, kubelets: Kubelets
+):
+    flow = Flow()
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(flow.following(await connect_bus("flow")))
+        leader = a_watcher(await connect_bus(), kube=kube, identity="leader", lease_name=LEASE)
+        running = await stack.enter_async_context(doing(leader.run()))
+        await flow.hears(lambda f: f.snapshots(), "it leads")
+        standby = a_watcher(await connect_bus(), kube=kube, identity="standby", lease_name=LEASE)
+        await stack.enter_async_context(doing(standby.run()))
+        await eventually(lambda: standby.problems() == (), "the standby is ready")
+        before = (await the_lease(kubelets))["spec"]["leaseTransitions"]
+        opened = len(flow.opened)
+        await nats_server.kill()
+        down = asyncio.get_running_loop().time()
+        await eventually(
+            lambda: asyncio.get_running_loop().time() - down > 3 * QUICK["lease_duration_seconds"]
+        )
+        assert not running.done()
+        await nats_server.restart()
+        await flow.hears(lambda f: len(f.opened) > opened and f.leadings(), "it goes on", 30)
+        lease = await the_lease(kubelets)
+        assert (lease["spec"]["holderIdentity"], lease["spec"]["leaseTransitions"]) == ("leader", before)
+        assert REPORT not in lease["metadata"].get("annotations", {})
