@@ -33,7 +33,7 @@ class Lock(Protocol):
 
     async def report(self) -> None: ...
 
-    async def try_hold(self) -> Held | NotHeld: ...
+    async def try_hold(self, *, take: bool = True) -> Held | NotHeld: ...
 
     async def release(self) -> bool: ...
 
@@ -87,10 +87,8 @@ class ByLease:
 
     async def win(self) -> int:
         while True:
-            if not self._reach.may_lead():
-                await self._pause()  # a leader without the bus does nothing, and keeps others from leading
-                continue
-            answer = await self._try()
+            # A leader without the bus does nothing, and keeps others from leading.
+            answer = await self._try(take=self._reach.may_lead())
             if isinstance(answer, Held):
                 metrics.LEADER.set(1)
                 self._is_lost = False
@@ -153,9 +151,9 @@ class ByLease:
             return (why,)
         return () if self._answered else ("nobody has said yet who holds the Lease",)
 
-    async def _try(self) -> Held | NotHeld | None:
+    async def _try(self, *, take: bool = True) -> Held | NotHeld | None:
         try:
-            answer = await self._lock.try_hold()
+            answer = await self._lock.try_hold(take=take)
         except KubeError as error:
             if not self._trouble:
                 log.warning("the Lease cannot be read or written", extra={"error": str(error)})

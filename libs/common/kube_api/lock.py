@@ -26,6 +26,7 @@ from libs.common.kube_api.lease import (
 
 # A standby reports here that it could do the work. The time of the report makes each text a new one.
 REPORT: Final = "leader-election.talos-ccm/standby-reaches-nats"
+_NEVER: Final = float("inf")
 _WRITES: Final = 3  # of one attempt to renew: a standby may write its report in between
 _RELEASE_SECONDS: Final = 2.0  # for each of three requests at most: a shutdown does not wait longer
 
@@ -107,10 +108,10 @@ class LeaseLock:
             self._namespace, self._name, document, deadline_seconds=self._call_seconds()
         )
 
-    async def try_hold(self) -> Held | NotHeld:
-        """Take or renew the Lease, once. Raises KubeError when the API server does not answer in time.
+    async def try_hold(self, *, take: bool = True) -> Held | NotHeld:
+        """Take or renew the Lease, once; without `take` only renew it.
 
-        Call it every retry period. Losing a race to another candidate is NotHeld, not an error.
+        Raises KubeError when the API server does not answer in time. Call it every retry period. Losing a race to another candidate is NotHeld, not an error.
         """
         if self._seen is not None and self._seen.lease.holder == self._identity and self.leading:
             try:
@@ -123,11 +124,13 @@ class LeaseLock:
                     self._namespace, self._name, deadline_seconds=self._call_seconds()
                 )
             except NotFound:
-                return await self._create()
+                return await self._create() if take else self._lost("", _NEVER)
             seen = self._saw(observe(self._seen, lease, self._clock()))
             verdict = decide(seen, self._identity, self._clock(), self._duration_seconds)
             if isinstance(verdict, Wait):
                 return self._lost(verdict.holder, verdict.until - self._clock())
+            if not take and not isinstance(verdict, Renew):
+                return self._lost("", _NEVER)
             try:
                 return await self._write(lease)
             except (Conflict, NotFound):
