@@ -111,7 +111,8 @@ class LeaseLock:
     async def try_hold(self, *, take: bool = True) -> Held | NotHeld:
         """Take or renew the Lease, once; without `take` only renew it.
 
-        Raises KubeError when the API server does not answer in time. Call it every retry period. Losing a race to another candidate is NotHeld, not an error.
+        Raises KubeError when the API server does not answer in time. Call it every retry period.
+        Losing a race to another candidate is NotHeld, not an error.
         """
         if self._seen is not None and self._seen.lease.holder == self._identity and self.leading:
             try:
