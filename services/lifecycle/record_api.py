@@ -75,7 +75,7 @@ class LeaseRecord:
             judged = self._judge(lease, node)
             if isinstance(judged, Refused):
                 return judged.reason
-            document = annotated(lease, ANNOTATION, written_record(judged.deletions))
+            document = annotated(lease.document, ANNOTATION, written_record(judged.deletions))
             try:
                 await self._kube.update_lease(
                     self._namespace, self._name, document, deadline_seconds=self._call_seconds

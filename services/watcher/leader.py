@@ -31,6 +31,9 @@ class Lock(Protocol):
     @property
     def reported_at(self) -> float: ...
 
+    @property
+    def is_held_by_reader(self) -> bool: ...
+
     async def report(self) -> None: ...
 
     async def try_hold(self, *, take: bool = True) -> Held | NotHeld: ...
@@ -100,9 +103,13 @@ class ByLease:
             await self._pause(answer.seconds if answer is not None else _NEVER)
 
     async def _report_silence(self, answer: NotHeld | None) -> None:
-        """Tell a leader that renews the Lease and publishes nothing that another watcher could lead."""
-        self._silent_holder = answer.holder if answer is not None and self._reach.misses_leader() else ""
-        if not self._silent_holder:
+        """Report to a leader that renews the Lease and publishes nothing: another watcher could lead.
+
+        Not to the reference controller, which holds the same Lease during a migration and publishes nothing.
+        """
+        is_silent = answer is not None and self._lock.is_held_by_reader and self._reach.misses_leader()
+        self._silent_holder = answer.holder if answer is not None and is_silent else ""
+        if not is_silent:
             return
         try:
             await self._lock.report()

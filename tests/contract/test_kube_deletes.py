@@ -74,13 +74,15 @@ async def test_an_annotation_of_a_lease_is_written_as_the_version_that_was_read(
     try:
         made = await api.create_lease("kube-system", unheld_lease("kube-system", name))
         assert (made.holder, annotation(made, "a.b/c")) == ("", "")
-        await api.update_lease("kube-system", name, annotated(made, "a.b/c", "one"))
+        await api.update_lease("kube-system", name, annotated(made.document, "a.b/c", "one"))
         with pytest.raises(Conflict):
-            await api.update_lease("kube-system", name, annotated(made, "a.b/c", "two"))
+            await api.update_lease("kube-system", name, annotated(made.document, "a.b/c", "two"))
         now = await api.get_lease("kube-system", name)
         assert annotation(now, "a.b/c") == "one"
         assert (
-            annotation(await api.update_lease("kube-system", name, annotated(now, "d", "2")), "a.b/c")
+            annotation(
+                await api.update_lease("kube-system", name, annotated(now.document, "d", "2")), "a.b/c"
+            )
             == "one"
         )
     finally:

@@ -165,3 +165,19 @@ async def test_a_report_is_new_when_it_changes_and_an_old_one_counts_for_nothing
     await standby.report()
     await successor.try_hold()
     assert successor.reported_at > float("-inf")
+
+
+async def test_only_a_holder_that_writes_that_it_reads_reports_gets_one(
+    leases: tuple[LeaseServer, KubeApi],
+):
+    server, api = leases
+    holder, standby = a_lock(api, "holder"), a_lock(api, "standby")
+    await holder.try_hold()
+    await standby.try_hold()
+    assert (standby.is_held_by_reader, holder.is_held_by_reader) == (True, False)
+    assert server.lease is not None
+    server.lease["spec"]["holderIdentity"] = "reference"  # client-go keeps the annotations of others
+    await standby.try_hold()
+    before = server.version
+    await standby.report()
+    assert (standby.is_held_by_reader, server.version) == (False, before)

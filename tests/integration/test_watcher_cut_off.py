@@ -157,3 +157,20 @@ async def test_the_lease_stays_while_nats_is_down_for_everybody(
         lease = await the_lease(kubelets)
         assert (lease["spec"]["holderIdentity"], lease["spec"]["leaseTransitions"]) == ("leader", before)
         assert REPORT not in lease["metadata"].get("annotations", {})
+
+
+async def test_a_standby_beside_another_program_that_holds_the_lease_reports_nothing(
+    connect_bus: ConnectBus, kube: KubeApi, kubelets: Kubelets
+):
+    spec = {"holderIdentity": "reference", "leaseDurationSeconds": 600, "leaseTransitions": 1}
+    document = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": LEASE}}
+    answer = await kubelets.request("POST", PATH.rpartition("/")[0], body={**document, "spec": spec})
+    assert answer.status == 201, answer
+    standby = a_watcher(await connect_bus(), kube=kube, identity="standby", lease_name=LEASE)
+    async with doing(standby.run()):
+        began = asyncio.get_running_loop().time()
+        await eventually(
+            lambda: asyncio.get_running_loop().time() - began > 3 * QUICK["lease_duration_seconds"]
+        )
+        assert standby.problems() == ()
+    assert REPORT not in (await the_lease(kubelets))["metadata"].get("annotations", {})

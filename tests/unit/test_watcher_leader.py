@@ -29,6 +29,7 @@ class ScriptedLock:
         self.releases = 0
         self.reports = 0
         self.reported_at = float("-inf")
+        self.is_held_by_reader = True
         self._deadline = renew_deadline_seconds
 
     async def try_hold(self, *, take: bool = True) -> Held | NotHeld:
@@ -185,6 +186,16 @@ async def test_a_standby_reports_a_leader_that_renews_and_publishes_nothing():
     assert "b holds the Lease and has published nothing for 17 s" in candidate.problems()[0]
     bus.leader = 0.0
     await eventually(lambda: candidate.problems() == ())
+    winning.cancel()
+
+
+async def test_a_standby_is_ready_and_reports_nothing_while_another_program_holds_the_lease():
+    lock, bus = ScriptedLock(NotHeld(holder="reference", seconds=9.0)), Bus(leader=float("inf"))
+    lock.is_held_by_reader = False
+    candidate = by_lease(lock, bus=bus)
+    winning = asyncio.create_task(candidate.win())
+    await eventually(lambda: lock.tries > 3)
+    assert (lock.reports, candidate.problems()) == (0, ())
     winning.cancel()
 
 

@@ -134,11 +134,11 @@ def annotation(lease: Lease, key: str) -> str:
     return text if isinstance(text, str) else ""
 
 
-def annotated(lease: Lease, key: str, text: str) -> dict[str, Any]:
-    """The document that sets one annotation and changes nothing else of this version."""
-    metadata = lease.document.get("metadata") or {}
+def annotated(document: dict[str, Any], key: str, text: str) -> dict[str, Any]:
+    """The same document of a Lease with one annotation set."""
+    metadata = document.get("metadata") or {}
     annotations = {**(metadata.get("annotations") or {}), key: text}
-    return {**lease.document, "metadata": {**metadata, "annotations": annotations}}
+    return {**document, "metadata": {**metadata, "annotations": annotations}}
 
 
 def micro_time(now: datetime) -> str:

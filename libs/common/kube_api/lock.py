@@ -26,6 +26,9 @@ from libs.common.kube_api.lease import (
 
 # A standby reports here that it could do the work. The time of the report makes each text a new one.
 REPORT: Final = "leader-election.talos-ccm/standby-reaches-nats"
+# Identity of the last holder that reads reports. Earlier versions and the reference controller do not write
+# it, so no standby reports to them.
+READS_REPORTS: Final = "leader-election.talos-ccm/holder-reads-reports"
 _NEVER: Final = float("inf")
 _WRITES: Final = 3  # of one attempt to renew: a standby may write its report in between
 _RELEASE_SECONDS: Final = 2.0  # for each of three requests at most: a shutdown does not wait longer
@@ -98,12 +101,20 @@ class LeaseLock:
         """When on our monotonic clock a report of a standby was found to be a new one; -inf if never."""
         return self._reported_at
 
+    @property
+    def is_held_by_reader(self) -> bool:
+        """Whether another watcher holds the Lease, and reads reports of standbys."""
+        lease = self._seen.lease if self._seen is not None else None
+        if lease is None or lease.holder in ("", self._identity):
+            return False
+        return annotation(lease, READS_REPORTS) == lease.holder
+
     async def report(self) -> None:
         """Report on the Lease that we could lead. Raises KubeError; a Conflict is no failure, try again."""
-        if self._seen is None or self._seen.lease.holder == self._identity:
+        if self._seen is None or not self.is_held_by_reader:
             return
         text = f"{self._identity} {micro_time(self._now())}"
-        document = annotated(self._seen.lease, REPORT, text)
+        document = annotated(self._seen.lease.document, REPORT, text)
         await self._api.update_lease(
             self._namespace, self._name, document, deadline_seconds=self._call_seconds()
         )
@@ -178,7 +189,8 @@ class LeaseLock:
         return True
 
     async def _create(self) -> Held | NotHeld:
-        document = new_lease(self._namespace, self._name, self._identity, self._duration_seconds, self._now())
+        made = new_lease(self._namespace, self._name, self._identity, self._duration_seconds, self._now())
+        document = annotated(made, READS_REPORTS, self._identity)
         sent = self._clock()
         try:
             lease = await self._api.create_lease(
@@ -190,7 +202,8 @@ class LeaseLock:
 
     async def _write(self, lease: Lease) -> Held:
         sent = self._clock()
-        document = taken(lease, self._identity, self._duration_seconds, self._now())
+        renewed = taken(lease, self._identity, self._duration_seconds, self._now())
+        document = annotated(renewed, READS_REPORTS, self._identity)
         written = await self._api.update_lease(
             self._namespace, self._name, document, deadline_seconds=self._call_seconds()
         )
