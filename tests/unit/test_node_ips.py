@@ -5,7 +5,7 @@ import sys
 from hypothesis import given
 from hypothesis import strategies as st
 
-from libs.common.machine import MachineFault
+from libs.common.machine import AddressStatus, MachineFault
 from libs.common.node_ips import BadNodeIP, node_ips
 from services.labeler.plan import Global, plan_node
 from services.metadata.links import dial_order
@@ -28,7 +28,9 @@ ADDRESSES = st.ip_addresses().map(str) | st.sampled_from(
 @given(st.lists(ADDRESSES, min_size=1, max_size=3).map(",".join) | st.text(min_size=1, max_size=140))
 def test_what_is_dialled_is_what_becomes_the_internal_ips(written: str):
     order = dial_order(written, prefer_ipv6=False)
-    plan = plan_node(a_node(ip=written), some_facts(), "nodename", Global())
+    on_links = () if isinstance(order, MachineFault) else order
+    facts = some_facts(addresses=tuple(AddressStatus(address=each, link="eth0") for each in on_links))
+    plan = plan_node(a_node(ip=written), facts, "nodename", Global())
     if isinstance(order, MachineFault):
         assert plan.blocked is not None
         assert plan.blocked.reason == "ProvidedNodeIPInvalid"
