@@ -1,7 +1,16 @@
 """Which machines metadata has yet to report on before a service decides about anybody's addresses."""
 
+from typing import NamedTuple
+
 from libs.common.events import EnrichedNodeGone, NodeEnriched, NodeGone, NodeObserved, NodeUnreachable
 from libs.common.subjects import ENRICHED_NODE, OBSERVED_NODE, name_in
+
+
+class _Identity(NamedTuple):
+    """Which Node is awaited, and at which addresses metadata queries its machine."""
+
+    uid: str
+    provided_node_ip: str
 
 
 class StartupGate:
@@ -9,13 +18,14 @@ class StartupGate:
 
     After a wiped stream these are all Nodes. "Unreachable" is a report, too. A Node without
     provided-node-ip is not awaited, because metadata never reports on it. A Node that joins later is not
-    awaited either: it must not stop the others.
+    awaited either: it must not stop the others. The same holds for a Node whose provided-node-ip changes
+    later. Only its own kubelet writes that annotation, and metadata never reports while it keeps changing.
     """
 
     def __init__(self) -> None:
-        self._nodes: dict[str, str] = {}  # uid by name, of the Nodes on which metadata reports
+        self._nodes: dict[str, _Identity] = {}  # by name, of the Nodes on which metadata reports
         self._reported: dict[str, str] = {}  # uid by name, as in the last report
-        self._awaited: dict[str, str] | None = None  # uid by name; None until the flow was complete
+        self._awaited: dict[str, _Identity] | None = None  # by name; None until the flow was complete
 
     @property
     def is_set(self) -> bool:
@@ -37,7 +47,9 @@ class StartupGate:
 
     def set(self) -> None:
         """The flow is complete: await every Node on which it holds no report."""
-        self._awaited = {name: uid for name, uid in self._nodes.items() if self._reported.get(name) != uid}
+        self._awaited = {
+            name: node for name, node in self._nodes.items() if self._reported.get(name) != node.uid
+        }
 
     def unset(self) -> None:
         """The flow is not complete any more: the next complete one counts."""
@@ -54,7 +66,7 @@ class StartupGate:
         match event:
             case NodeObserved(node=node):
                 if node.provided_node_ip:
-                    self._nodes[node.name] = node.uid
+                    self._nodes[node.name] = _Identity(node.uid, node.provided_node_ip)
                 else:
                     self._nodes.pop(node.name, None)
                 return self._opened_by(node.name)
@@ -81,10 +93,10 @@ class StartupGate:
 
     def _opened_by(self, name: str) -> bool:
         """Whether that Node was the last one awaited, and is awaited no more."""
-        uid = (self._awaited or {}).get(name)
-        if self._awaited is None or uid is None:
+        awaited = (self._awaited or {}).get(name)
+        if self._awaited is None or awaited is None:
             return False
-        if self._nodes.get(name) == uid and self._reported.get(name) != uid:
+        if self._nodes.get(name) == awaited and self._reported.get(name) != awaited.uid:
             return False
         del self._awaited[name]
         return not self._awaited

@@ -100,6 +100,30 @@ async def test_a_deleted_node_keeps_nobody_waiting(flow: CsrFlow):
         await flow.until_decided("csr-1", "approved", seconds=SOON)
 
 
+async def test_a_kubelet_that_keeps_changing_its_node_ip_keeps_nobody_waiting(flow: CsrFlow):
+    await there_at_the_start(flow, "web-1")
+    await flow.node(a_node("evil-1", uid="uid-evil", ip="10.9.0.1"))
+    async with flow.csr_running(ready=False) as csr:
+        await flow.machine(WEB, WEBS)
+        await flow.asked(CONTESTED, facts=WEBS, node_uid="uid-1")
+        await flow.until_decided("csr-1", "waiting")
+        await flow.node(a_node("evil-1", uid="uid-evil", ip="10.9.0.2"))
+        await flow.until_decided("csr-1", "approved", seconds=SOON)
+        assert csr.problems() == ()
+
+
+async def test_a_kubelet_that_changes_its_node_ip_releases_no_rival(flow: CsrFlow):
+    await there_at_the_start(flow, "web-1", "db-1")
+    await flow.node(a_node("evil-1", uid="uid-evil", ip="10.9.0.1"))
+    async with flow.csr_running(ready=False) as csr:
+        await flow.node(a_node("evil-1", uid="uid-evil", ip="10.0.0.9"))
+        await flow.machine(WEB, WEBS)
+        await flow.asked(CONTESTED, facts=WEBS, node_uid="uid-1")
+        await flow.until_decided("csr-1", "waiting")
+        assert csr.problems() == ("waits for metadata's first report on 1 machine, such as db-1",)
+        assert flow.kube.patched == []
+
+
 async def test_the_first_node_of_a_cluster_gets_its_certificate_with_its_first_report(flow: CsrFlow):
     await there_at_the_start(flow, "web-1")
     async with flow.csr_running(ready=False):

@@ -476,6 +476,19 @@ async def test_a_replica_that_starts_waits_for_a_machine_of_which_nothing_was_sa
         await flow.served(3, seconds=SOON)
 
 
+async def test_a_node_whose_node_ip_changes_before_its_first_report_waits_itself_and_stops_nobody(
+    flow: IpamFlow,
+):
+    await flow.see(flow.kube.put(a_node_of(1)))
+    async with flow.ipam_running(ready=False) as service:
+        await flow.join(3)
+        await flow.until_decided(3, "waiting")
+        await flow.see(flow.kube.put(a_node_of(1, ip="10.9.0.1")))
+        await flow.served(3, seconds=SOON)
+        assert service.problems() == ()
+        assert flow.kube.node("web-1").spec.pod_cidrs == ()
+
+
 async def test_when_all_that_the_stream_held_has_grown_too_old_machines_are_waited_for_anew(flow: IpamFlow):
     async with flow.ipam_running() as service:
         await flow.join(1)

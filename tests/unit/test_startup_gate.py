@@ -81,6 +81,34 @@ def test_a_node_that_is_gone_or_another_one_by_now_is_waited_for_no_more(heard):
     assert heard.sees("b", uid="another") is True
 
 
+def test_a_node_whose_provided_node_ip_changes_is_awaited_no_more(heard):
+    heard.sees("evil", ip="10.9.0.1")
+    heard.sees("a")
+    heard.gate.set()
+    assert heard.sees("evil", ip="10.9.0.1") is False
+    assert heard.gate.why_closed() == "waits for metadata's first report on 2 machines, such as a"
+    assert heard.sees("evil", ip="10.9.0.2") is False
+    assert heard.gate.why_closed() == "waits for metadata's first report on 1 machine, such as a"
+    assert heard.speaks_of("a") is True
+    assert heard.sees("evil", ip="10.9.0.1") is False
+    assert heard.gate.is_open
+
+
+def test_a_change_before_the_flow_is_complete_releases_no_node(heard):
+    heard.sees("a", ip="10.9.0.1")
+    heard.sees("a", ip="10.9.0.2")
+    heard.gate.set()
+    assert not heard.gate.is_open
+
+
+def test_a_node_cannot_release_another_one(heard):
+    heard.sees("evil", ip="10.9.0.1")
+    heard.sees("victim", ip="10.0.0.5")
+    heard.gate.set()
+    heard.sees("evil", ip="10.0.0.5")
+    assert heard.gate.why_closed() == "waits for metadata's first report on 1 machine, such as victim"
+
+
 def test_a_word_of_the_node_that_had_the_name_before_does_not_count(heard):
     heard.speaks_of("a", uid="before")
     heard.sees("a")
