@@ -1,10 +1,11 @@
 """How looks and watches change what is known of a Node."""
 
 from collections.abc import Iterable
+from typing import Final
 
 import msgspec
 
-from libs.common.events import EnrichedNode
+from libs.common.events import EnrichedNode, NodeEnriched, NodeUnreachable
 from libs.common.machine import AnotherMachine, MachineFacts, MachineFault, metadata_incomplete
 from libs.common.node import Node
 from services.metadata import schedule
@@ -22,6 +23,13 @@ from services.metadata.resolve import recognize
 from services.metadata.schedule import Pace
 from services.metadata.talos_api.machine_events import Contents
 from services.metadata.talos_api.resources import Part
+
+_MOST_DISCARDED: Final = 3
+_ADDRESSES_CHANGE: Final = MachineFault(
+    kind="bad_node_ip",
+    step="provided-node-ip",
+    message="the Node or its addresses change before the machine answers",
+)
 
 
 def looked_well(
@@ -93,6 +101,20 @@ def looked_badly(
         looked=began,
         due=now + schedule.after_failure(failures, fault, jitter),
         look_first=False,
+    )
+
+
+def discarded(known: Known, count: int) -> Known:
+    """`count` looks in a row were discarded: the Node's uid or addresses changed meanwhile.
+
+    If nothing was published on the Node, these changes become its fault. The next look stays due.
+    """
+    said = known.said
+    is_reported = isinstance(said, NodeEnriched | NodeUnreachable) and said.node.uid == known.uid
+    if count < _MOST_DISCARDED or is_reported or not known.addresses:
+        return known
+    return msgspec.structs.replace(
+        known, fault=_ADDRESSES_CHANGE, failures=schedule.failed(known.failures, _ADDRESSES_CHANGE)
     )
 
 

@@ -66,6 +66,7 @@ class NodeReconciler:
         self._news = News()
         self.hop = Hop(surroundings.now)
         self._journey = Journey()
+        self._discarded = 0  # looks in a row whose addresses changed meanwhile
         self._began: float | None = None  # the look whose outcome is to be said
 
     def observe(self, message: Message, observed: NodeObserved | NodeGone) -> None:
@@ -174,7 +175,10 @@ class NodeReconciler:
                 )
                 answered_by = await self._answered_by(found)
         if self.known.addresses != addresses or self.known.uid != uid:
-            return  # asked on behalf of an observation that no longer holds
+            self._discarded += 1  # asked on behalf of an observation that no longer holds
+            self._know(looked.discarded(self.known, self._discarded))
+            return
+        self._discarded = 0
         before, after = self.known, self._looked(found, parts, answered_by, began)
         _tell(before, after)
         self._know(after)

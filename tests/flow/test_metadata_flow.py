@@ -3,6 +3,7 @@
 import asyncio
 import time
 from datetime import UTC, datetime
+from itertools import pairwise
 
 import msgspec
 import pytest
@@ -202,6 +203,25 @@ async def test_a_node_that_moved_while_it_was_looked_at_is_looked_at_where_it_is
         talos.held["10.0.0.5"].set()
         event = await stream.once("web-1", NodeEnriched)
         assert event.facts.node_ip == "10.0.0.6"
+
+
+async def test_a_node_whose_addresses_change_during_each_query_explains_itself(nats_server, stream, talos):
+    addresses = [f"10.9.{number}.1" for number in range(5)]
+    talos.held |= {address: asyncio.Event() for address in addresses}
+    async with metadata_running(nats_server.url, talos) as service:
+        await stream.observe(a_node(ip=addresses[0]))
+        for address, following in pairwise(addresses):
+            await eventually(lambda address=address: talos.looking[address] == 1)
+            newest = await stream.observe(a_node(ip=following))
+            await eventually(lambda newest=newest: heard(service, "web-1") == newest)
+            talos.held[address].set()
+        event = await stream.once("web-1", NodeUnreachable, seconds=10.0)
+        assert (event.fault.kind, event.fault.step) == ("bad_node_ip", "provided-node-ip")
+        assert "change before the machine answers" in event.fault.message
+        await eventually(lambda: talos.looking[addresses[-1]] == 1)  # the last address is queried at once
+        talos.put(some_facts(node_ip=addresses[-1]))
+        talos.held[addresses[-1]].set()
+        await stream.once("web-1", NodeEnriched)
 
 
 async def test_a_stale_enrichment_that_arrives_last_is_dropped(nats_server, stream, talos):
