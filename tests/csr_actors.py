@@ -47,7 +47,9 @@ from tests.json_patch import PatchFailed
 from tests.json_patch import apply as apply_json
 from tests.turned_clock import TurnedClock
 
-REFUSED = MachineFault(kind="refused", step="connect", endpoint="cp:50000", message="connection refused")
+REFUSED = MachineFault(
+    kind="refused", step="PlatformMetadata", endpoint="cp:50000", message="connection refused"
+)
 
 
 @cache
@@ -298,14 +300,16 @@ class CsrFlow:
             )
         )
 
-    async def silent(self, node: Node, last_known: MachineFacts | None = None) -> None:
+    async def silent(
+        self, node: Node, last_known: MachineFacts | None = None, *, fault: MachineFault = REFUSED
+    ) -> None:
         """The Node's machine says nothing."""
         await self.say(
             NodeUnreachable(
                 incarnation=self.incarnation,
                 observed_sequence=await self.node(node),
                 node=node,
-                fault=REFUSED,
+                fault=fault,
                 last_known=last_known,
                 attempt=1,
                 retry_at=NOW,

@@ -46,7 +46,9 @@ from tests.json_patch import apply as apply_json
 from tests.turned_clock import TurnedClock
 
 PODS = ("10.244.0.0/16", "fd00:10:244::/48")
-REFUSED = MachineFault(kind="refused", step="connect", endpoint="cp:50000", message="connection refused")
+REFUSED = MachineFault(
+    kind="refused", step="PlatformMetadata", endpoint="cp:50000", message="connection refused"
+)
 Failing = Callable[[str, str], KubeError | None]  # verb and name -> what is raised
 
 

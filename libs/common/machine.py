@@ -1,6 +1,6 @@
 """What Talos says of one machine: facts, and why there are none."""
 
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
@@ -145,6 +145,9 @@ FaultKind = Literal[
 ]
 
 
+CONNECT_STEP: Final = "connect"  # the connection to a Talos endpoint: without it, no machine is queried
+
+
 class MachineFault(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Why a machine gave no facts, in words that an operator can act on."""
 
@@ -152,3 +155,14 @@ class MachineFault(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     step: str  # what was being asked: "PlatformMetadata", "connect", ...
     endpoint: str = ""  # which Talos endpoint was asked, and for which machine
     message: str
+
+
+def is_access_fault(fault: MachineFault, *, has_facts: bool) -> bool:
+    """Whether our access to Talos failed, so that the fault proves nothing about the machine.
+
+    `has_facts`: whether a machine has given facts before. PERMISSION_DENIED comes from the queried machine,
+    so one machine could return it for ever. It is about our role only while no machine gives facts.
+    """
+    if fault.kind == "no_endpoint" or fault.step == CONNECT_STEP:
+        return True
+    return fault.kind == "permission" and not has_facts

@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 from libs.common.events import EnrichedNodeGone, NodeEnriched, NodeGone, NodeObserved, NodeUnreachable
+from libs.common.machine import is_access_fault
 from libs.common.subjects import ENRICHED_NODE, OBSERVED_NODE, name_in
 
 
@@ -16,7 +17,8 @@ class _Identity(NamedTuple):
 class StartupGate:
     """Closed until metadata has reported on every Node that existed when the flow became complete.
 
-    After a wiped stream these are all Nodes. "Unreachable" is a report, too. A Node without
+    After a wiped stream these are all Nodes. "Unreachable" is a report, too, if it says something about the
+    machine: by last known facts, or by a fault other than that of our own access to Talos. A Node without
     provided-node-ip is not awaited, because metadata never reports on it. A Node that joins later is not
     awaited either: it must not stop the others. The same holds for a Node whose provided-node-ip changes
     later. Only its own kubelet writes that annotation, and metadata never reports while it keeps changing.
@@ -25,6 +27,8 @@ class StartupGate:
     def __init__(self) -> None:
         self._nodes: dict[str, _Identity] = {}  # by name, of the Nodes on which metadata reports
         self._reported: dict[str, str] = {}  # uid by name, as in the last report
+        self._access_faults: dict[str, str] = {}  # message by name: the last report says only that
+        self._has_facts = False  # whether a machine has given facts
         self._awaited: dict[str, _Identity] | None = None  # by name; None until the flow was complete
 
     @property
@@ -43,7 +47,10 @@ class StartupGate:
             return ""
         count = len(self._awaited)
         machines = f"{count} machines" if count > 1 else "1 machine"
-        return f"waits for metadata's first report on {machines}, such as {min(self._awaited)}"
+        waits = f"waits for metadata's first report on {machines}, such as {min(self._awaited)}"
+        unqueried = self._awaited.keys() & self._access_faults.keys()
+        fault = self._access_faults[min(unqueried)] if unqueried else ""
+        return f"{waits}; metadata cannot query Talos: {fault}" if fault else waits
 
     def set(self) -> None:
         """The flow is complete: await every Node on which it holds no report."""
@@ -60,6 +67,8 @@ class StartupGate:
         self.unset()
         self._nodes.clear()
         self._reported.clear()
+        self._access_faults.clear()
+        self._has_facts = False
 
     def take_in(self, event: object) -> bool:
         """Take in an event of the flow. Whether it opened the gate."""
@@ -72,20 +81,34 @@ class StartupGate:
                 return self._opened_by(node.name)
             case NodeGone(name=name):
                 return self._gone(name)
-            case NodeEnriched(node=node) | NodeUnreachable(node=node):
-                self._reported[node.name] = node.uid
-                return self._opened_by(node.name)
+            case NodeEnriched() | NodeUnreachable():
+                self._note(event)
+                return self._opened_by(event.node.name)
             case EnrichedNodeGone(name=name):
-                self._reported.pop(name, None)
+                self._forget_report(name)
         return False
 
     def dropped(self, subject: str) -> bool:
         """The stream holds that subject no more. Whether that opened the gate."""
         if subject.startswith(f"{ENRICHED_NODE}."):
-            self._reported.pop(name_in(subject, ENRICHED_NODE), None)
+            self._forget_report(name_in(subject, ENRICHED_NODE))
         if subject.startswith(f"{OBSERVED_NODE}."):
             return self._gone(name_in(subject, OBSERVED_NODE))
         return False
+
+    def _note(self, report: NodeEnriched | NodeUnreachable) -> None:
+        name = report.node.name
+        if isinstance(report, NodeEnriched):
+            self._has_facts = True
+        elif report.last_known is None and is_access_fault(report.fault, has_facts=self._has_facts):
+            self._access_faults[name] = report.fault.message
+            return
+        self._access_faults.pop(name, None)
+        self._reported[name] = report.node.uid
+
+    def _forget_report(self, name: str) -> None:
+        self._reported.pop(name, None)
+        self._access_faults.pop(name, None)
 
     def _gone(self, name: str) -> bool:
         self._nodes.pop(name, None)

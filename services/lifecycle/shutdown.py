@@ -5,6 +5,7 @@ from typing import Final
 import msgspec
 
 from libs.common.events import NodeEnriched, NodeUnreachable
+from libs.common.machine import CONNECT_STEP
 from libs.common.node import Node, Taint
 from libs.common.patch import NodeChanges
 from services.lifecycle.evidence import Word, is_not_ready, is_ready
@@ -12,7 +13,6 @@ from services.lifecycle.evidence import Word, is_not_ready, is_ready
 SHUTDOWN: Final = Taint(key="node.cloudprovider.kubernetes.io/shutdown", effect="NoSchedule")
 SHUTTING_DOWN: Final = "shutting down"  # MachineStatus.runtime.talos.dev
 SILENT: Final = frozenset({"refused", "timeout"})  # other faults are answers, or troubles of our own
-NOT_ASKED: Final = "connect"  # the step of such faults where no Talos endpoint was reached: no machine was
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,7 +54,7 @@ def why_shut_down(node: Node, word: Word | None) -> str:
     last = word.last_known
     if last is None or last.stage != SHUTTING_DOWN or word.fault.kind not in SILENT:
         return ""
-    if word.fault.step == NOT_ASKED or not is_not_ready(node):
+    if word.fault.step == CONNECT_STEP or not is_not_ready(node):
         return ""
     at = f"{last.looked_at:%Y-%m-%dT%H:%M:%SZ}"
     return f"its machine said at {at} that it is {SHUTTING_DOWN}, and has been silent since"

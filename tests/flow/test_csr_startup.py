@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from libs.common.machine import AddressStatus, MachineFacts
+from libs.common.machine import AddressStatus, MachineFacts, MachineFault
 from tests.builders import a_node, some_facts
 from tests.bus_actors import eventually, until_led
 from tests.csr_actors import CsrFlow, asks
@@ -86,6 +86,23 @@ async def test_an_unreachable_machine_keeps_nobody_waiting(flow: CsrFlow):
         await flow.machine(WEB, WEBS)
         await flow.asked(CONTESTED, facts=WEBS, node_uid="uid-1")
         await flow.until_decided("csr-1", "waiting")
+        await flow.silent(DB)
+        await flow.until_decided("csr-1", "approved", seconds=SOON)
+
+
+async def test_while_metadata_cannot_query_talos_no_machine_counts_as_reported(flow: CsrFlow):
+    no_endpoint = MachineFault(kind="no_endpoint", step="credentials", message="no talosconfig")
+    await there_at_the_start(flow, "web-1", "db-1")
+    async with flow.csr_running(ready=False) as csr:
+        await flow.silent(WEB, fault=no_endpoint)
+        await flow.silent(DB, fault=no_endpoint)
+        cause = "such as db-1; metadata cannot query Talos: no talosconfig"
+        waits = f"waits for metadata's first report on 2 machines, {cause}"
+        await eventually(lambda: csr.problems() == (waits,), "readiness gives the cause")
+        await flow.machine(WEB, WEBS)
+        await flow.asked(CONTESTED, facts=WEBS, node_uid="uid-1")
+        await flow.until_decided("csr-1", "waiting")
+        assert flow.kube.patched == []
         await flow.silent(DB)
         await flow.until_decided("csr-1", "approved", seconds=SOON)
 

@@ -3,12 +3,14 @@
 import pytest
 
 from libs.common.events import EnrichedNodeGone, NodeUnreachable
-from libs.common.machine import MachineFault
+from libs.common.machine import FaultKind, MachineFacts, MachineFault
 from libs.common.startup_gate import StartupGate
 from libs.common.subjects import ENRICHED_NODE, OBSERVED_NODE
 from tests.builders import INCARNATION, NOW, a_node, enriched, gone, observed, some_facts
 
-REFUSED = MachineFault(kind="refused", step="connect", message="connection refused")
+# apid of a control plane could not dial the machine
+REFUSED = MachineFault(kind="refused", step="PlatformMetadata", message="UNAVAILABLE: connection refused")
+NO_ENDPOINT = MachineFault(kind="no_endpoint", step="credentials", message="no talosconfig")
 
 
 class Heard:
@@ -24,13 +26,16 @@ class Heard:
         node = a_node(name, uid=uid or f"uid-{name}")
         return self.gate.take_in(enriched(node, some_facts()))
 
-    def fails_at(self, name: str) -> bool:
+    def fails_at(
+        self, name: str, fault: MachineFault = REFUSED, last_known: MachineFacts | None = None
+    ) -> bool:
         return self.gate.take_in(
             NodeUnreachable(
                 incarnation=INCARNATION,
                 observed_sequence=1,
                 node=a_node(name, uid=f"uid-{name}"),
-                fault=REFUSED,
+                fault=fault,
+                last_known=last_known,
                 attempt=1,
                 retry_at=NOW,
                 observed_at=NOW,
@@ -141,6 +146,80 @@ def test_an_unreachable_machine_counts_as_reported(heard):
     assert not heard.gate.is_open
     assert heard.fails_at("a") is True
     assert heard.gate.is_open
+
+
+@pytest.mark.parametrize(
+    ("kind", "step"),
+    [
+        ("no_endpoint", "credentials"),
+        ("no_endpoint", "connect"),
+        ("certificate", "connect"),
+        ("refused", "connect"),
+        ("timeout", "connect"),
+        ("permission", "PlatformMetadata"),
+    ],
+)
+def test_a_fault_of_our_access_to_talos_is_no_report(heard, kind: FaultKind, step: str):
+    heard.sees("a")
+    heard.gate.set()
+    assert heard.fails_at("a", MachineFault(kind=kind, step=step, message="no")) is False
+    waits = "waits for metadata's first report on 1 machine, such as a; metadata cannot query Talos: no"
+    assert heard.gate.why_closed() == waits
+    assert heard.fails_at("a") is True
+
+
+@pytest.mark.parametrize(
+    ("kind", "step"),
+    [
+        ("refused", "PlatformMetadata"),
+        ("timeout", "PlatformMetadata"),
+        ("certificate", "PlatformMetadata"),  # between the endpoint and that machine
+        ("not_found", "PlatformMetadata"),
+        ("wrong_machine", "PlatformMetadata"),
+        ("invalid", "PlatformMetadata"),
+        ("bad_node_ip", "provided-node-ip"),
+        ("internal", "PlatformMetadata"),
+    ],
+)
+def test_a_fault_of_one_machine_is_a_report(heard, kind: FaultKind, step: str):
+    heard.sees("a")
+    heard.gate.set()
+    assert heard.fails_at("a", MachineFault(kind=kind, step=step, message="no")) is True
+
+
+def test_an_access_fault_with_last_known_facts_is_a_report(heard):
+    heard.sees("a")
+    heard.gate.set()
+    assert heard.fails_at("a", NO_ENDPOINT, some_facts()) is True
+
+
+def test_an_access_fault_read_from_the_stream_is_no_report(heard):
+    heard.sees("a")
+    heard.fails_at("a", NO_ENDPOINT)
+    heard.gate.set()
+    assert "metadata cannot query Talos: no talosconfig" in heard.gate.why_closed()
+    heard.gate.dropped(f"{ENRICHED_NODE}.a")
+    assert heard.gate.why_closed() == "waits for metadata's first report on 1 machine, such as a"
+
+
+def test_a_denied_permission_is_a_report_once_another_machine_gives_facts(heard):
+    denied = MachineFault(kind="permission", step="PlatformMetadata", message="not authorized")
+    heard.sees("a")
+    heard.sees("b")
+    heard.gate.set()
+    heard.fails_at("a", denied)
+    assert heard.speaks_of("b") is False
+    assert not heard.gate.is_open  # its report is older than the first facts
+    assert heard.fails_at("a", denied) is True
+
+
+def test_an_outage_takes_back_no_report(heard):
+    heard.sees("a")
+    heard.sees("b")
+    heard.gate.set()
+    heard.speaks_of("a")
+    heard.fails_at("a", NO_ENDPOINT)
+    assert heard.gate.why_closed() == "waits for metadata's first report on 1 machine, such as b"
 
 
 def test_a_report_that_aged_out_of_the_stream_is_awaited_when_the_flow_is_complete_again(heard):

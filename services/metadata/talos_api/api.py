@@ -7,7 +7,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from libs.common.machine import Inventory, MachineFacts, MachineFault
+from libs.common.machine import CONNECT_STEP, Inventory, MachineFacts, MachineFault
 from services.metadata.talos_api.calls import Observe, TalosCalls, TraceHeaders
 from services.metadata.talos_api.checked import Unreadable
 from services.metadata.talos_api.cluster import ClusterName
@@ -211,7 +211,7 @@ class TalosApi:
         return await self._calls.ask(CLUSTER_INFO, "", deadline, _only(read_cluster_name), absent=str)
 
     def _note(self, node_ip: str, fault: MachineFault) -> None:
-        if fault.kind in {"refused", "timeout"} and fault.step != "connect":
+        if fault.kind in {"refused", "timeout"} and fault.step != CONNECT_STEP:
             self._session.detour(node_ip)
 
 

@@ -4,7 +4,7 @@ from typing import Final
 
 import msgspec
 
-from libs.common.machine import FaultKind, MachineFault
+from libs.common.machine import CONNECT_STEP, FaultKind, MachineFault
 
 LONGEST_MESSAGE: Final = 500
 
@@ -99,4 +99,4 @@ def fault_of_connection(
     """Why no connection came about. `certificate_problem`: what is wrong with our own, by our clock."""
     hint = f"; {certificate_problem}" if certificate_problem and kind == "certificate" else ""
     message = f"no connection to {endpoint}: {reason}{hint}"
-    return MachineFault(kind=kind, step="connect", endpoint=endpoint, message=message[:LONGEST_MESSAGE])
+    return MachineFault(kind=kind, step=CONNECT_STEP, endpoint=endpoint, message=message[:LONGEST_MESSAGE])

@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
 from typing import Final, Literal
 
-from libs.common.machine import MachineFault
+from libs.common.machine import CONNECT_STEP, MachineFault
 from services.metadata.talos_api.channel import TalosChannel
 from services.metadata.talos_api.connection import why_no_connection
 from services.metadata.talos_api.credentials import Credentials, CredentialStore
@@ -139,4 +139,6 @@ class TalosSession:
         return asyncio.get_running_loop().time()
 
 
-_NO_OTHER = MachineFault(kind="no_endpoint", step="connect", message="no other Talos endpoint is left to ask")
+_NO_OTHER = MachineFault(
+    kind="no_endpoint", step=CONNECT_STEP, message="no other Talos endpoint is left to ask"
+)
