@@ -41,6 +41,11 @@ class StartupGate:
         """Whether metadata has reported on all of them."""
         return self._awaited is not None and not self._awaited
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it is set, and a report is missing."""
+        return bool(self._awaited)
+
     def why_closed(self) -> str:
         """The reason in words for /readyz; "" if the gate is open, or not set yet."""
         if not self._awaited:

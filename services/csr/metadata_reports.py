@@ -8,6 +8,8 @@ from libs.common.startup_gate import StartupGate
 from services.csr.enrichment_age import EnrichmentAges
 
 _AGE_LIMIT_REPEATS: Final = 2  # one repetition may get lost
+# The same for all requests and reports: each change of the text would publish and log every request again.
+_NOT_ALL_KNOWN: Final = "not every machine is known yet: csr waits for metadata's first reports"
 
 
 class MetadataReports:
@@ -30,9 +32,7 @@ class MetadataReports:
 
     def why_not_all_known(self) -> str:
         """Why a rival may be unknown; "" if metadata has reported on every machine."""
-        if self._gate.is_open:
-            return ""
-        return f"not every machine is known yet: csr {self._gate.why_closed()}"
+        return "" if self._gate.is_open else _NOT_ALL_KNOWN
 
     def why_too_old(self, message: Message, at: float) -> str:
         """Why nothing may be decided by that enriched request; "" if it was published lately."""

@@ -60,7 +60,7 @@ class Picture:
         networks = self._networks
         if isinstance(networks, Wait | Unserved):
             return networks
-        if self._gate.why_closed():
+        if self._gate.is_waiting:
             return Wait(_NO_WORD)
         facts = self.nodes.facts(node.name, node.uid)
         if facts is None:
