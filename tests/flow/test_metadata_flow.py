@@ -3,6 +3,7 @@
 import asyncio
 import time
 from datetime import UTC, datetime
+from functools import partial
 from itertools import pairwise
 
 import msgspec
@@ -205,15 +206,22 @@ async def test_a_node_that_moved_while_it_was_looked_at_is_looked_at_where_it_is
         assert event.facts.node_ip == "10.0.0.6"
 
 
+def is_queried(talos: ScriptedTalos, address: str) -> bool:
+    return talos.looking[address] == 1
+
+
+async def is_heard(service: MetadataService, sequence: int) -> None:
+    await eventually(lambda: heard(service, "web-1") == sequence)
+
+
 async def test_a_node_whose_addresses_change_during_each_query_explains_itself(nats_server, stream, talos):
     addresses = [f"10.9.{number}.1" for number in range(5)]
     talos.held |= {address: asyncio.Event() for address in addresses}
     async with metadata_running(nats_server.url, talos) as service:
         await stream.observe(a_node(ip=addresses[0]))
         for address, following in pairwise(addresses):
-            await eventually(lambda address=address: talos.looking[address] == 1)
-            newest = await stream.observe(a_node(ip=following))
-            await eventually(lambda newest=newest: heard(service, "web-1") == newest)
+            await eventually(partial(is_queried, talos, address))
+            await is_heard(service, await stream.observe(a_node(ip=following)))
             talos.held[address].set()
         event = await stream.once("web-1", NodeUnreachable, seconds=10.0)
         assert (event.fault.kind, event.fault.step) == ("bad_node_ip", "provided-node-ip")
