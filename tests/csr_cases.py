@@ -295,7 +295,7 @@ def _forbidden_names() -> tuple[Case, ...]:
             "deny",
             "the host name of the API server",
             _asks(*OWN, dns("api.prod.example.com")),
-            "'api.prod.example.com' belongs to the API server",
+            "'api.prod.example.com' is in the certificate of an API server",
         ),
         _case("deny", "a control plane's full name", _asks(*OWN, dns("CP-1.example.com")), "API server"),
         _case("deny", "a Service", _asks(*OWN, dns("webhook.kube-system.svc")), "is a Service's"),
@@ -346,7 +346,7 @@ def _forbidden_addresses() -> tuple[Case, ...]:
 
 def _api_servers_addresses() -> tuple[Case, ...]:
     """Which web-1 attests."""
-    why = "belongs to the API server, by its certificate, and is not the node IP of web-1"
+    why = "is in the certificate of an API server, is no node IP at which the machine of web-1 answered"
     return (
         _case("wait", "the address of an API server", _asks(*OWN, ip("10.255.0.1")), why),
         _case("wait", "the virtual IP of the API server", _asks(*OWN, ip("10.255.0.10")), why),

@@ -23,9 +23,10 @@ _ENDS_A_WAIT: Final[Mapping[str, str]] = {
     "if that is gone. Then it is decided.",
     "networks": "Give csr --service-cluster-ip-range, as kube-apiserver has it, or let metadata reach a "
     "control plane through Talos: then csr knows which addresses are those of Services.",
-    "endpoint": "What is in the certificate of the API server is certified only to the kubelet of that "
-    "server's own machine. Take it from {node}, or make the address its node IP. While csr cannot read that "
-    "certificate, its log says why.",
+    "endpoint": "It is in the certificate of an API server. A worker gets its node name and node IPs only: "
+    "take it from {node}. A control plane gets more once its Node has the label "
+    "node-role.kubernetes.io/control-plane. Nobody gets a virtual IP. If csr cannot read that "
+    "certificate, its log and /readyz?verbose give the reason.",
     "no-talos": "Without Talos, name the networks of your nodes: --csr-allowed-networks=10.0.0.0/8 of csr.",
 }
 _AFTER_A_DENIAL: Final[Mapping[str, str]] = {
@@ -34,7 +35,7 @@ _AFTER_A_DENIAL: Final[Mapping[str, str]] = {
     "addresses": "No certificate of {node} may have that address. It is configured twice, or the kubelet is "
     "told a wrong one, or somebody has taken over {node}.",
     "endpoint": "The name is in the certificate of the API server. Give the machine of {node} another "
-    "hostname; of the endpoint's host names, a Node gets its own name only.",
+    "hostname. A Node gets only its own name.",
     "expiration": "The kubelet asks for it, or --csr-min-expiration and --csr-max-expiration are too narrow.",
 }
 _NO_KUBELET: Final = "No kubelet asks for this: find out what runs on {node} with the kubelet's identity."

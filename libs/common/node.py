@@ -7,6 +7,8 @@ import msgspec
 # Written by a kubelet with --cloud-provider=external.
 PROVIDED_NODE_IP = "alpha.kubernetes.io/provided-node-ip"
 TAINT_UNINITIALIZED = "node.cloudprovider.kubernetes.io/uninitialized"
+# NodeRestriction keeps kubelets from writing labels of this prefix.
+CONTROL_PLANE_LABEL = "node-role.kubernetes.io/control-plane"
 # What the labeler has set on the Node, and so may change and remove.
 OWNED_RECORD = "node.cloudprovider.kubernetes.io/talos-ccm-owned"
 # Label with a digest of it. A kubelet may write annotations of its Node, but no label of this prefix.

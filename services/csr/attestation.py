@@ -30,16 +30,18 @@ def checks_of_machine(
     """Facts first; with them, each name and each address on its own."""
     name = enriched.request.node_name
     facts = enriched.facts
-    why_not = _why_no_facts(enriched, claims.node(name))
-    if why_not is not None or facts is None:
+    node = claims.node(name)
+    why_not = _why_no_facts(enriched, node)
+    if why_not is not None or facts is None or node is None:
         yield why_not or _waits("machine", "no facts of its machine", name)
         return
     yield Check(name="machine", passed=True, text=f"the machine at {bare(facts.node_ip)} answers as {name}")
     for dns in asked.dns_names:
-        yield _check_of_name(dns, name, facts, claims, endpoint)
+        yield _check_of_name(dns, node, facts, claims, endpoint)
     answered = frozenset(map(bare, (facts.node_ip, *enriched.answered_at)))
     for ip in asked.ips:
-        reserved = check_of_endpoint_address(ip, name, facts, endpoint) if ip in attested_ips(facts) else None
+        is_attested = ip in attested_ips(facts)
+        reserved = check_of_endpoint_address(ip, node, facts, answered, endpoint) if is_attested else None
         yield reserved or _check_of_address(ip, name, facts, answered, claims)
 
 
@@ -62,15 +64,15 @@ def _why_no_facts(enriched: CsrEnriched, node: Node | None) -> Check | None:
     return None
 
 
-def _check_of_name(dns: str, name: str, facts: MachineFacts, claims: Claims, endpoint: Endpoint) -> Check:
-    lower, what = dns.lower(), f"DNS name {shown(dns)}"
+def _check_of_name(dns: str, node: Node, facts: MachineFacts, claims: Claims, endpoint: Endpoint) -> Check:
+    name, lower, what = node.name, dns.lower(), f"DNS name {shown(dns)}"
     if dns == name:
         return Check(name="names", passed=True, text=f"{what} is the node's name")
     mine, others = _split(claims.of_name(dns), name)
     owner = next((claim for claim in others if claim.rank is Rank.NODE_NAME), None)
     if owner is not None:
         return Check(name="names", passed=False, text=f"{what} is Node {owner.node}'s own name")
-    if reserved := check_of_endpoint_name(dns, name, facts, endpoint):
+    if reserved := check_of_endpoint_name(dns, node, endpoint):
         return reserved
     if lower not in attested_names(facts):
         more = metadata_incomplete(facts.platform)

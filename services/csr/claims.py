@@ -9,7 +9,7 @@ import msgspec
 from libs.common.events import NodeEnriched, NodeUnreachable
 from libs.common.machine import MachineFacts
 from libs.common.node import Node
-from libs.common.node_ips import IP, BadNodeIP, node_ips
+from libs.common.node_ips import BadNodeIP, node_ips
 from services.csr.attested import attested_ips, attested_names, bare, could_be_a_name
 
 
@@ -156,15 +156,19 @@ def _names(node: Node, facts: MachineFacts | None, unreachable: bool) -> _Claims
     return {dns: Claim(node=node.name, rank=rank, unreachable=unreachable) for dns, rank in ranks.items()}
 
 
+def provided_ips(node: Node) -> frozenset[str]:
+    """The node IPs in the kubelet's annotation, in canonical form; none if it is malformed."""
+    provided = node_ips(node.provided_node_ip) if node.provided_node_ip else ()
+    return frozenset() if isinstance(provided, BadNodeIP) else frozenset(map(str, provided))
+
+
 def written_ips(node: Node) -> frozenset[str]:
     """Every address that a Node object names, in canonical form."""
     return frozenset(_written_ips(node))
 
 
 def _written_ips(node: Node) -> Iterator[str]:
-    provided = node_ips(node.provided_node_ip) if node.provided_node_ip else ()
-    ips: Iterable[IP | None] = () if isinstance(provided, BadNodeIP) else provided
-    yield from (str(ip) for ip in ips)
+    yield from provided_ips(node)
     yield from (ip for address in node.status.addresses if (ip := bare(address.address)))
 
 

@@ -17,13 +17,13 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     identities: tuple[ServerIdentity, ...] = ()
     fault: str = ""  # why the last attempt to read a certificate failed
 
-    def owners_of_name(self, dns: str) -> tuple[ServerIdentity, ...]:
-        """The API servers whose certificate has that DNS name, in any case."""
-        return tuple(each for each in self.identities if dns.lower() in each.names)
+    def has_name(self, dns: str) -> bool:
+        """Whether a certificate has that DNS name, in any case."""
+        return any(dns.lower() in each.names for each in self.identities)
 
-    def owners_of_address(self, ip: str) -> tuple[ServerIdentity, ...]:
-        """The API servers whose certificate has that address, in canonical form."""
-        return tuple(each for each in self.identities if ip in each.addresses)
+    def has_address(self, ip: str) -> bool:
+        """Whether a certificate has that address, in canonical form."""
+        return any(ip in each.addresses for each in self.identities)
 
 
 class MetServers:

@@ -4,13 +4,17 @@ from collections.abc import Iterator
 from ipaddress import IPv4Interface, ip_interface
 
 from libs.common.machine import AddressStatus, MachineFacts
+from libs.common.node import CONTROL_PLANE_LABEL, Node
 from libs.common.public_addresses import EXTERNAL_LINK
-from services.csr.attested import bare
+from services.csr.attested import attested_ips, bare
+from services.csr.claims import provided_ips
 from services.csr.endpoint import Endpoint
 from services.csr.judgement import Check, Policy
 from services.csr.request import Asked, shown
 
 _NETWORKS = "the cluster's Service networks are not known: {}, and --service-cluster-ip-range is not given"
+_IN_CERTIFICATE = "is in the certificate of an API server"
+_NOT_ATTESTED = ", and no machine attests it (no Talos): approve the request by hand if it is right"
 _NOBODY_TELLS = "with --without-talos no control plane reports them"
 _NOT_YET = "no control plane has reported them yet"
 
@@ -26,33 +30,37 @@ def checks_of_knowledge(asked: Asked, name: str, policy: Policy, *, without_talo
         yield _waits("endpoint", f"the certificate of the API server has not been read yet{why}", name)
 
 
-def check_of_endpoint_name(dns: str, name: str, facts: MachineFacts, endpoint: Endpoint) -> Check | None:
-    """Why Node `name` may not have an API server's host name; None if it may, or if it is no such name.
+def check_of_endpoint_name(dns: str, node: Node, endpoint: Endpoint) -> Check | None:
+    """Why `node` may not have an API server's host name; None if it may, or if it is no such name.
 
-    Its own full name passes on the machine of the API server whose certificate has it.
+    A control plane gets a full name below its node name, if its machine attests that.
     """
-    owners = endpoint.owners_of_name(dns)
-    node_ip = bare(facts.node_ip)
-    is_below_own = dns.lower().startswith(f"{name}.")
-    if not owners or (is_below_own and all(node_ip in owner.addresses for owner in owners)):
+    if not endpoint.has_name(dns):
         return None
-    return _refused_name(dns, name, is_below_own=is_below_own)
+    if not _is_below(dns, node.name):
+        return _denied_name(dns)
+    if is_control_plane(node):
+        return None
+    return _waits("endpoint", f"DNS name {shown(dns)} {_IN_CERTIFICATE}, {_no_label(node)}", node.name)
 
 
-def check_of_endpoint_address(ip: str, name: str, facts: MachineFacts, endpoint: Endpoint) -> Check | None:
-    """Why Node `name` may not have an API server's address; None if it may, or if it is no such address.
+def check_of_endpoint_address(
+    ip: str, node: Node, facts: MachineFacts, answered: frozenset[str], endpoint: Endpoint
+) -> Check | None:
+    """Why `node` may not have an API server's address; None if it may, or if it is no such address.
 
-    The node IP at which its machine answers passes. Other addresses of the machine pass if it is the only
-    API server whose certificate has them, unless they look like a virtual IP.
+    Its node IPs pass. A control plane also gets other addresses of its machine, but no virtual IP.
+    `answered` are the addresses at which the machine answered.
     """
-    owners, node_ip = endpoint.owners_of_address(ip), bare(facts.node_ip)
-    if not owners or ip == node_ip:
+    if not endpoint.has_address(ip) or ip in _node_ips(node, facts, answered):
         return None
-    text = f"IP address {ip} belongs to the API server, by its certificate, and is not the node IP of {name}"
-    if not all(node_ip in owner.addresses for owner in owners):
-        return _waits("endpoint", text, name)
+    text = f"IP address {ip} {_IN_CERTIFICATE}"
+    if not is_control_plane(node):
+        text = f"{text}, is no node IP at which the machine of {node.name} answered, {_no_label(node)}"
+        return _waits("endpoint", text, node.name)
     if _is_virtual_ip(ip, facts.addresses):
-        return _waits("endpoint", f"{text}: it looks like a virtual IP", name)
+        text = f"{text} and looks like a virtual IP: a /32 inside the subnet of another address of its link"
+        return _waits("endpoint", text, node.name)
     return None
 
 
@@ -60,20 +68,40 @@ def check_of_endpoint_without_talos(
     name: str, endpoint: Endpoint, *, dns: str = "", ip: str = ""
 ) -> Check | None:
     """The same for one DNS name or IP address that no machine can attest."""
-    if dns and endpoint.owners_of_name(dns):
-        return _refused_name(dns, name, is_below_own=dns.lower().startswith(f"{name}."))
-    if ip and endpoint.owners_of_address(ip):
-        text = f"IP address {ip} belongs to the API server, by its certificate, and no machine attests it"
-        return _waits("endpoint", f"{text} (no Talos): approve the request by hand if it is right", name)
+    if dns and endpoint.has_name(dns):
+        if not _is_below(dns, name):
+            return _denied_name(dns)
+        return _waits("endpoint", f"DNS name {shown(dns)} {_IN_CERTIFICATE}{_NOT_ATTESTED}", name)
+    if ip and endpoint.has_address(ip):
+        return _waits("endpoint", f"IP address {ip} {_IN_CERTIFICATE}{_NOT_ATTESTED}", name)
     return None
 
 
-def _refused_name(dns: str, name: str, *, is_below_own: bool) -> Check:
-    text = f"DNS name {shown(dns)} belongs to the API server, by its certificate"
-    if is_below_own:  # of a control plane whose API server has not presented its new certificate yet
-        text += f", and the machine of {name} is not known to be that API server's"
-        return _waits("endpoint", text, name)
-    return Check(name="endpoint", passed=False, text=text)
+def is_control_plane(node: Node) -> bool:
+    """Whether its Node has the label of control planes, which NodeRestriction keeps kubelets from writing."""
+    return CONTROL_PLANE_LABEL in node.labels
+
+
+def _no_label(node: Node) -> str:
+    return f"and Node {node.name} has no label {CONTROL_PLANE_LABEL}"
+
+
+def _is_below(dns: str, name: str) -> bool:
+    return dns.lower().startswith(f"{name}.")
+
+
+def _denied_name(dns: str) -> Check:
+    return Check(name="endpoint", passed=False, text=f"DNS name {shown(dns)} {_IN_CERTIFICATE}")
+
+
+def _node_ips(node: Node, facts: MachineFacts, answered: frozenset[str]) -> frozenset[str]:
+    """The node IPs that the machine is known to have.
+
+    A kubelet writes the annotation, and a hostile machine attests anything. So attestation alone counts for
+    control planes only; of any other Node the machine must have answered there.
+    """
+    known = answered | attested_ips(facts) if is_control_plane(node) else answered
+    return frozenset({bare(facts.node_ip)}) | (provided_ips(node) & known)
 
 
 def _is_virtual_ip(ip: str, statuses: tuple[AddressStatus, ...]) -> bool:

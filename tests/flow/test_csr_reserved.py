@@ -107,9 +107,9 @@ async def test_the_host_name_of_a_renewed_certificate_is_reserved_from_the_next_
     kube, clock = InMemoryRequests(), TurnedClock()
     watch = WatchEndpoint(kube, changed=lambda: None, clock=clock, random=random.Random(1))
     await watch.read()
-    assert not watch.endpoint.owners_of_name(facts.platform.hostname)
+    assert not watch.endpoint.has_name(facts.platform.hostname)
     kube.identity = type(API_SERVER)(names=frozenset({"new.example.com"}))
     clock.turn(READ_SECONDS)
     await watch.read()
-    assert watch.endpoint.owners_of_name("NEW.example.com")
-    assert watch.endpoint.owners_of_name(ENDPOINT_NAME), "the former one is for a while, too"
+    assert watch.endpoint.has_name("NEW.example.com")
+    assert watch.endpoint.has_name(ENDPOINT_NAME), "the former one is for a while, too"

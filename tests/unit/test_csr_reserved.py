@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from libs.common.events import CsrEnriched
 from libs.common.kube_api.server_identity import ServerIdentity, identity_in
 from libs.common.machine import AddressStatus, MachineFacts
-from libs.common.node import NodeAddress
+from libs.common.node import CONTROL_PLANE_LABEL, NodeAddress
 from libs.testbed.pki import Authority
 from services.csr.claims import Claims
 from services.csr.decide import Approve, Decision, Deny, Policy, Wait, decide
@@ -59,16 +59,29 @@ def decided(
     dns: tuple[str, ...] | None = None,
     ips: tuple[str, ...] = (),
     also: tuple[MachineFacts, ...] = (),
+    control_plane: bool = False,
+    node_ips: str = "",
+    answered_at: tuple[str, ...] = (),
 ) -> Decision:
-    """What becomes of a request of that machine's node, whose own name it is for unless others are given."""
+    """What becomes of a request of that machine's node, whose own name it is for unless others are given.
+
+    `node_ips` is the annotation of the Node, the node IP of `facts` by default; `answered_at` is besides it.
+    """
     claims = Claims()
     for each in (facts, *also):
-        node = a_node(each.node_name, uid=f"uid-{each.node_name}", ip=each.node_ip)
+        is_own = each is facts
+        node = a_node(
+            each.node_name,
+            uid=f"uid-{each.node_name}",
+            ip=(node_ips if is_own else "") or each.node_ip,
+            labels={CONTROL_PLANE_LABEL: ""} if is_own and control_plane else {},
+        )
         claims.observed(node)
         claims.enriched(enriched(node, each))
     name = facts.node_name
     request = asks(node=name, dns=(name,) if dns is None else dns, ips=ips)
-    event = csr_enriched(request, facts=facts, node_uid=f"uid-{name}", answered_at=(facts.node_ip,))
+    answered = (facts.node_ip, *answered_at)
+    event = csr_enriched(request, facts=facts, node_uid=f"uid-{name}", answered_at=answered)
     return decide(event, claims, known).decision
 
 
@@ -115,10 +128,85 @@ def test_with_several_control_planes_each_kubelet_gets_what_its_machine_has(know
     one = machine("cp-1", "10.0.0.1", "203.0.113.1/26", "2001:db8::1/64", hostname="cp-1.example.com")
     two = machine("cp-2", "10.0.0.2", hostname="cp-2.example.com")
     ips = ("10.0.0.1", "203.0.113.1", "2001:db8::1")
-    assert isinstance(decided(one, known, dns=("cp-1", "cp-1.example.com"), ips=ips, also=(two,)), Approve)
-    assert isinstance(
-        decided(two, known, dns=("cp-2", "cp-2.example.com"), ips=("10.0.0.2",), also=(one,)), Approve
+    first = decided(one, known, dns=("cp-1", "cp-1.example.com"), ips=ips, also=(two,), control_plane=True)
+    names = ("cp-2", "cp-2.example.com")
+    second = decided(two, known, dns=names, ips=("10.0.0.2",), also=(one,), control_plane=True)
+    assert isinstance(first, Approve)
+    assert isinstance(second, Approve)
+
+
+ALL_PUBLIC = ("203.0.113.1", "203.0.113.2", "203.0.113.3")
+ALL_NAMES = ("cp-1.example.com", "cp-2.example.com", "cp-3.example.com")
+SHARING = tuple(
+    api_server(f"cp-{n}", f"10.0.0.{n}", "fd00::1", "fd00::2", "fd00::3", *ALL_PUBLIC, *ALL_NAMES)
+    for n in (1, 2, 3)
+)  # cluster.apiServer.certSANs of Talos is common to all control planes
+
+
+@pytest.mark.parametrize("seen", [SHARING[:1], SHARING[1:2], SHARING], ids=["own", "other", "all"])
+def test_with_shared_certificate_names_each_control_plane_gets_its_own(seen: tuple[ServerIdentity, ...]):
+    facts = machine("cp-1", "10.0.0.1", "203.0.113.1/24", "fd00::1/64", hostname="cp-1.example.com")
+    decision = decided(
+        facts,
+        policy(*seen),
+        dns=("cp-1", "cp-1.example.com"),
+        ips=("10.0.0.1", "203.0.113.1", "fd00::1"),
+        control_plane=True,
+        node_ips="10.0.0.1,fd00::1",
     )
+    assert isinstance(decision, Approve), decision
+
+
+def test_a_node_without_the_label_waits_and_the_message_names_the_label():
+    facts = machine("cp-1", "10.0.0.1", "203.0.113.1/24", hostname="cp-1.example.com")
+    for fields in ({"ips": ("10.0.0.1", "203.0.113.1")}, {"dns": ("cp-1", "cp-1.example.com")}):
+        waits = decided(facts, policy(CP_1), **fields)
+        assert isinstance(waits, Wait)
+        assert (waits.reason, CONTROL_PLANE_LABEL in waits.message) == ("endpoint", True)
+        assert "cp-1" in waits.nodes, "judged again when the Node gets the label"
+        assert isinstance(decided(facts, policy(CP_1), **fields, control_plane=True), Approve)
+
+
+@pytest.mark.parametrize("ip", ["192.0.2.9", "10.0.0.100"], ids=["load-balancer", "virtual-ip"])
+def test_a_worker_whose_node_ip_is_in_every_certificate_gets_no_other_endpoint_address(ip: str):
+    shared = ("10.0.0.1", "10.0.0.5", "192.0.2.9", "10.0.0.100")
+    stale = api_server("cp-1", "10.0.0.1", shared=shared)
+    worker = machine("web-1", "10.0.0.5", "192.0.2.9/24", "10.0.0.100/24")
+    waits = decided(worker, policy(stale), ips=("10.0.0.5", ip))
+    assert isinstance(waits, Wait), waits
+    assert waits.reason == "endpoint"
+    assert isinstance(decided(worker, policy(stale), ips=("10.0.0.5",)), Approve)
+
+
+@pytest.mark.parametrize("node_ips", ["10.0.0.5,2001:db8::7", "2001:db8::7,10.0.0.5"])
+def test_a_second_node_ip_of_a_worker_counts_once_its_machine_has_answered_there(node_ips: str):
+    balancer = ServerIdentity(names=HOSTED.names, addresses=frozenset({"2001:db8::7"}))
+    worker, ips = machine("web-1", "10.0.0.5", "2001:db8::7/64"), ("10.0.0.5", "2001:db8::7")
+    waits = decided(worker, policy(balancer), ips=ips, node_ips=node_ips)
+    assert isinstance(waits, Wait), "kubelet and machine say so themselves: nobody has answered there"
+    passed = decided(worker, policy(balancer), ips=ips, node_ips=node_ips, answered_at=("2001:db8::7",))
+    assert isinstance(passed, Approve)
+
+
+def test_an_endpoint_address_at_which_a_worker_answers_but_which_is_no_node_ip_waits():
+    worker = machine("web-1", "10.0.0.5", "192.0.2.7/24")
+    waits = decided(worker, policy(HOSTED), ips=("192.0.2.7",), answered_at=("192.0.2.7",))
+    assert isinstance(waits, Wait)
+
+
+def test_an_endpoint_address_that_is_the_node_ip_still_meets_its_rival():
+    worker, first = machine("web-1", "10.0.0.1"), machine("cp-1", "10.0.0.1")
+    waits = decided(worker, policy(CP_1), ips=("10.0.0.1",), also=(first,))
+    assert isinstance(waits, Wait)
+    assert waits.reason == "rivals"
+
+
+def test_a_second_address_of_a_control_plane_still_meets_its_rival():
+    one = machine("cp-1", "10.0.0.1", "203.0.113.1/24")
+    other = machine("cp-2", "203.0.113.1")
+    waits = decided(one, policy(*SHARING), ips=("203.0.113.1",), also=(other,), control_plane=True)
+    assert isinstance(waits, Wait)
+    assert waits.reason == "rivals"
 
 
 def test_on_a_single_node_whose_name_and_address_are_the_endpoint_the_kubelet_gets_both():
@@ -131,28 +219,33 @@ def test_a_public_address_that_the_cloud_names_is_the_control_planes_own():
     facts = machine("cp-1", "10.0.0.1", "203.0.113.1/32")
     published = AddressStatus(address="203.0.113.1/32", link="external")
     facts = msgspec.structs.replace(facts, addresses=(*facts.addresses, published))
-    assert isinstance(decided(facts, policy(hetzner), ips=("10.0.0.1", "203.0.113.1")), Approve)
+    assert isinstance(
+        decided(facts, policy(hetzner), ips=("10.0.0.1", "203.0.113.1"), control_plane=True), Approve
+    )
 
 
 def test_a_routed_public_address_is_no_virtual_ip():
     routed = api_server("cp-1", "10.0.0.1", "198.51.100.9")
     facts = machine("cp-1", "10.0.0.1", "198.51.100.9/32")
-    assert isinstance(decided(facts, policy(routed), ips=("10.0.0.1", "198.51.100.9")), Approve)
+    assert isinstance(
+        decided(facts, policy(routed), ips=("10.0.0.1", "198.51.100.9"), control_plane=True), Approve
+    )
 
 
 @pytest.mark.parametrize("known", [policy(CP_1), policy(CP_1, CP_2)], ids=["one-seen", "both-seen"])
 @pytest.mark.parametrize("asking", [("cp-1", "10.0.0.1"), ("web-1", "10.0.0.5")], ids=["leader", "worker"])
 def test_a_virtual_ip_is_nobodys(asking: tuple[str, str], known: Policy):
-    waits = decided(machine(*asking, "10.0.0.100/32"), known, ips=(asking[1], "10.0.0.100"))
+    is_control_plane = asking[0] == "cp-1"
+    waits = decided(
+        machine(*asking, "10.0.0.100/32"),
+        known,
+        ips=(asking[1], "10.0.0.100"),
+        control_plane=is_control_plane,
+    )
     assert isinstance(waits, Wait)
     assert waits.reason == "endpoint"
-    assert "10.0.0.100 belongs to the API server" in waits.message
-
-
-def test_an_address_that_two_api_servers_have_is_neithers_own():
-    both = (api_server("10.0.0.1", shared=("192.0.2.9",)), api_server("10.0.0.2", shared=("192.0.2.9",)))
-    waits = decided(machine("cp-1", "10.0.0.1", "192.0.2.9/24"), policy(*both), ips=("192.0.2.9",))
-    assert isinstance(waits, Wait)
+    assert "10.0.0.100 is in the certificate of an API server" in waits.message
+    assert ("virtual IP" in waits.message) == is_control_plane
 
 
 def test_a_virtual_ip_that_is_the_node_ip_passes():
@@ -183,7 +276,7 @@ def test_the_first_service_address_is_reserved_even_before_the_networks_are_know
     liar = machine("web-1", "10.0.0.5", "10.96.0.1/32")
     waits = decided(liar, policy(CP_1, service_networks=None), ips=("10.96.0.1",))
     assert isinstance(waits, Wait)
-    assert "belongs to the API server" in waits.message
+    assert "is in the certificate of an API server" in waits.message
 
 
 # ---- host names of the API server
@@ -207,7 +300,8 @@ def test_a_node_whose_full_name_is_the_endpoints_does_not_get_that():
 
 def test_a_control_plane_does_not_get_the_endpoints_host_name_either():
     facts = machine("cp-1", "10.0.0.1", hostname="api.prod.example.com")
-    assert isinstance(decided(facts, policy(CP_1), dns=("api.prod.example.com",)), Deny)
+    denied = decided(facts, policy(CP_1), dns=("api.prod.example.com",), control_plane=True)
+    assert isinstance(denied, Deny)
 
 
 def test_a_node_gets_its_own_name_though_it_is_the_endpoints():
@@ -215,20 +309,49 @@ def test_a_node_gets_its_own_name_though_it_is_the_endpoints():
     assert isinstance(decided(facts, policy(CP_1)), Approve)
 
 
+EVERY_ADDRESS = sorted(CP_1.addresses | CP_2.addresses | HOSTED.addresses | {"10.0.0.5"})
+EVERY_NAME = sorted(CP_1.names | CP_2.names | HOSTED.names)
+
+
 @given(
-    st.sampled_from(("web-1", "api", "cp-1.example", "tenant")),
-    st.lists(st.sampled_from(sorted(CP_1.addresses | CP_2.addresses | HOSTED.addresses)), max_size=4),
-    st.sampled_from(sorted(CP_1.names | CP_2.names | HOSTED.names)),
-    st.sets(st.sampled_from((CP_1, CP_2, HOSTED)), min_size=1),
+    name=st.sampled_from(("web-1", "api", "cp-1", "cp-1.example", "tenant")),
+    node_ip=st.sampled_from(["10.0.0.5", "10.0.0.1", "10.0.0.100", "2001:db8::1"]),
+    attested=st.lists(st.sampled_from(EVERY_ADDRESS), max_size=4),
+    prefix=st.sampled_from((24, 32)),
+    reported=st.sampled_from(EVERY_NAME),
+    annotated=st.lists(st.sampled_from(EVERY_ADDRESS), max_size=1),
+    answered=st.sets(st.sampled_from(EVERY_ADDRESS), max_size=2),
+    dns=st.lists(st.sampled_from(EVERY_NAME), max_size=2),
+    ips=st.lists(st.sampled_from(EVERY_ADDRESS), max_size=3),
+    seen=st.sets(st.sampled_from((CP_1, CP_2, HOSTED)), min_size=1),
 )
-def test_a_worker_gets_nothing_of_any_api_server_whatever_its_machine_says(
-    name: str, stolen: list[str], reported: str, met: set[ServerIdentity]
+def test_a_worker_gets_nothing_in_any_certificate_but_its_node_name_and_node_ips(
+    *,
+    name: str,
+    node_ip: str,
+    attested: list[str],
+    prefix: int,
+    reported: str,
+    annotated: list[str],
+    answered: set[str],
+    dns: list[str],
+    ips: list[str],
+    seen: set[ServerIdentity],
 ):
-    said = tuple(f"{ip}/{128 if ':' in ip else 24}" for ip in stolen)
-    liar = machine(name, "10.0.0.5", *said, hostname=reported)
-    decision = decided(liar, policy(*met), dns=(name, reported), ips=("10.0.0.5", *stolen))
-    theirs = any(reported in each.names or not each.addresses.isdisjoint(stolen) for each in met)
-    assert not (theirs and isinstance(decision, Approve))
+    said = tuple(f"{ip}/{64 if ':' in ip else prefix}" for ip in attested)
+    decision = decided(
+        machine(name, node_ip, *said, hostname=reported),
+        policy(*seen),
+        dns=(name, *dns),
+        ips=tuple(ips),
+        node_ips=",".join((node_ip, *annotated)),
+        answered_at=tuple(answered),
+    )
+    if isinstance(decision, Approve):
+        names = {each for identity in seen for each in identity.names}
+        addresses = {each for identity in seen for each in identity.addresses}
+        assert names & set(dns) <= {name}
+        assert addresses & set(ips) <= {node_ip, *(answered & set(annotated))}
 
 
 # ---- without Talos
