@@ -1,9 +1,14 @@
 """Addresses and names of Services and of the API server: which node may have which, and what is not known."""
 
+from datetime import timedelta
 from typing import Any
 
 import msgspec
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,9 +21,10 @@ from services.csr.claims import Claims
 from services.csr.decide import Approve, Decision, Deny, Policy, Wait, decide
 from services.csr.endpoint import KEPT_SECONDS, Endpoint, MetServers
 from services.csr.service_networks import ServiceNetworks, known_service_networks
-from tests.builders import a_node, cluster_networks, csr_enriched, enriched, some_facts
+from tests.builders import NOW, a_node, cluster_networks, csr_enriched, enriched, some_facts
 from tests.csr_actors import asks
 
+SAN = "2.5.29.17"
 SERVICES = ("10.96.0.0/12",)
 SHARED_NAMES = ("kubernetes", "kubernetes.default.svc", "localhost", "api.prod.example.com")
 SHARED_ADDRESSES = ("10.96.0.1", "127.0.0.1")
@@ -159,7 +165,11 @@ def test_with_shared_certificate_names_each_control_plane_gets_its_own(seen: tup
 
 def test_a_node_without_the_label_waits_and_the_message_names_the_label():
     facts = machine("cp-1", "10.0.0.1", "203.0.113.1/24", hostname="cp-1.example.com")
-    for fields in ({"ips": ("10.0.0.1", "203.0.113.1")}, {"dns": ("cp-1", "cp-1.example.com")}):
+    cases: tuple[dict[str, Any], ...] = (
+        {"ips": ("10.0.0.1", "203.0.113.1")},
+        {"dns": ("cp-1", "cp-1.example.com")},
+    )
+    for fields in cases:
         waits = decided(facts, policy(CP_1), **fields)
         assert isinstance(waits, Wait)
         assert (waits.reason, CONTROL_PLANE_LABEL in waits.message) == ("endpoint", True)
@@ -436,12 +446,47 @@ def test_an_identity_is_what_the_certificate_has_and_the_host_without_wildcards(
 
 @pytest.mark.parametrize("junk", [b"", b"junk"])
 def test_bytes_that_are_no_certificate_are_an_error(junk: bytes):
-    with pytest.raises(ValueError):  # noqa: PT011 - the parser's text is not ours
+    with pytest.raises(ValueError, match="cannot be read"):
         identity_in(junk, host="x")
 
 
-def der(pem: bytes) -> bytes:
-    from cryptography import x509
-    from cryptography.hazmat.primitives.serialization import Encoding
+@pytest.mark.parametrize(
+    ("oids", "names"),
+    [
+        ((SAN,), "3004a3023000"),  # x400Address
+        ((SAN,), "3007a505a1030c0178"),  # ediPartyName
+        ((SAN, SAN), "3003820178"),
+        ((SAN,), "ffff"),
+    ],
+    ids=["x400Address", "ediPartyName", "twice", "junk"],
+)
+def test_a_certificate_with_odd_names_is_an_error_that_gives_the_parsers_reason(
+    oids: tuple[str, ...], names: str
+):
+    certificate = certificate_with(oids, bytes.fromhex(names))
+    with pytest.raises(ValueError, match="cannot be read: "):
+        identity_in(certificate, host="x")
 
+
+def certificate_with(oids: tuple[str, ...], names: bytes) -> bytes:
+    """In DER; each extension has that value. The builder refuses duplicates, so they are made afterwards."""
+    key, name = ec.generate_private_key(ec.SECP256R1()), x509.Name([])
+    spare = [f"2.5.29.{99 + number}" for number in range(len(oids))]
+    builder = x509.CertificateBuilder(name, name, key.public_key(), 5, NOW, NOW + timedelta(days=1))
+    for oid in spare:
+        builder = builder.add_extension(
+            x509.UnrecognizedExtension(x509.ObjectIdentifier(oid), names), critical=False
+        )
+    found = builder.sign(key, hashes.SHA256()).public_bytes(Encoding.DER)
+    for made_up, oid in zip(spare, oids, strict=True):
+        found = found.replace(encoded(made_up), encoded(oid))
+    return found
+
+
+def encoded(oid: str) -> bytes:
+    """An OID below 2.5.29 in DER."""
+    return bytes((0x06, 0x03, 0x55, 0x1D, int(oid.rpartition(".")[2])))
+
+
+def der(pem: bytes) -> bytes:
     return x509.load_pem_x509_certificate(pem).public_bytes(Encoding.DER)

@@ -31,7 +31,7 @@ async def server_identity(
         return identity_in(certificate, host=host)
     except (OSError, TimeoutError, ValueError) as error:  # ssl.SSLError is an OSError
         why = str(error) or type(error).__name__
-        raise Unreachable(f"no TLS handshake with {server}: {why}", request=_REQUEST) from error
+        raise Unreachable(f"cannot read the certificate of {server}: {why}", request=_REQUEST) from error
 
 
 async def _certificate(host: str, port: int, tls: ssl.SSLContext, server_name: str) -> bytes:
