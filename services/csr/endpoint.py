@@ -1,14 +1,13 @@
-"""The API servers that were met lately, and what belongs to each by its certificate."""
+"""The names and addresses of the API servers, as their certificates have them."""
 
-from collections.abc import Iterator
 from typing import Final
 
 import msgspec
 
 from libs.common.kube_api.server_identity import ServerIdentity
 
-KEPT_SECONDS: Final = 900.0  # an API server not met for that long is forgotten: its address may be another's
-_MOST_KEPT: Final = 32
+KEPT_SECONDS: Final = 86_400.0  # since it was last seen in a handshake; behind a balancer that may take hours
+_MOST_KEPT: Final = 32  # identities; a cluster has up to seven API servers, which renew rarely
 
 
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,24 +25,20 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
         return any(ip in each.addresses for each in self.identities)
 
 
-class MetServers:
-    """Identities with the monotonic time at which each was last presented. The newest one is always kept."""
+class ServerIdentityCache:
+    """Identities with the monotonic time at which each was last seen in a handshake. The newest one stays."""
 
     def __init__(self) -> None:
-        self._met: dict[ServerIdentity, float] = {}
+        self._seen_at: dict[ServerIdentity, float] = {}
 
     def add(self, identity: ServerIdentity, at: float) -> None:
-        """That certificate was presented then."""
-        self._met.pop(identity, None)
-        self._met = dict(self._recent(at))
-        self._met[identity] = at
+        """Record a handshake and expire what was not seen for a day."""
+        self._seen_at.pop(identity, None)
+        others = list(self._seen_at.items())[1 - _MOST_KEPT :]
+        self._seen_at = {each: seen_at for each, seen_at in others if at - seen_at < KEPT_SECONDS}
+        self._seen_at[identity] = at
 
     @property
     def identities(self) -> tuple[ServerIdentity, ...]:
-        """In the order in which they were last met."""
-        return tuple(self._met)
-
-    def _recent(self, at: float) -> Iterator[tuple[ServerIdentity, float]]:
-        for identity, met_at in list(self._met.items())[1 - _MOST_KEPT :]:
-            if at - met_at < KEPT_SECONDS:
-                yield identity, met_at
+        """In the order of their last handshakes."""
+        return tuple(self._seen_at)

@@ -9,11 +9,14 @@ from typing import Final, Protocol
 from libs.common.delivery import backoff_seconds
 from libs.common.kube_api.errors import KubeError
 from libs.common.kube_api.server_identity import ServerIdentity
-from services.csr.endpoint import Endpoint, MetServers
+from services.csr.endpoint import Endpoint, ServerIdentityCache
 
 log = logging.getLogger(__name__)
 
-READ_SECONDS: Final = 60.0  # each handshake may meet another API server, or a renewed certificate
+READ_SECONDS: Final = 60.0  # each handshake may reach another API server, or a renewed certificate
+# At the start, so that the API servers behind a load balancer are known within seconds.
+FIRST_READS: Final = 10
+FIRST_READ_SECONDS: Final = 1.0
 _MOST_BACKOFF_SECONDS: Final = 30.0
 
 
@@ -39,7 +42,8 @@ class WatchEndpoint:
         self._changed = changed
         self._clock = clock
         self._random = random
-        self._met = MetServers()
+        self._cache = ServerIdentityCache()
+        self._reads = 0
         self._failures = 0
         self.endpoint = Endpoint()
 
@@ -58,13 +62,14 @@ class WatchEndpoint:
             self._failed(error.message)
             return min(backoff_seconds(self._failures, self._random.random()), _MOST_BACKOFF_SECONDS)
         self._failures = 0
-        self._met.add(identity, self._clock())
-        before, self.endpoint = self.endpoint, Endpoint(identities=self._met.identities)
+        self._reads += 1
+        self._cache.add(identity, self._clock())
+        before, self.endpoint = self.endpoint, Endpoint(identities=self._cache.identities)
         if set(before.identities) != set(self.endpoint.identities):
             fields = {"names": sorted(identity.names), "addresses": sorted(identity.addresses)}
             log.info("API server certificate read", extra=fields)
             self._changed()
-        return READ_SECONDS
+        return FIRST_READ_SECONDS if self._reads < FIRST_READS else READ_SECONDS
 
     def _failed(self, why: str) -> None:
         if why != self.endpoint.fault:

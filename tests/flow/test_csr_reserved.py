@@ -8,8 +8,9 @@ import pytest
 
 from libs.common.events import ClusterNetworksObserved
 from libs.common.kube_api.errors import Unreachable
+from libs.common.kube_api.server_identity import ServerIdentity
 from libs.common.machine import AddressStatus
-from services.csr.watch_endpoint import READ_SECONDS, WatchEndpoint
+from services.csr.watch_endpoint import FIRST_READ_SECONDS, FIRST_READS, READ_SECONDS, WatchEndpoint
 from tests.builders import NOW, a_node, some_facts
 from tests.csr_actors import CsrFlow, InMemoryRequests, asks
 from tests.csr_cases import API_SERVER
@@ -86,12 +87,31 @@ async def test_nothing_but_a_node_name_is_approved_before_the_api_servers_certif
         await flow.until_decided("csr-1", "approved", seconds=10.0)
 
 
-async def test_a_failed_handshake_changes_nothing_that_is_known_and_is_tried_again_soon():
-    kube, clock, changes = InMemoryRequests(), TurnedClock(), list[str]()
-    watch = WatchEndpoint(
+def watching(kube: InMemoryRequests, clock: TurnedClock, changes: list[str]) -> WatchEndpoint:
+    return WatchEndpoint(
         kube, changed=lambda: changes.append("changed"), clock=clock, random=random.Random(1)
     )
-    assert await watch.read() == READ_SECONDS
+
+
+async def test_the_first_handshakes_follow_in_seconds_so_that_servers_behind_a_balancer_are_seen_soon():
+    kube, clock, changes = InMemoryRequests(), TurnedClock(), list[str]()
+    watch = watching(kube, clock, changes)
+    waits, servers = list[float](), [ServerIdentity(names=frozenset({f"cp-{n}"})) for n in range(3)]
+    for number in range(FIRST_READS + 1):
+        kube.identity = servers[number % 3]
+        waits.append(await watch.read())
+        clock.turn(waits[-1])
+    assert waits == [FIRST_READ_SECONDS] * (FIRST_READS - 1) + [READ_SECONDS] * 2
+    assert sum(waits[: FIRST_READS - 1]) <= 10.0
+    assert set(watch.endpoint.identities) == set(servers)
+    assert len(changes) == 3, "a server that is seen again changes nothing"
+
+
+async def test_a_failed_handshake_changes_nothing_that_is_known_and_is_tried_again_soon():
+    kube, clock, changes = InMemoryRequests(), TurnedClock(), list[str]()
+    watch = watching(kube, clock, changes)
+    waits = [await watch.read() for _ in range(FIRST_READS)]
+    assert waits[-1] == READ_SECONDS
     kube.identity = Unreachable("no route to host")
     waits = [await watch.read() for _ in range(12)]
     assert waits[0] <= 1.0
@@ -105,11 +125,11 @@ async def test_a_failed_handshake_changes_nothing_that_is_known_and_is_tried_aga
 async def test_the_host_name_of_a_renewed_certificate_is_reserved_from_the_next_handshake_on():
     facts = some_facts(hostname="new.example.com")
     kube, clock = InMemoryRequests(), TurnedClock()
-    watch = WatchEndpoint(kube, changed=lambda: None, clock=clock, random=random.Random(1))
+    watch = watching(kube, clock, [])
     await watch.read()
     assert not watch.endpoint.has_name(facts.platform.hostname)
-    kube.identity = type(API_SERVER)(names=frozenset({"new.example.com"}))
+    kube.identity = ServerIdentity(names=frozenset({"new.example.com"}))
     clock.turn(READ_SECONDS)
     await watch.read()
     assert watch.endpoint.has_name("NEW.example.com")
-    assert watch.endpoint.has_name(ENDPOINT_NAME), "the former one is for a while, too"
+    assert watch.endpoint.has_name(ENDPOINT_NAME), "the former one is for a day, too"

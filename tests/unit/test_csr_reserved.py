@@ -1,5 +1,6 @@
 """Addresses and names of Services and of the API server: which node may have which, and what is not known."""
 
+import random
 from datetime import timedelta
 from typing import Any
 
@@ -19,7 +20,7 @@ from libs.common.node import CONTROL_PLANE_LABEL, NodeAddress
 from libs.testbed.pki import Authority
 from services.csr.claims import Claims
 from services.csr.decide import Approve, Decision, Deny, Policy, Wait, decide
-from services.csr.endpoint import KEPT_SECONDS, Endpoint, MetServers
+from services.csr.endpoint import Endpoint, ServerIdentityCache
 from services.csr.service_networks import ServiceNetworks, known_service_networks
 from tests.builders import NOW, a_node, cluster_networks, csr_enriched, enriched, some_facts
 from tests.csr_actors import asks
@@ -423,17 +424,38 @@ def test_where_no_machine_is_asked_missing_networks_are_a_problem_and_else_they_
     assert (networks.known, changes) == (None, [1, 1])
 
 
-def test_api_servers_are_kept_for_a_while_and_the_last_one_for_ever():
-    met = MetServers()
-    met.add(CP_1, 0.0)
-    met.add(CP_2, 10.0)
-    met.add(CP_1, 20.0)
-    assert set(met.identities) == {CP_1, CP_2}
-    met.add(CP_1, 10.0 + KEPT_SECONDS)
-    assert met.identities == (CP_1,)
-    for number in range(100):
-        met.add(api_server(f"10.1.0.{number}"), 2000.0)
-    assert len(met.identities) == 32
+DAY = 86_400.0
+
+
+def test_an_identity_is_kept_for_a_day_without_a_handshake_and_the_last_one_for_ever():
+    cache = ServerIdentityCache()
+    cache.add(CP_1, 0.0)
+    cache.add(CP_2, 10.0)
+    cache.add(CP_1, DAY)
+    assert set(cache.identities) == {CP_1, CP_2}
+    cache.add(CP_1, 10.0 + DAY)
+    assert cache.identities == (CP_1,)
+    cache.add(CP_2, 9 * DAY)
+    assert cache.identities == (CP_2,), "the newest one counts at once"
+
+
+def test_the_number_of_identities_is_bounded_and_the_newest_are_kept():
+    cache = ServerIdentityCache()
+    servers = [api_server(f"10.1.0.{number}") for number in range(100)]
+    for server in servers:
+        cache.add(server, 2000.0)
+    assert cache.identities == tuple(servers[-32:])
+
+
+@pytest.mark.parametrize("count", [3, 5, 7])
+def test_with_several_control_planes_behind_a_balancer_the_identities_do_not_flap(count: int):
+    servers = [api_server(f"10.1.0.{number}") for number in range(count)]
+    choose, cache, changes = random.Random(count), ServerIdentityCache(), 0
+    for minute in range(30 * 1440):
+        before = set(cache.identities)
+        cache.add(choose.choice(servers), minute * 60.0)
+        changes += set(cache.identities) != before
+    assert changes == count, "each server is new once"
 
 
 def test_an_identity_is_what_the_certificate_has_and_the_host_without_wildcards():
