@@ -158,6 +158,7 @@ class CsrService:
             *self._why_undecided(),
             *self._reports.problems(),
             *self._service_networks.problems(without_talos=self._reports.without_talos),
+            *self._endpoint.problems(),
             *self._ownership.problems(),
         )
 

@@ -18,6 +18,7 @@ READ_SECONDS: Final = 60.0  # each handshake may reach another API server, or a 
 FIRST_READS: Final = 10
 FIRST_READ_SECONDS: Final = 1.0
 _MOST_BACKOFF_SECONDS: Final = 30.0
+_NOT_READ: Final = "the certificate of the API server has not been read yet"
 
 
 class Kubernetes(Protocol):
@@ -70,6 +71,13 @@ class WatchEndpoint:
             log.info("API server certificate read", extra=fields)
             self._changed()
         return FIRST_READ_SECONDS if self._reads < FIRST_READS else READ_SECONDS
+
+    def problems(self) -> tuple[str, ...]:
+        """Why requests wait until an operator acts, or the API server answers."""
+        if self.endpoint.identities:
+            return ()
+        why = f" ({self.endpoint.fault})" if self.endpoint.fault else ""
+        return (f"{_NOT_READ}{why}: requests for more than a node name wait until then",)
 
     def _failed(self, why: str) -> None:
         if why != self.endpoint.fault:

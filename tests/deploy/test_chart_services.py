@@ -103,3 +103,28 @@ def test_only_the_one_that_asks_machines_holds_the_credential_that_talos_makes(p
         if any(v.get("secret", {}).get("secretName") == secret for v in volumes):
             holders.add(workload["metadata"]["name"])
     assert holders == {f"{prefix(profile)}-metadata" if profile in DEPLOYED else prefix(profile)}
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        ({}, (False, False)),
+        ({"talos.enabled": False}, (True, True)),
+        ({"services.metadata.extraArgs": ["--without-talos"]}, (True, True)),
+        ({"extraArgs": ["--without-talos", "--service-cluster-ip-range=10.96.0.0/12"]}, (True, True)),
+        ({"talos.enabled": False, "services.metadata.extraArgs": ["--without-talos=false"]}, (False, False)),
+    ],
+    ids=str,
+)
+def test_csr_is_given_without_talos_wherever_metadata_runs_so(
+    said: dict[str, object], expected: tuple[bool, bool], tmp_path: Path
+):
+    networks = {"services.csr.extraArgs": ["--service-cluster-ip-range=10.96.0.0/12"]}
+    found = manifests(Values(said={"enabledControllers": ["node-csr-approval"], **networks, **said}))
+    containers_by_service = of_deployments(found)
+    readings = {
+        service: reading_of(containers_by_service[service], found, tmp_path)[1]
+        for service in ("metadata", "csr")
+    }
+    settings = (readings["metadata"].of(MetadataSettings), readings["csr"].of(CsrSettings))
+    assert (settings[0].without_talos, settings[1].without_talos) == expected

@@ -12,6 +12,7 @@ from libs.common.kube_api.server_identity import ServerIdentity
 from libs.common.machine import AddressStatus
 from services.csr.watch_endpoint import FIRST_READ_SECONDS, FIRST_READS, READ_SECONDS, WatchEndpoint
 from tests.builders import NOW, a_node, some_facts
+from tests.bus_actors import eventually
 from tests.csr_actors import CsrFlow, InMemoryRequests, asks
 from tests.csr_cases import API_SERVER
 from tests.turned_clock import TurnedClock
@@ -79,12 +80,27 @@ async def test_without_talos_and_without_the_range_it_waits_and_readiness_says_s
 async def test_nothing_but_a_node_name_is_approved_before_the_api_servers_certificate_is_read(flow: CsrFlow):
     flow.kube.identity = Unreachable("connection refused")
     facts = some_facts(hostname="web-1.example.com")
-    async with flow.csr_running():
+    async with flow.csr_running(ready=False):
         await flow.machine(a_node(), facts)
         await flow.asked(asks(dns=("web-1", "web-1.example.com")), facts=facts, node_uid="uid-1")
         assert "connection refused" in (await flow.until_decided("csr-1", "waiting")).reason
         flow.kube.identity = API_SERVER
         await flow.until_decided("csr-1", "approved", seconds=10.0)
+
+
+async def test_with_the_setting_and_without_the_range_csr_is_not_ready_from_the_start(flow: CsrFlow):
+    async with flow.csr_running(ready=False, service_cluster_ip_range=(), without_talos=True) as csr:
+        assert any("--service-cluster-ip-range" in problem for problem in csr.problems())
+
+
+async def test_csr_is_not_ready_while_no_certificate_of_an_api_server_was_read(flow: CsrFlow):
+    flow.kube.identity = Unreachable("http://127.0.0.1:8001 is plain HTTP")
+    async with flow.csr_running(ready=False) as csr:
+        await eventually(lambda: any("plain HTTP" in each for each in csr.problems()), "csr gives the reason")
+        [problem] = csr.problems()
+        assert "requests for more than a node name wait" in problem
+        flow.kube.identity = API_SERVER
+        await eventually(lambda: not csr.problems(), "csr is ready after the first handshake", seconds=10.0)
 
 
 def watching(kube: InMemoryRequests, clock: TurnedClock, changes: list[str]) -> WatchEndpoint:
@@ -117,6 +133,7 @@ async def test_a_failed_handshake_changes_nothing_that_is_known_and_is_tried_aga
     assert waits[0] <= 1.0
     assert max(waits) <= 30.0
     assert (watch.endpoint.identities, watch.endpoint.fault) == ((API_SERVER,), "no route to host")
+    assert not watch.problems()
     kube.identity = API_SERVER
     assert await watch.read() == READ_SECONDS
     assert (watch.endpoint.fault, changes) == ("", ["changed"])

@@ -22,7 +22,7 @@ async def server_identity(
     `server_name` is what its certificate is verified for, "" for the host of the URL.
     """
     if tls is None:
-        raise Unreachable(f"{server} is plain HTTP and presents no certificate", request=_REQUEST)
+        raise Unreachable(f"{server} is plain HTTP and presents no certificate: use https", request=_REQUEST)
     url = urlsplit(server)
     host = url.hostname or ""
     try:
