@@ -102,6 +102,11 @@ def _of_unknown(explanation: Explanation) -> str:
         return "The Events of the Node say what csr waits for: kubectl describe node " + _node(explanation)
     if explanation.check == "networks":
         return "Give --service-cluster-ip-range as csr has it, or access to Talos with --talosconfig."
+    if explanation.check == "endpoint":
+        return (
+            "Use a kubeconfig whose server is an API server itself, such as that of `talosctl kubeconfig`, "
+            "not Omni, Teleport or a load balancer that ends TLS."
+        )
     return (
         "Give access to Talos with --talosconfig (role os:reader; metadata uses one like it), or judge as "
         "where no machine is asked: --without-talos --csr-allowed-networks=NETWORK"

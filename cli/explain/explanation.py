@@ -11,8 +11,9 @@ from libs.common.cloud_config.rule import Ownership
 from libs.common.machine import MachineFault
 from libs.common.ownership import why_not_owned
 from services.csr.decide import Approve, Check, Decision, Deny, Ignore, Policy, Wait, decide
-from services.csr.request import Asked, read_request
+from services.csr.request import Asked, read_request, shown
 from services.csr.requesters import Requesters
+from services.csr.reserved import asks_for_more_than_name
 
 Result = Literal["passed", "failed", "waits", "unknown"]
 Verdict = Literal["approve", "deny", "wait", "unknown", "ignore", "foreign"]
@@ -22,6 +23,11 @@ APPROVED, NOT_APPROVED, UNTOLD = 0, 1, 2
 _UNTOLD_WITHOUT_TALOS: Final = ("asking", "networks")  # checks that may pass in the running csr
 _NETWORKS_UNKNOWN: Final = (
     "whether csr knows the Service networks is not known here: no control plane was asked, or none answered"
+)
+_FAULT_SHOWN: Final = 300  # characters
+_ENDPOINT_UNKNOWN: Final = (
+    "which names and addresses csr finds in the API server's certificate is not known here: your connection "
+    "ends at a proxy, or no certificate could be read"
 )
 
 
@@ -67,9 +73,10 @@ def explain(evidence: Evidence, policy: Policy) -> Explanation:
     checks = tuple(map(_told, judgement.checks))
     lacks_networks = not evidence.without_talos and any(check.name == "networks" for check in checks)
     unknown = tuple(_unknown(evidence, decision, lacks_networks=lacks_networks))
+    unknown += tuple(_unknown_endpoint(evidence, policy, decision))
     if unknown:
         # That nobody was asked is what stands there otherwise.
-        checks = (*(check for check in checks if check.name not in _UNTOLD_WITHOUT_TALOS), *unknown)
+        checks = (*(check for check in checks if not _is_replaced(check, unknown)), *unknown)
     verdict, check, reason = _verdict(decision)
     if unknown:
         verdict, check = "unknown", unknown[0].name
@@ -134,6 +141,34 @@ def _unknown(evidence: Evidence, decision: Decision, *, lacks_networks: bool) ->
             text = f"Node {name} claims something of this, too, and does not answer now ({look.message}): "
             text += "where it answered before is known to the running csr only"
             yield Told(name="former", result="unknown", text=text, nodes=(name,))
+
+
+def _unknown_endpoint(evidence: Evidence, policy: Policy, decision: Decision) -> Iterator[Told]:
+    """A proxy that ends TLS shows the caller another certificate than the one that csr reads."""
+    name = evidence.filed.request.node_name
+    asked = read_request(evidence.filed.request.spec.request)
+    endpoint = evidence.known_by(policy).endpoint
+    if endpoint.is_api_server or not isinstance(asked, Asked):
+        return
+    if _rests_on_endpoint(decision) and asks_for_more_than_name(asked, name):
+        why = f" ({shown(endpoint.fault, _FAULT_SHOWN)})" if endpoint.fault else ""
+        yield Told(name="endpoint", result="unknown", text=_ENDPOINT_UNKNOWN + why)
+
+
+def _rests_on_endpoint(decision: Decision) -> bool:
+    match decision:
+        case Approve() | Deny(check="endpoint") | Wait(reason="endpoint"):
+            return True
+        case _:
+            return False
+
+
+def _is_replaced(check: Told, unknown: tuple[Told, ...]) -> bool:
+    """Whether a check that lacks knowledge is shown as unknown in its place."""
+    names = {one.name for one in unknown}
+    return check.name in names & {"endpoint"} or (
+        check.name in _UNTOLD_WITHOUT_TALOS and names != {"endpoint"}
+    )
 
 
 def _why_foreign(evidence: Evidence) -> str:

@@ -8,6 +8,7 @@ from libs.common.kube_api.server_identity import ServerIdentity
 
 KEPT_SECONDS: Final = 86_400.0  # since it was last seen in a handshake; behind a balancer that may take hours
 _MOST_KEPT: Final = 32  # identities; a cluster has up to seven API servers, which renew rarely
+_SERVICE_NAME: Final = "kubernetes.default.svc"  # in-cluster clients verify it
 
 
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -15,6 +16,11 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
 
     identities: tuple[ServerIdentity, ...] = ()
     fault: str = ""  # why the last attempt to read a certificate failed
+
+    @property
+    def is_api_server(self) -> bool:
+        """Whether a certificate is one that kube-apiserver has: not that of a proxy which ends TLS."""
+        return self.has_name(_SERVICE_NAME)
 
     def has_name(self, dns: str) -> bool:
         """Whether a certificate has that DNS name, in any case."""

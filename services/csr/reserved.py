@@ -24,10 +24,14 @@ def checks_of_knowledge(asked: Asked, name: str, policy: Policy, *, without_talo
     if asked.ips and policy.service_networks is None:
         text = _NETWORKS.format(_NOBODY_TELLS if without_talos else _NOT_YET)
         yield _waits("networks", text, name)
-    asks_for_more = bool(asked.ips) or any(dns != name for dns in asked.dns_names)
-    if asks_for_more and not policy.endpoint.identities:
+    if asks_for_more_than_name(asked, name) and not policy.endpoint.identities:
         why = f": {shown(policy.endpoint.fault, 300)}" if policy.endpoint.fault else ""
         yield _waits("endpoint", f"the certificate of the API server has not been read yet{why}", name)
+
+
+def asks_for_more_than_name(asked: Asked, name: str) -> bool:
+    """Whether it may ask for a name or address of the API server: a Node may always have its own name."""
+    return bool(asked.ips) or any(dns != name for dns in asked.dns_names)
 
 
 def check_of_endpoint_name(dns: str, node: Node, endpoint: Endpoint) -> Check | None:

@@ -17,10 +17,12 @@ from cli.explain.explanation import Explanation, explain
 from cli.explain.filed import Condition, Filed, Status, newest
 from cli.explain.text import of_explanation
 from libs.common.cloud_config.rule import Ownership
+from libs.common.kube_api.server_identity import ServerIdentity
 from libs.common.machine import AddressStatus, MachineFacts, MachineFault
 from libs.common.node import NodeAddress
 from libs.common.signing_request import SigningRequest
 from services.csr.decide import Policy
+from services.csr.endpoint import Endpoint
 from tests.architecture.sources import ROOT
 from tests.builders import NOW, a_node, a_request, some_facts
 from tests.cli_screen import printed
@@ -121,6 +123,33 @@ def explained(name: str) -> Explanation:
 
 def shown(explanation: Explanation, width: int | None = None) -> str:
     return printed(of_explanation(explanation, NOW), width)
+
+
+PROXY: Final = Endpoint(
+    identities=(ServerIdentity(names=frozenset({"acme.omni.siderolabs.io", "web-5.example"})),)
+)
+
+
+@pytest.mark.parametrize("endpoint", [PROXY, Endpoint(fault="connection refused")], ids=["proxy", "unread"])
+def test_behind_a_proxy_that_ends_tls_the_endpoint_is_unknown(endpoint: Endpoint):
+    policy = msgspec.structs.replace(KNOWN, endpoint=Endpoint())
+    explanation = explain(evidence(mine(), OWN, endpoint=endpoint), policy)
+    assert (explanation.verdict, explanation.check, explanation.exit_status) == ("unknown", "endpoint", 2)
+    assert [check.result for check in explanation.checks if check.name == "endpoint"] == ["unknown"]
+    assert any("talosctl kubeconfig" in line for line in advice(explanation))
+
+
+def test_behind_a_proxy_a_denial_for_its_certificate_is_unknown_and_any_other_denial_stands():
+    policy = msgspec.structs.replace(KNOWN, endpoint=PROXY)
+    for dns, verdict in (("acme.omni.siderolabs.io", "unknown"), ("web-6", "deny")):
+        asked = mine(dns=("web-5", dns))
+        explanation = explain(evidence(asked, OWN, web(6), endpoint=PROXY), policy)
+        assert explanation.verdict == verdict
+
+
+def test_behind_a_proxy_a_request_for_the_node_name_alone_is_approved():
+    policy = msgspec.structs.replace(KNOWN, endpoint=PROXY)
+    assert explain(evidence(mine(ips=()), OWN), policy).verdict == "approve"
 
 
 @pytest.mark.parametrize("name", EVIDENCE)
