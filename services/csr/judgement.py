@@ -32,7 +32,7 @@ class Deny(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Wait(msgspec.Struct, frozen=True, kw_only=True):
-    """Nothing is written; decided again when one of `nodes` changes."""
+    """Nothing is written; judged again when one of `nodes`, or what csr knows of the cluster, changes."""
 
     reason: str  # name of the check that waits
     message: str

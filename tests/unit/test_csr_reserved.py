@@ -466,6 +466,14 @@ def test_an_identity_is_what_the_certificate_has_and_the_host_without_wildcards(
     assert found.addresses == {"10.0.0.1", "fd00::1"}
 
 
+def test_a_name_that_only_a_wildcard_covers_is_not_reserved():
+    # docs/certificates.md tells operators to add such a name to certSANs
+    pem = Authority.make(common_name="x").server(["*.example.com"]).certificate
+    known = policy(identity_in(der(pem), host="10.0.0.1"))
+    worker = machine("web-1", "10.0.0.5", hostname="web-1.example.com")
+    assert isinstance(decided(worker, known, dns=("web-1", "web-1.example.com")), Approve)
+
+
 @pytest.mark.parametrize("junk", [b"", b"junk"])
 def test_bytes_that_are_no_certificate_are_an_error(junk: bytes):
     with pytest.raises(ValueError, match="cannot be read"):

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from libs.common.controllers import CSR_APPROVAL
-from libs.common.settings.reading import SettingsError, read_settings
+from libs.common.settings.help_text import help_text
+from libs.common.settings.reading import SettingsError, options_of, read_settings
 from services.csr.settings import CsrSettings
 from services.metadata.settings import MetadataSettings
 
@@ -65,3 +66,10 @@ def test_what_cannot_be_obeyed_is_a_mistake(argument: str, told: str):
 def test_limits_that_leave_nothing_are_a_mistake():
     with pytest.raises(SettingsError, match="all would be denied"):
         read("--csr-min-expiration=24h", "--csr-max-expiration=1h")
+
+
+def test_the_help_of_csr_lists_the_service_networks_under_a_heading_that_names_certificates():
+    lines = help_text("csr", "Approves.", options_of(CsrSettings)).splitlines()
+    assert "Pod CIDRs:" not in lines
+    heading = lines.index("Service networks (for pod CIDRs and kubelet serving certificates):")
+    assert "--service-cluster-ip-range" in lines[heading + 1]

@@ -25,6 +25,7 @@ class Flag(msgspec.Struct, frozen=True):
 NODES: Final = "Nodes"
 CERTIFICATES: Final = "Kubelet serving certificates"
 POD_CIDRS: Final = "Pod CIDRs"
+SERVICE_NETWORKS: Final = "Service networks (for pod CIDRs and kubelet serving certificates)"
 LIFECYCLE: Final = "Nodes of machines that are gone"
 TALOS: Final = "Talos"
 LEADING: Final = "Leader election"
@@ -107,7 +108,7 @@ SERVICE_CLUSTER_IP_RANGE: Final = Flag(
     "address in them. Those in the machine config of a control plane count as well. Without this flag "
     "nothing is allocated, and no certificate with an IP address is approved, before a control plane "
     "reports them.",
-    POD_CIDRS,
+    SERVICE_NETWORKS,
 )
 CIDR_ALLOCATOR_TYPE: Final = Flag(
     "cidr-allocator-type",
