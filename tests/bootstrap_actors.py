@@ -19,7 +19,9 @@ PREFIX = "ccm"
 class Bootstrapped:
     """The server, the bootstrap's files beside it, and the folder in which it keeps keys."""
 
-    def __init__(self, server: NatsServer) -> None:
+    def __init__(self, server: NatsServer, flags: Sequence[str] = ()) -> None:
+        """`flags` are the bootstrap's own."""
+        self._flags = flags
         self.server = server
         self.out = server.run_dir
         self.keys = server.run_dir / "keys"
@@ -76,6 +78,7 @@ class Bootstrapped:
                 f"--client-port={self.server.port}",
                 "--listen-address=127.0.0.1",
                 "--monitor-port=0",
+                *self._flags,
                 *more,
             ],
         )
@@ -100,9 +103,9 @@ def start_bootstrap(run_dir: Path, arguments: Sequence[str]) -> Child:
 
 
 @asynccontextmanager
-async def bootstrapped(run_dir: Path) -> AsyncIterator[Bootstrapped]:
-    """Made once, as by the init container; then the server starts on it."""
-    made = Bootstrapped(NatsServer(run_dir, ""))
+async def bootstrapped(run_dir: Path, *, flags: Sequence[str] = ()) -> AsyncIterator[Bootstrapped]:
+    """Made once, as by the init container; then the server starts on it. `flags` are the bootstrap's."""
+    made = Bootstrapped(NatsServer(run_dir, ""), flags)
     init = made.bootstrap()
     assert await init.wait() == 0, init.tail(50)
     try:

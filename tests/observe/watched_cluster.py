@@ -169,7 +169,8 @@ async def a_watched_cluster(run_dir: Path) -> AsyncIterator[Watched]:
         server = await enter(SimApiServer.start(run_dir / "api"))
         kubelets = await enter(Kubelets.start(server))
         machines = await enter(Machines.start(run_dir / "machines"))
-        bus = await enter(bootstrapped(run_dir / "nats"))
+        # A store in which the stream cannot grow: a flood of 58 MiB fills it.
+        bus = await enter(bootstrapped(run_dir / "nats", flags=[f"--store-bytes={64 * 2**20}"]))
         await enter(bus.kept())
         watched = Watched(run_dir, server, Cluster(kubelets, machines), bus)
         watched.config.write_text(CONFIG)
