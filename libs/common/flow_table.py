@@ -134,8 +134,10 @@ class FlowTable:
             self._sequence = 0
             self._incarnation = opened.incarnation
             self._on_void()
-        # What lies beyond the stream's end went with a disk: its sequences will be those of other messages.
-        self._sequence = min(self._sequence, opened.last_sequence)
+        if opened.last_sequence < self._sequence:
+            # The stream lost its end with a disk, and perhaps the newest leader's messages with it.
+            self._sequence = opened.last_sequence
+            self._epoch = 0
         self._replayed.clear()
         self._replaying = True
         self._lost = ""
@@ -151,9 +153,8 @@ class FlowTable:
             return  # what is kept of its subject is newer
         self._epoch = max(self._epoch, epoch_of(message.event))
         if isinstance(message.event, Leading) and not self._replaying:
-            self._led_at = (
-                self._clock()
-            )  # a replayed one may be as old as its TTL, its Lease another's by now
+            # A replayed one may be as old as its TTL, and its Lease another's by now.
+            self._led_at = self._clock()
         if self._keep(message):
             self._messages[message.subject] = message
         else:

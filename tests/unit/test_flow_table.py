@@ -176,6 +176,17 @@ def test_another_incarnation_counts_leaders_from_the_beginning():
     assert len(table.under(OBSERVED_NODE)) == 1
 
 
+def test_a_leader_whose_messages_were_lost_with_the_end_of_the_stream_voids_nothing():
+    table, _ = a_table()
+    table.begin(opened(100))
+    table.apply(a_message(leading(epoch=8), sequence=100))
+    table.begin(opened(90))
+    table.caught_up()
+    published_since = a_message(observed(a_node(), epoch=7), sequence=91)
+    table.apply(published_since)
+    assert table.under(OBSERVED_NODE) == [published_since]
+
+
 def test_the_silence_of_a_leader_counts_from_when_it_could_be_heard_and_is_unknown_while_it_cannot():
     table, clock = a_table()
     assert isnan(table.leader_silence_seconds())
