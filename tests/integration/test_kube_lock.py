@@ -167,6 +167,27 @@ async def test_a_report_is_new_when_it_changes_and_an_old_one_counts_for_nothing
     assert successor.reported_at > float("-inf")
 
 
+async def test_a_new_holder_counts_neither_its_own_report_nor_one_to_the_holder_before(
+    leases: tuple[LeaseServer, KubeApi],
+):
+    _, api = leases
+    holder, standby, third = (a_lock(api, name) for name in ("holder", "standby", "third"))
+    await holder.try_hold()
+    for reporter in (standby, third, standby):
+        await reporter.try_hold()
+        await reporter.report()
+    await standby.try_hold()
+    assert await holder.release()
+    assert isinstance(await standby.try_hold(), Held)
+    assert standby.reported_at == float("-inf")
+    assert isinstance(await standby.try_hold(), Held)
+    assert standby.reported_at == float("-inf")
+    await third.try_hold()
+    await third.report()
+    await standby.try_hold()
+    assert time.monotonic() - standby.reported_at < 1.0
+
+
 async def test_only_a_holder_that_writes_that_it_reads_reports_gets_one(
     leases: tuple[LeaseServer, KubeApi],
 ):

@@ -83,7 +83,6 @@ class LeaseLock:
         self._renew_deadline_seconds = renew_deadline_seconds
         self._seen: Observation | None = None
         self._leading_until = float("-inf")
-        self._report: str | None = None  # as last read, None before
         self._reported_at = float("-inf")
 
     @property
@@ -98,7 +97,10 @@ class LeaseLock:
 
     @property
     def reported_at(self) -> float:
-        """When on our monotonic clock a report of a standby was found to be a new one; -inf if never."""
+        """When on our monotonic clock a new report of another standby to the present holder was read.
+
+        -inf if there was none.
+        """
         return self._reported_at
 
     @property
@@ -153,11 +155,12 @@ class LeaseLock:
         raise AssertionError("the last attempt returns or raises")
 
     def _saw(self, seen: Observation) -> Observation:
-        self._seen = seen
+        before, self._seen = self._seen, seen
         report = annotation(seen.lease, REPORT)
-        if self._report is not None and report != self._report:
+        if before is None or before.lease.holder != seen.lease.holder:
+            self._reported_at = float("-inf")  # earlier reports concern another holder
+        elif report != annotation(before.lease, REPORT) and not report.startswith(f"{self._identity} "):
             self._reported_at = self._clock()
-        self._report = report
         return seen
 
     async def release(self) -> bool:
