@@ -27,7 +27,8 @@ from services.watcher.watch_objects import SourceMaker, Sources
 
 log = logging.getLogger(__name__)
 
-_CONNECTIONS: Final = 6  # the Lease, two watches, a list beside each, and one to spare
+# The Lease, and for Nodes and CSRs each: a watch, the list beside it, and one list that confirms an absence.
+KUBERNETES_CONNECTIONS: Final = 7
 
 
 class WatcherService:
@@ -115,7 +116,7 @@ class WatcherService:
     def _kubernetes(self) -> KubeApi:
         # Connections of its own: writes that hang for the others must delay neither a renewal nor a watch.
         if self._apart is None:
-            self._apart = self._parts.kubernetes().apart(connections=_CONNECTIONS)
+            self._apart = self._parts.kubernetes().apart(connections=KUBERNETES_CONNECTIONS)
         return self._apart
 
     def _nodes(

@@ -1,5 +1,6 @@
 """Keeps a store up to date with what the API server tells; passes on whom it concerns."""
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection
 from datetime import datetime
@@ -72,6 +73,8 @@ class ObjectWatch(Generic[Seen]):
         self._on_news = on_news
         self._unreadable: dict[str, str] = {}
         self._trouble: Exception | None = None
+        # One at a time: many slow lists would take the connections that the renewals of the Lease need.
+        self._confirming = asyncio.Semaphore(1)
 
     @property
     def failing(self) -> bool:
@@ -94,7 +97,8 @@ class ObjectWatch(Generic[Seen]):
     async def absent_as_of(self, name: str) -> int | None:
         """Ask the API server, past the watch. Raises TemporaryError if it does not answer."""
         try:
-            version = await self._source.absent_as_of(name)
+            async with self._confirming:
+                version = await self._source.absent_as_of(name)
         except KubeError as error:
             raise TemporaryError(f"cannot confirm that a {self._kind.noun} is gone", str(error)) from error
         return None if version is None else version_number(version)

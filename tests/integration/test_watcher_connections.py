@@ -1,12 +1,20 @@
 """The watcher has connections to the API server of its own: others' writes may hang as long as they like."""
 
 import asyncio
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from aiohttp import web
 
+from libs.common.kube_api.api import NODES, SIGNING_REQUESTS
+from libs.common.kube_api.reflector import Reflector
 from libs.common.kube_api.transport import CONNECTIONS
 from libs.common.memory_bus.bus import MemoryBus, MemoryServer
+from services.watcher.kinds import CSR, NODE
+from services.watcher.service import KUBERNETES_CONNECTIONS
+from services.watcher.store import Store
+from services.watcher.watch_objects import ObjectWatch
 from tests.bus_actors import doing, eventually
 from tests.kube_loopback import Loopback, a_list, a_node_object, api_of, stream
 from tests.watcher_actors import Flow, a_watcher
@@ -35,3 +43,49 @@ async def test_nodes_are_listed_and_watched_while_all_other_connections_hang_in_
         for write in writes:
             write.cancel()
         await asyncio.gather(*writes, return_exceptions=True)
+
+
+async def test_the_lease_is_read_while_lists_that_confirm_absences_hang(tmp_path: Path):
+    async def answer(request: web.Request) -> web.StreamResponse:
+        if "leases" in request.path:
+            return web.json_response({"kind": "Lease", "spec": {"holderIdentity": "host-a"}})
+        if request.query.get("watch"):
+            return await stream(request, then_silent=True)
+        if request.query.get("limit") == "1":
+            await asyncio.Event().wait()
+        return a_list()
+
+    def pending(resource: str) -> int:
+        return sum(r.path.endswith(resource) and r.query.get("limit") == "1" for r in server.asked)
+
+    async with Loopback.start() as server, api_of(server.url, tmp_path) as kube:
+        server.answer = answer
+        api = kube.apart(connections=KUBERNETES_CONNECTIONS)
+
+        def a_watch(kind: Any, resource: Any) -> Any:
+            return ObjectWatch(
+                kind,
+                lambda on_unreadable, on_trouble: Reflector(api, resource, on_unreadable=on_unreadable),
+                Store(kind),
+                now=lambda: datetime.now(UTC),
+                on_rewound=lambda: None,
+                on_news=lambda names: None,
+            )
+
+        nodes, requests = a_watch(NODE, NODES), a_watch(CSR, SIGNING_REQUESTS)
+        async with doing(nodes.run()), doing(requests.run()):
+            await eventually(lambda: sum("watch" in r.query for r in server.asked) == 2)
+            kinds = (nodes, requests)
+            waiting = [
+                asyncio.create_task(each.absent_as_of(f"n-{i}"))
+                for i in range(64)
+                for each in (nodes, requests)
+            ]
+            await eventually(lambda: pending("nodes") > 0 and pending("certificatesigningrequests") > 0)
+            async with asyncio.timeout(5.0):
+                assert (await api.get_lease("kube-system", "ccm", deadline_seconds=4.0)).holder == "host-a"
+            assert (pending("nodes"), pending("certificatesigningrequests")) == (1, 1)
+            for task in waiting:
+                task.cancel()
+            await asyncio.gather(*waiting, return_exceptions=True)
+        await api.close()
