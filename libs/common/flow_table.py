@@ -143,6 +143,7 @@ class FlowTable:
         self._lost = ""
 
     def apply(self, message: Message) -> None:
+        was_replayed = message.subject in self._replayed
         self._replayed.add(message.subject)
         self._sequence = max(self._sequence, message.sequence)
         if isinstance(message.event, Unreadable):
@@ -150,7 +151,9 @@ class FlowTable:
         if incarnation_of(message.event) != self._incarnation:
             return  # written by someone who has not seen that the stream is another one
         if is_from_former_leader(message.event, self._epoch):
-            return  # what is kept of its subject is newer
+            if self._replaying and not was_replayed and self._ends_kept(message):
+                self._replayed.discard(message.subject)
+            return  # the leader publishes the object again
         self._epoch = max(self._epoch, epoch_of(message.event))
         if isinstance(message.event, Leading) and not self._replaying:
             # A replayed one may be as old as its TTL, and its Lease another's by now.
@@ -172,6 +175,16 @@ class FlowTable:
 
     def lost(self, reason: str) -> None:
         self._lost = reason or "connection lost"
+
+    def _ends_kept(self, void: Message) -> bool:
+        """Whether the stream has replaced what is kept of that subject, and only by its end.
+
+        Keeping it would show an object that a follower which starts now does not have.
+        """
+        kept = self._messages.get(void.subject)
+        if kept is None or not isinstance(void.event, NodeGone | CsrGone) or kept.sequence >= void.sequence:
+            return False
+        return not isinstance(kept.event, Unreadable) and epoch_of(kept.event) <= epoch_of(void.event)
 
     def _drop_what_is_long_gone(self, now: datetime) -> None:
         """The stream drops it, too, without a word to its followers: names that never return pile up."""

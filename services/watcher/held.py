@@ -9,7 +9,7 @@ import msgspec
 from libs.common.bus import Message, Opened, Unreadable
 from libs.common.events import CsrGone, CsrObserved, Leading, NodeGone, NodeObserved, SnapshotComplete
 from libs.common.flow_table import GONE_KEPT, why_not_followed
-from libs.common.ordering import epoch_of, incarnation_of
+from libs.common.ordering import epoch_of, incarnation_of, is_from_former_leader
 from libs.common.subjects import SNAPSHOT, subject_of
 from services.watcher.kinds import Kind, Said, Seen
 
@@ -17,6 +17,7 @@ from services.watcher.kinds import Kind, Said, Seen
 class _Held(msgspec.Struct, frozen=True):
     sequence: int
     event: Said | SnapshotComplete
+    void: bool = False  # of a former leader, behind a newer epoch: followers ignore it
 
 
 class HeldFlow:
@@ -25,6 +26,7 @@ class HeldFlow:
     Leaner than a FlowTable: what others make of an observation is not heard, and an own one is kept once, as
     the object that was published. `learned` hears each sequence, `on_void` that another stream has taken the
     place of the known one, `on_change` that following began, was lost or caught up, or that a leader spoke.
+    `on_void_message` gets the subject of a message that followers ignore: what they keep of it is older.
     """
 
     def __init__(
@@ -34,12 +36,14 @@ class HeldFlow:
         learned: Callable[[str, int], None] = lambda subject, sequence: None,
         on_void: Callable[[], None] = lambda: None,
         on_change: Callable[[], None] = lambda: None,
+        on_void_message: Callable[[str], None] = lambda subject: None,
     ) -> None:
         """`clock` is monotonic, in seconds."""
         self._clock = clock
         self._learned = learned
         self._on_void = on_void
         self._on_change = on_change
+        self._on_void_message = on_void_message
         self._held: dict[str, _Held] = {}
         self._replayed: set[str] = set()
         self._opened = Opened(incarnation="", last_sequence=0)
@@ -48,6 +52,7 @@ class HeldFlow:
         self._followed_since = 0.0
         self._generation = 0
         self._greatest_epoch = 0
+        self._sequence = 0  # up to which the stream was heard
         self._replaying = True
         self._lost = "not connected yet"
 
@@ -103,13 +108,30 @@ class HeldFlow:
         held = self._held.get(f"{kind.subject}.{name}")
         return held.event if held is not None and not isinstance(held.event, SnapshotComplete) else None
 
-    def objects(self, kind: Kind[Seen]) -> Iterator[Seen]:
-        """Objects that exist by the last message of their subject."""
-        return (found for held in self._held.values() if (found := kind.said(held.event)) is not None)
+    def is_void(self, kind: Kind[Seen], name: str) -> bool:
+        """Whether followers ignore the last message of that name and keep an older one."""
+        held = self._held.get(f"{kind.subject}.{name}")
+        return held is not None and held.void
+
+    def objects(self, kind: Kind[Seen]) -> Iterator[tuple[str, str]]:
+        """Name and uid of each object that followers may hold.
+
+        These exist by the last message of their subject, or a void message says that they are gone.
+        """
+        for subject, held in self._held.items():
+            event = held.event
+            if (found := kind.said(event)) is not None:
+                yield found.name, found.uid
+            elif (
+                held.void
+                and isinstance(event, NodeGone | CsrGone)
+                and subject == f"{kind.subject}.{event.name}"
+            ):
+                yield event.name, event.uid
 
     def existing(self, kind: Kind[Seen]) -> set[str]:
-        """Their names."""
-        return {found.name for found in self.objects(kind)}
+        """The names of these objects."""
+        return {name for name, _ in self.objects(kind)}
 
     @property
     def subjects(self) -> int:
@@ -127,6 +149,7 @@ class HeldFlow:
         another = opened.incarnation != self._opened.incarnation
         self._opened = opened
         self._generation += 1
+        self._sequence = 0 if another else min(self._sequence, opened.last_sequence)
         self._replayed.clear()
         self._replaying = True
         self._lost = ""
@@ -143,6 +166,7 @@ class HeldFlow:
         if self._replaying:
             self._replayed.add(message.subject)
         self._learned(message.subject, message.sequence)
+        is_new, self._sequence = message.sequence > self._sequence, max(message.sequence, self._sequence)
         event = message.event
         if isinstance(event, Unreadable) or incarnation_of(event) != self.incarnation:
             return  # no observation of this stream, whatever it is
@@ -150,7 +174,8 @@ class HeldFlow:
             case Leading():
                 self._hear(event)
             case NodeObserved() | NodeGone() | CsrObserved() | CsrGone() | SnapshotComplete():
-                self._keep(message.subject, event, message.sequence)
+                void = is_new and is_from_former_leader(event, self._greatest_epoch)
+                self._keep(message.subject, event, message.sequence, void=void)
                 if isinstance(event, SnapshotComplete):
                     self._drop(self._long_gone(message.published_at))
             case _:
@@ -177,10 +202,18 @@ class HeldFlow:
             self._led_at = self._clock()
             self._on_change()
 
-    def _keep(self, subject: str, event: Said | SnapshotComplete, sequence: int) -> None:
+    def _keep(
+        self, subject: str, event: Said | SnapshotComplete, sequence: int, *, void: bool = False
+    ) -> None:
         known = self._held.get(subject)
         if known is None or sequence > known.sequence:
-            self._held[subject] = _Held(sequence, event)
+            self._held[subject] = _Held(sequence, event, void)
+        elif void and sequence == known.sequence:  # our own, behind another leader's
+            self._held[subject] = _Held(sequence, known.event, void)
+        else:
+            return
+        if void:
+            self._on_void_message(subject)
 
     def _long_gone(self, now: datetime) -> set[str]:
         return {

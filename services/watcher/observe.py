@@ -14,6 +14,7 @@ BYTES_PER_NODE: Final = 20_000  # a Node, its facts and its decisions, with room
 BYTES_PER_REQUEST: Final = 12_000  # a CSR, itself with the facts about its machine, and what was decided
 BYTES_PER_GONE: Final = 1_000  # what remains of either for an hour
 SAID_AGAIN: Final = "said again"  # though nothing changed
+VOID: Final = "a former leader published it, which services ignore"
 _SHOWN: Final = 80  # characters of a name that cannot be published
 
 
@@ -60,11 +61,13 @@ def observe(
     *,
     now: datetime,
     anyway: bool = False,
+    void: bool = False,
 ) -> Observation:
     """Judge an object that exists; `found` is what we read of it, `held` the last said of its name.
 
-    `anyway` says it again although nothing changed (resync, a new leader, a new stream). A new uid under an
-    old name is news like any other: consumers take it as the old one's end.
+    `anyway` says it again although nothing changed (resync, a new leader, a new stream); so does `void`,
+    because followers ignore what `held` says. A new uid under an old name is news like any other: consumers
+    take it as the old one's end.
     """
     if not is_publishable_name(found.name):
         return Skipped(reason=f"the name {_shown(found.name)} cannot be the end of a subject")
@@ -72,7 +75,7 @@ def observe(
         version = found.metadata.resource_version
         return Skipped(reason=f"its resourceVersion {version!r} is no number, so it has no place in an order")
     order = ObservedOrder(epoch=stamp.epoch, resource_version=found.version)
-    why = _why_say(kind, found, held, order, anyway=anyway)
+    why = _why_say(kind, found, held, order, anyway=anyway, void=void)
     if why is None:
         return Unchanged(reason="the stream holds it, or something newer")
     return Publish(event=kind.observed(stamp.incarnation, order, found, now), reason=why)
@@ -86,21 +89,26 @@ def observe_absence(
     seen_version: int,
     now: datetime,
     confirmed: bool = False,
+    void: bool = False,
 ) -> Publish | Unchanged | Unproven:
     """Judge a name that no object bears as of `seen_version`, the last resourceVersion that was heard.
 
     A former leader may have seen a newer state than our watch has delivered. `confirmed`: the API server was
     asked after that state was published, and has no object of that name. ResourceVersions alone decide
-    nothing then: a restored etcd counts from an older one.
+    nothing then: a restored etcd counts from an older one. `void`: followers ignore what `held` says, and may
+    hold the object although `held` says that it is gone.
     """
     order = ObservedOrder(epoch=stamp.epoch, resource_version=seen_version)
     known = kind.said(held) if held is not None else None
-    if held is None or known is None:
+    if held is None or (known is None and not void):
         return Unchanged(reason="the stream holds none of that name")
     if held.order > order:
         return Unchanged(reason="the stream holds an observation from after we looked")
     if held.order.resource_version > seen_version and not confirmed:
         return Unproven(reason="a former leader has seen a newer state than our watch has delivered")
+    if known is None:
+        gone = msgspec.structs.replace(held, incarnation=stamp.incarnation, order=order, observed_at=now)
+        return Publish(event=gone, reason=VOID)
     return Publish(event=kind.gone(stamp.incarnation, order, known, now), reason="deleted")
 
 
@@ -121,7 +129,7 @@ def _shown(name: str) -> str:
 
 
 def _why_say(
-    kind: Kind[Seen], found: Seen, held: Said | None, order: ObservedOrder, *, anyway: bool
+    kind: Kind[Seen], found: Seen, held: Said | None, order: ObservedOrder, *, anyway: bool, void: bool
 ) -> str | None:
     if held is None:
         return "new to the stream"
@@ -132,4 +140,6 @@ def _why_say(
         return "exists again"
     if not kind.same_to_us(known, found):
         return "changed"
+    if void:
+        return VOID
     return SAID_AGAIN if anyway else None

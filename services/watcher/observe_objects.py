@@ -46,8 +46,9 @@ class ObjectObserver(Generic[Seen]):
         self, name: str, stamp: Stamp, *, anyway: bool, absent_as_of: int | None = None
     ) -> Observation | None:
         kind, found, held = self._kind, self._store.get(name), self._held.of(self._kind, name)
+        void = self._held.is_void(kind, name)
         if found is not None:
-            return observe(kind, found, held, stamp, now=self._now(), anyway=anyway)
+            return observe(kind, found, held, stamp, now=self._now(), anyway=anyway, void=void)
         if self._store.is_unreadable(name) or not self._store.listed:
             return None
         return observe_absence(
@@ -57,4 +58,5 @@ class ObjectObserver(Generic[Seen]):
             seen_version=max(self._store.seen_version, absent_as_of or 0),
             now=self._now(),
             confirmed=absent_as_of is not None,
+            void=void,
         )

@@ -234,10 +234,11 @@ class ObjectPublisher(Generic[Seen]):
             log.info("observations are published again", extra={"resource": self._kind.plural})
 
     def _cannot_wait(self, name: str) -> bool:
-        """Whether that object is gone, or another one than was last said."""
+        """Whether that object is gone, or another one than was last said, or followers ignore what was."""
         found, held = self._store.get(name), self._held.of(self._kind, name)
         known = self._kind.said(held) if held is not None else None
-        return found is None or known is None or known.uid != found.uid
+        is_void = self._held.is_void(self._kind, name)
+        return is_void or found is None or known is None or known.uid != found.uid
 
     def _rested(self, name: str) -> None:
         self._agenda.rested(name)

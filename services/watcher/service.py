@@ -58,6 +58,7 @@ class WatcherService:
             learned=self._publisher.learned,
             on_void=self._publisher.forget,
             on_change=self._on_change,
+            on_void_message=self._on_void_message,
         )
         self._apart: KubeApi | None = None
         self._sources = Sources(nodes=source or self._nodes, requests=requests or self._requests)
@@ -112,6 +113,10 @@ class WatcherService:
     def _on_change(self) -> None:
         if self._term is not None:
             self._term.wake()
+
+    def _on_void_message(self, subject: str) -> None:
+        if self._term is not None:
+            self._term.say_void(subject)
 
     def _kubernetes(self) -> KubeApi:
         # Connections of its own: writes that hang for the others must delay neither a renewal nor a watch.

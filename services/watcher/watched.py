@@ -110,10 +110,15 @@ class Watched(Generic[Seen]):
         names = self._absent_by_uid() | self._store.names_by_uid()
         self._publisher.say_again([names[uid] for uid in due(names, since=since, until=until)])
 
+    def say_void(self, subject: str) -> None:
+        """Publish what followers ignored on this subject, if it is one of this kind."""
+        if subject.startswith(f"{self._kind.subject}."):
+            self._publisher.say((subject.removeprefix(f"{self._kind.subject}."),))
+
     def _absent_by_uid(self) -> dict[str, str]:
-        """Objects that the stream has and the store has not: a former leader may publish one late."""
+        """Objects that followers may hold and the store has not: a former leader may publish one late."""
         held = self._held.objects(self._kind)
-        return {each.uid: each.name for each in held if self._store.get(each.name) is None}
+        return {uid: name for name, uid in held if self._store.get(name) is None}
 
     def _on_news(self, names: Collection[str]) -> None:
         self._publisher.say(names)

@@ -9,15 +9,16 @@ from typing import Any, cast
 import pytest
 
 from libs.common.bus import Bus
-from libs.common.events import Event, NodeGone, NodeObserved, ObservedOrder
+from libs.common.events import CsrGone, Event, Leading, NodeGone, NodeObserved, ObservedOrder
 from libs.common.flow_table import FlowTable
+from libs.common.kube_api.happenings import Changed
 from libs.common.memory_bus.bus import MemoryBus, MemoryServer
 from libs.common.nats_bus.bus import NatsBus
 from libs.common.subjects import FLOW, OBSERVED_NODE, subject_of
 from libs.testbed.nats_server import NatsServer
-from tests.builders import a_node
+from tests.builders import NOW, a_node, a_request
 from tests.bus_actors import doing, eventually
-from tests.watcher_actors import Flow, ScriptedNodes, a_watcher
+from tests.watcher_actors import Flow, ScriptedNodes, ScriptedRequests, a_watcher
 
 Connect = Callable[..., Awaitable[Bus]]
 GHOST = "ghost.example"
@@ -151,6 +152,103 @@ async def test_a_node_from_before_a_restore_of_etcd_is_gone_once_kubernetes_conf
             assert isinstance(last, NodeGone)
             assert last.order == ObservedOrder(epoch=2, resource_version=script.version)
             assert script.asked == ["lost.example"]
+
+
+class LeadsBefore:
+    """The bus of the next leader: a message of the former leader arrives right behind its first Leading."""
+
+    def __init__(self, bus: Bus, late: Callable[[], Awaitable[None]]) -> None:
+        self._bus = bus
+        self._late = [late]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._bus, name)
+
+    async def publish(self, event: Event, **options: Any) -> int:
+        sequence = await self._bus.publish(event, **options)
+        if isinstance(event, Leading) and self._late:
+            await self._late.pop()()
+        return sequence
+
+
+async def test_a_deletion_that_a_former_leader_publishes_late_reaches_followers(connect: Connect):
+    script, flow = ScriptedNodes(*nodes(3)), Flow()
+    table, deleted = FlowTable(clock=time.monotonic), "n-0.example"
+    former = await connect()
+
+    async def late() -> None:
+        order = ObservedOrder(epoch=1, resource_version=script.version)
+        observed = flow.observed(deleted)
+        message = NodeGone(
+            incarnation=observed.incarnation, order=order, name=deleted, uid="uid-0", observed_at=NOW
+        )
+        sequence = await former.publish(message, expected_sequence=flow.sequence_of(deleted))
+        await eventually(lambda: table.sequence >= sequence)
+
+    async with (
+        flow.following(await connect("flow")),
+        doing((await connect("labeler")).follow("labeler", f"{FLOW}.>", table)),
+    ):
+        async with doing(a_watcher(await connect(), script.source, identity="a").run()):
+            await flow.hears(lambda f: f.snapshots())
+        await eventually(lambda: table.last(f"{OBSERVED_NODE}.{deleted}") is not None)
+        script.delete(deleted)
+        bus = LeadsBefore(await connect(), late)
+        async with doing(a_watcher(bus, script.source, identity="b").run()):  # type: ignore[arg-type]
+            await flow.hears(lambda f: f.snapshots()[-1].epoch == 2)
+            await eventually(lambda: gone_for(table, deleted), "followers receive the deletion")
+            assert [event.order.epoch for event in flow.of(deleted)] == [1, 1, 2]
+
+
+async def test_what_a_former_leader_publishes_first_is_published_again_at_once(connect: Connect):
+    script, requests, flow = ScriptedNodes(*nodes(3)), ScriptedRequests(), Flow()
+    table, heard = FlowTable(clock=time.monotonic), "late.example"
+    former = await connect()
+    async with (
+        flow.following(await connect("flow")),
+        doing((await connect("labeler")).follow("labeler", f"{FLOW}.>", table)),
+    ):
+        async with doing(a_watcher(await connect(), script.source, identity="a").run()):
+            await flow.hears(lambda f: f.snapshots())
+        watcher = a_watcher(await connect(), script.source, requests=requests.source, identity="b")
+        async with doing(watcher.run()):
+            await flow.hears(lambda f: f.snapshots()[-1].epoch == 2)
+            script._listeners, deaf = [], script._listeners
+            late = script.put(a_node(heard, uid="uid-late"))
+            await former.publish(said_by_the_first(flow, late), expected_sequence=0)
+            await flow.hears(lambda f: f.last(heard))
+            script._listeners = deaf
+            script._tell(Changed(late))
+            await eventually(lambda: table.last(f"{OBSERVED_NODE}.{heard}") is not None, "followers have it")
+            assert flow.epoch(heard) == 2
+
+
+async def test_a_deletion_of_a_request_that_a_former_leader_publishes_is_published_again(connect: Connect):
+    script, requests, flow = ScriptedNodes(*nodes(1)), ScriptedRequests(), Flow()
+    former, request = await connect(), a_request("late", uid="uid-request")
+    async with flow.following(await connect("flow")):
+        async with doing(a_watcher(await connect(), script.source, identity="a").run()):
+            await flow.hears(lambda f: f.snapshots())
+        watcher = a_watcher(await connect(), script.source, requests=requests.source, identity="b")
+        async with doing(watcher.run()):
+            await flow.hears(lambda f: f.snapshots()[-1].epoch == 2)
+            message = CsrGone(
+                incarnation=flow.observed("n-0.example").incarnation,
+                order=ObservedOrder(epoch=1, resource_version=requests.version),
+                name=request.name,
+                uid=request.uid,
+                observed_at=NOW,
+            )
+            await former.publish(message, expected_sequence=0)
+            await flow.hears(lambda f: len(f.of_request("late")) == 2)
+            last = flow.last_request("late")
+            assert isinstance(last, CsrGone)
+            assert (last.uid, last.order.epoch) == (request.uid, 2)
+
+
+def gone_for(table: FlowTable, name: str) -> bool:
+    last = table.last(f"{OBSERVED_NODE}.{name}")
+    return last is not None and isinstance(last.event, NodeGone)
 
 
 def said_by_the_first(flow: Flow, node: Any) -> NodeObserved:

@@ -75,7 +75,6 @@ async def test_the_lease_is_read_while_lists_that_confirm_absences_hang(tmp_path
         nodes, requests = a_watch(NODE, NODES), a_watch(CSR, SIGNING_REQUESTS)
         async with doing(nodes.run()), doing(requests.run()):
             await eventually(lambda: sum("watch" in r.query for r in server.asked) == 2)
-            kinds = (nodes, requests)
             waiting = [
                 asyncio.create_task(each.absent_as_of(f"n-{i}"))
                 for i in range(64)

@@ -2,6 +2,8 @@
 
 from math import isnan
 
+import pytest
+
 from libs.common.bus import Message, Unreadable
 from libs.common.flow_table import FlowTable
 from libs.common.subjects import FLOW, LEADING, OBSERVED_NODE
@@ -185,6 +187,33 @@ def test_a_leader_whose_messages_were_lost_with_the_end_of_the_stream_voids_noth
     published_since = a_message(observed(a_node(), epoch=7), sequence=91)
     table.apply(published_since)
     assert table.under(OBSERVED_NODE) == [published_since]
+
+
+@pytest.mark.parametrize(
+    ("kept", "void", "is_kept"),
+    [
+        (observed(a_node()), gone(a_node()), False),
+        (observed(a_node(), epoch=2), gone(a_node()), True),
+        (observed(a_node()), observed(a_node(labels={"is": "late"})), True),
+    ],
+    ids=["gone", "gone before the leader published it", "observed"],
+)
+def test_a_replayed_void_message_removes_an_object_only_if_it_says_that_it_is_gone(kept, void, is_kept):
+    dropped: list[str] = []
+    table, _ = a_table(on_dropped=dropped.append)
+    table.begin(opened())
+    table.apply(a_message(kept, sequence=1))
+    table.apply(a_message(leading(epoch=2), sequence=2))
+    table.caught_up()
+    late = a_message(void, sequence=3)
+    table.apply(late)
+    assert [message.event for message in table.under(OBSERVED_NODE)] == [kept]
+    table.begin(opened())  # the connection was lost for a moment
+    table.apply(late)
+    table.apply(a_message(leading(epoch=2), sequence=4))
+    table.caught_up()
+    assert [message.event for message in table.under(OBSERVED_NODE)] == ([kept] if is_kept else [])
+    assert dropped == ([] if is_kept else [late.subject])
 
 
 def test_the_silence_of_a_leader_counts_from_when_it_could_be_heard_and_is_unknown_while_it_cannot():

@@ -4,7 +4,7 @@ from libs.common.bus import Unreadable
 from libs.common.events import NodeObserved
 from libs.common.subjects import LEADING, OBSERVED_NODE
 from services.watcher.held import HeldFlow
-from services.watcher.kinds import NODE
+from services.watcher.kinds import CSR, NODE
 from services.watcher.reign import Reign
 from tests.builders import (
     a_message,
@@ -138,6 +138,49 @@ def test_a_former_leader_is_ignored_not_obeyed():
     assert flow.leading == leading(epoch=3, holder="b")
     assert flow.seconds_since_leading() == 5.0
     assert HeldFlow(clock=clock).seconds_since_leading() == float("inf")
+
+
+def test_what_a_former_leader_publishes_behind_a_newer_one_is_void_and_its_names_are_kept():
+    void: list[str] = []
+    node, ghost = a_node(), a_node("ghost", uid="uid-ghost")
+    flow = a_flow(
+        a_message(observed(node), sequence=1),
+        a_message(leading(epoch=2), sequence=2),
+        on_void_message=void.append,
+    )
+    assert (void, flow.is_void(NODE, node.name)) == ([], False)
+    for sequence, event in enumerate((gone(node), observed(ghost)), start=3):
+        flow.apply(a_message(event, sequence=sequence))
+    assert void == [f"{OBSERVED_NODE}.{node.name}", f"{OBSERVED_NODE}.ghost"]
+    assert set(flow.objects(NODE)) == {(node.name, node.uid), ("ghost", "uid-ghost")}
+    assert list(flow.objects(CSR)) == []
+    flow.said(gone(node, epoch=2), 5)
+    assert (flow.is_void(NODE, node.name), flow.existing(NODE)) == (False, {"ghost"})
+
+
+def test_a_replay_changes_nothing_about_what_is_void():
+    void: list[str] = []
+    messages = (
+        a_message(observed(a_node()), sequence=1),
+        a_message(leading(epoch=2), sequence=2),
+        a_message(observed(a_node("late")), sequence=3),
+    )
+    flow = a_flow(*messages, on_void_message=void.append)
+    flow.begin(opened())
+    for message in messages:
+        flow.apply(message)
+    flow.caught_up()
+    assert (flow.is_void(NODE, "web-1"), flow.is_void(NODE, "late")) == (False, True)
+    assert void == [f"{OBSERVED_NODE}.late"]
+
+
+def test_an_own_message_that_comes_back_behind_another_leader_is_void():
+    flow = a_flow()
+    mine = observed(a_node())
+    flow.said(mine, 12)
+    flow.apply(a_message(leading(epoch=2), sequence=11))
+    flow.apply(a_message(mine, sequence=12))
+    assert flow.is_void(NODE, "web-1")
 
 
 # ---- our place among leaders

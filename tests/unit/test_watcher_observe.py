@@ -16,6 +16,7 @@ from services.watcher.observe import (
     BYTES_PER_GONE,
     BYTES_PER_NODE,
     BYTES_PER_REQUEST,
+    VOID,
     Publish,
     Skipped,
     Stamp,
@@ -128,6 +129,31 @@ def test_a_node_that_is_missing_from_the_cluster_is_said_to_be_gone_as_of_what_w
 def test_a_node_is_said_to_be_gone_once():
     for held in (None, gone(a_node(), epoch=3)):
         assert isinstance(observe_absence(NODE, held, STAMP, seen_version=450, now=LATER), Unchanged)
+
+
+def test_a_void_message_is_never_unchanged():
+    node = a_node(uid="uid-1", resource_version="400")
+    assert observe(NODE, node, observed(node, epoch=2), STAMP, now=LATER, void=True) == Publish(
+        event=NodeObserved(
+            incarnation=INCARNATION,
+            order=ObservedOrder(epoch=3, resource_version=400),
+            node=node,
+            observed_at=LATER,
+        ),
+        reason=VOID,
+    )
+    said = gone(node, epoch=2, resource_version=440)
+    found = observe_absence(NODE, said, STAMP, seen_version=450, now=LATER, void=True)
+    assert isinstance(found, Publish)
+    assert found.event == NodeGone(
+        incarnation=INCARNATION,
+        order=ObservedOrder(epoch=3, resource_version=450),
+        name=node.name,
+        uid="uid-1",
+        observed_at=LATER,
+    )
+    unheard = observe_absence(NODE, said, STAMP, seen_version=1, now=LATER, void=True)
+    assert isinstance(unheard, Unproven)
 
 
 def test_an_observation_from_after_we_looked_is_not_said_to_be_gone():
