@@ -144,8 +144,9 @@ class Bus(Protocol):
     async def provision(self, durables: tuple[Durable, ...], *, max_bytes: int) -> str:
         """Make or repair the stream and its durables; return the incarnation. Only the watcher calls it.
 
-        A stream that is more than half full gets a larger limit than `max_bytes`. A stream that cannot grow,
-        because the server has no room, keeps its limit.
+        A stream that is more than half full gets a larger limit than `max_bytes`. A server that has too little
+        room gives a smaller one, in whole steps. A stream that cannot grow at all keeps its limit. Raises
+        BusError if the server has no room for the smallest stream.
         """
 
     def headroom(self) -> AbstractAsyncContextManager[None]:

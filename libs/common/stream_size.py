@@ -15,6 +15,11 @@ def limit_for(needed: int) -> int:
     return max(1, -(-(needed + HEADROOM_BYTES) // STREAM_STEP_BYTES)) * STREAM_STEP_BYTES - HEADROOM_BYTES
 
 
+def first_limit(wanted: int) -> int:
+    """The limit to create a stream with, before it grows to the wanted one."""
+    return min(wanted, limit_for(0))
+
+
 def grown(limit: int, held: int) -> int:
     """The limit, or a larger one if more than half of it is in use. Never a smaller one."""
     return max(limit, limit_for(2 * held)) if is_half_full(limit, held) else limit

@@ -16,11 +16,13 @@ from libs.common.delivery import Ack, Nak, PutAside, Verdict
 from libs.common.events import MAX_EVENT_BYTES, DeadLetter, EventError, Leading, NodeObserved, ObservedOrder
 from libs.common.memory_bus.bus import MemoryBus, MemoryServer
 from libs.common.nats_bus.bus import NatsBus
-from libs.common.stream_size import limit_for
+from libs.common.stream_size import STREAM_STEP_BYTES, limit_for
 from libs.common.subjects import ALL, ENRICHED_NODE, FLOW, LEADING, OBSERVED_NODE, SNAPSHOT
 from libs.testbed.nats_server import NatsServer
 from tests.builders import NOW, a_node, a_snapshot
 from tests.bus_actors import MAX_BYTES, NODES, Recorder, Worker, a_word, doing, eventually
+
+STORE_BYTES = 200 * 1024 * 1024  # three steps of the stream's limit fit
 
 BusFactory = Callable[..., Awaitable[Bus]]
 
@@ -32,9 +34,12 @@ async def bus_factory(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIt
         connect: BusFactory
         if request.param == "nats":
             server = await stack.enter_async_context(NatsServer.start(tmp_path / "nats"))
+            limited = f'jetstream {{ store_dir: "{server.store}", max_file_store: {STORE_BYTES} }}\n'
+            (server.run_dir / "nats.conf").write_text(limited)
+            await server.restart()
             connect = partial(NatsBus.connect, (server.url,))
         else:
-            memory = MemoryServer()
+            memory = MemoryServer(store_bytes=STORE_BYTES)
 
             async def connect(*, service: str) -> Bus:
                 return MemoryBus(memory)
@@ -227,6 +232,19 @@ async def test_provisioning_makes_a_stream_that_is_more_than_half_full_larger(bu
         await bus.publish(a_word(f"web-{n}", uid="u" * 10_000))
     await bus.provision((NODES,), max_bytes=100_000)
     assert (await bus.look()).max_bytes == limit_for(100_000)
+
+
+async def test_a_new_stream_gets_the_largest_limit_for_which_the_store_has_room(bus_factory: BusFactory):
+    bus = await bus_factory()
+    await bus.provision((NODES,), max_bytes=limit_for(2 * STORE_BYTES))
+    assert (await bus.look()).max_bytes == limit_for(STORE_BYTES - STREAM_STEP_BYTES)
+    await bus.publish(a_word())
+
+
+async def test_a_stream_shrinks_and_grows_again_within_the_store(bus: Bus):
+    for wanted, given in ((447, 191), (63, 63), (127, 127), (255, 191)):
+        await bus.provision((NODES,), max_bytes=wanted * 1024 * 1024)
+        assert (await bus.look()).max_bytes == given * 1024 * 1024
 
 
 async def test_what_anyone_does_to_a_message_nobody_else_sees(bus: Bus):

@@ -92,12 +92,16 @@ async def test_a_stream_that_cannot_be_made_right_is_told_with_what_to_do(
         await bus.provision((NODES,), max_bytes=MAX_BYTES)
 
 
+async def limit_store(server: NatsServer, max_bytes: int) -> None:
+    limited = f'jetstream {{ store_dir: "{server.store}", max_file_store: {max_bytes} }}\n'
+    (server.run_dir / "nats.conf").write_text(limited)
+    await server.restart()
+
+
 async def test_a_stream_grows_as_far_as_the_server_has_room_and_then_keeps_its_limit(
     nats_server: NatsServer, connect_bus: ConnectBus
 ):
-    limited = f'jetstream {{ store_dir: "{nats_server.store}", max_file_store: {200 * MEBIBYTE} }}\n'
-    (nats_server.run_dir / "nats.conf").write_text(limited)
-    await nats_server.restart()
+    await limit_store(nats_server, 200 * MEBIBYTE)
     bus = await connect_bus()
     await bus.provision((NODES,), max_bytes=63 * MEBIBYTE)
     await bus.provision((NODES,), max_bytes=447 * MEBIBYTE)
@@ -108,7 +112,22 @@ async def test_a_stream_grows_as_far_as_the_server_has_room_and_then_keeps_its_l
     assert (await bus.look()).max_bytes == 63 * MEBIBYTE
 
 
-async def test_more_room_than_the_server_has_is_refused_in_words(connect_bus: ConnectBus):
+async def test_a_stream_that_was_lost_is_created_again_as_large_as_the_server_has_room_for(
+    nats_server: NatsServer, connect_bus: ConnectBus
+):
+    await limit_store(nats_server, 200 * MEBIBYTE)
+    bus = await connect_bus()
+    lost = await bus.provision((NODES,), max_bytes=447 * MEBIBYTE)
+    async with operating(nats_server) as operator:
+        await operator.delete_stream(STREAM)
+    assert await bus.provision((NODES,), max_bytes=447 * MEBIBYTE) != lost
+    assert (await bus.look()).max_bytes == 191 * MEBIBYTE
+
+
+async def test_a_server_without_room_for_the_smallest_stream_is_reported(
+    nats_server: NatsServer, connect_bus: ConnectBus
+):
+    await limit_store(nats_server, 10 * MEBIBYTE)
     bus = await connect_bus()
     with pytest.raises(BusError, match="insufficient"):
-        await bus.provision((NODES,), max_bytes=1 << 60)
+        await bus.provision((NODES,), max_bytes=447 * MEBIBYTE)

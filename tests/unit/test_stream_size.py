@@ -7,6 +7,7 @@ from libs.common.stream_size import (
     HEADROOM_BYTES,
     STREAM_STEP_BYTES,
     candidates,
+    first_limit,
     grown,
     is_half_full,
     limit_for,
@@ -30,6 +31,11 @@ def test_what_a_stream_holds_is_at_most_half_of_its_limit_where_the_server_has_r
     assert larger >= limit
     assert not is_half_full(larger, held)
     assert is_half_full(limit, held) or larger == limit
+
+
+@given(sizes)
+def test_a_new_stream_starts_with_one_step_or_less(wanted):
+    assert first_limit(wanted) == min(wanted, STREAM_STEP_BYTES - HEADROOM_BYTES)
 
 
 @given(sizes, sizes)

@@ -24,7 +24,14 @@ from libs.common.delivery import Verdict
 from libs.common.events import Event, encode
 from libs.common.memory_bus.consume import Consumption, message_of
 from libs.common.memory_bus.stream import Backlog, Stream, Work
-from libs.common.stream_size import SLICE_BYTES, candidates, grown, without_headroom
+from libs.common.stream_size import (
+    HEADROOM_BYTES,
+    SLICE_BYTES,
+    candidates,
+    first_limit,
+    grown,
+    without_headroom,
+)
 from libs.common.subjects import DEAD, STREAM, subject_of
 from libs.common.verdicts import Judge
 
@@ -41,7 +48,7 @@ class MemoryServer:
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
         store_bytes: int = _STORE_BYTES,
     ) -> None:
-        """`store_bytes` is the largest limit that the stream can get."""
+        """`store_bytes` is what the limit of the stream and the headroom may take together."""
         self.clock = clock
         self._store_bytes = store_bytes
         self.stream: Stream | None = None
@@ -50,17 +57,25 @@ class MemoryServer:
         self._listeners: dict[str, set[Callable[[], None]]] = {}
 
     def provision(self, durables: tuple[Durable, ...], *, max_bytes: int) -> Stream:
-        """Make or repair."""
+        """Make or repair. Raises BusError if the store has no room for the smallest stream."""
         if self.stream is None:
-            self.stream = Stream(self.clock().isoformat(), max_bytes=max_bytes)
-        present = without_headroom(self.stream.max_bytes)
-        wanted = candidates(grown(max_bytes, self.stream.bytes), present)
-        fitting = (limit for limit in wanted if limit <= max(max_bytes, self._store_bytes))
-        self.stream.max_bytes = next(fitting, present)
+            smallest = first_limit(max_bytes)
+            if smallest > self._store_bytes:
+                raise BusError(f"stream {STREAM}: insufficient storage: {self._store_bytes} bytes")
+            self.stream = Stream(self.clock().isoformat(), max_bytes=smallest)
+        wanted = grown(max_bytes, self.stream.bytes)
+        self.stream.max_bytes = self._largest_limit(wanted, self.stream.max_bytes)
         for durable in durables:
             self._provision_durable(self.stream, durable)
         self.made.set()
         return self.stream
+
+    def _largest_limit(self, wanted: int, present: int) -> int:
+        """The largest limit up to the wanted one for which the store has room, headroom included."""
+        if wanted <= present:
+            return wanted
+        fitting = (n for n in candidates(wanted, present) if n + HEADROOM_BYTES <= self._store_bytes)
+        return next(fitting, without_headroom(present))
 
     def _provision_durable(self, stream: Stream, durable: Durable) -> None:
         present = self._works.get(durable.name)

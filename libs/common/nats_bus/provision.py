@@ -18,7 +18,14 @@ from libs.common.nats_bus.jetstream import (
     stream_info,
     write_consumer,
 )
-from libs.common.stream_size import HEADROOM_BYTES, SLICE_BYTES, candidates, grown, without_headroom
+from libs.common.stream_size import (
+    HEADROOM_BYTES,
+    SLICE_BYTES,
+    candidates,
+    first_limit,
+    grown,
+    without_headroom,
+)
 from libs.common.subjects import ALL, STREAM
 
 _MAX_AGE_SECONDS: Final = 3600
@@ -67,13 +74,14 @@ async def provision(
 ) -> StreamInfo:
     """Create or repair; what is right already is only read. Raises BusError, with the server's reason.
 
-    A stream that is more than half full grows beyond `max_bytes`, as far as the server has room.
+    A new stream, and one that is more than half full, grows as far as the server has room.
     """
     try:
         stream = await stream_info(connection)
     except NoStream:
-        wanted = stream_config(max_bytes, replicas=replicas)
-        stream = await call(connection, f"STREAM.CREATE.{STREAM}", wanted, StreamInfo)
+        # The server may have no room for all of it: the smallest limit first, which then grows below.
+        smallest = stream_config(first_limit(max_bytes), replicas=replicas)
+        stream = await call(connection, f"STREAM.CREATE.{STREAM}", smallest, StreamInfo)
     wanted = stream_config(grown(max_bytes, stream.state.bytes), replicas=replicas)
     if _differs(stream.config, wanted):
         # What we do not speak of stays as it is: placement is the operator's, and replicas, unless told.
