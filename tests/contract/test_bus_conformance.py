@@ -234,6 +234,14 @@ async def test_provisioning_makes_a_stream_that_is_more_than_half_full_larger(bu
     assert (await bus.look()).max_bytes == limit_for(100_000)
 
 
+async def test_closing_the_headroom_keeps_the_limit_that_another_leader_set(bus_factory: BusFactory):
+    former, present = await bus_factory(), await bus_factory()
+    await former.provision((NODES,), max_bytes=limit_for(0))
+    async with former.headroom():
+        await present.provision((NODES,), max_bytes=limit_for(STREAM_STEP_BYTES))
+    assert (await present.look()).max_bytes == limit_for(STREAM_STEP_BYTES)
+
+
 async def test_a_new_stream_gets_the_largest_limit_for_which_the_store_has_room(bus_factory: BusFactory):
     bus = await bus_factory()
     await bus.provision((NODES,), max_bytes=limit_for(2 * STORE_BYTES))

@@ -7,6 +7,7 @@ from nats.js.api import ConsumerConfig, DeliverPolicy, StorageType, StreamConfig
 from libs.common.bus import BusError
 from libs.common.nats_bus.bus import NatsBus
 from libs.common.nats_bus.provision import durable_config, stream_config
+from libs.common.stream_size import without_headroom
 from libs.common.subjects import ALL, STREAM
 from libs.common.wiring import DURABLES
 from libs.testbed.nats_server import NatsServer
@@ -131,3 +132,15 @@ async def test_a_server_without_room_for_the_smallest_stream_is_reported(
     bus = await connect_bus()
     with pytest.raises(BusError, match="insufficient"):
         await bus.provision((NODES,), max_bytes=447 * MEBIBYTE)
+
+
+async def test_closing_the_headroom_keeps_what_an_operator_changed_meanwhile(
+    nats_bus: NatsBus, nats_server: NatsServer
+):
+    async with nats_bus.headroom(), operating(nats_server) as operator:
+        stream = (await operator.stream_info(STREAM)).config
+        stream.description = "the operator's note"
+        await operator.update_stream(stream)
+    config = await raw_config(nats_server, f"STREAM.INFO.{STREAM}")
+    assert config["description"] == "the operator's note"
+    assert config["max_bytes"] == without_headroom(MAX_BYTES)

@@ -186,11 +186,12 @@ class MemoryBus:
         """While it is open, a full stream accepts a few small messages more. See `bus.Bus.headroom`."""
         stream = self._stream("headroom")
         limit = without_headroom(stream.max_bytes)
-        stream.max_bytes = max(limit, stream.bytes) + SLICE_BYTES
+        opened = stream.max_bytes = max(limit, stream.bytes) + SLICE_BYTES
         try:
             yield
         finally:
-            stream.max_bytes = limit
+            if stream.max_bytes == opened:  # otherwise another leader has set it meanwhile
+                stream.max_bytes = limit
 
     async def look(self) -> Looked:
         """How the stream and its durables stand now. Raises NoStream or BusError."""

@@ -101,7 +101,9 @@ async def headroom(connection: Connection) -> AsyncIterator[None]:
     try:
         yield
     finally:
-        await _update_stream(connection, {**stream.config, "max_bytes": limit})
+        stream = await stream_info(connection)
+        if limit_of(stream) == opened:  # otherwise another leader or an operator has set it meanwhile
+            await _update_stream(connection, {**stream.config, "max_bytes": limit})
 
 
 def limit_of(stream: StreamInfo) -> int:
