@@ -144,15 +144,15 @@ class Bus(Protocol):
     async def provision(self, durables: tuple[Durable, ...], *, max_bytes: int) -> str:
         """Make or repair the stream and its durables; return the incarnation. Only the watcher calls it.
 
-        A stream that is more than half full gets a larger limit than `max_bytes`. A server that has too little
-        room gives a smaller one, in whole steps. A stream that cannot grow at all keeps its limit. Raises
-        BusError if the server has no room for the smallest stream.
+        A stream that is more than half full gets a larger limit than `max_bytes`. A server that has too
+        little room gives a smaller one, in whole steps. A stream that cannot grow at all keeps its limit.
+        Raises BusError if the server has no room for the smallest stream.
         """
 
-    def headroom(self) -> AbstractAsyncContextManager[None]:
-        """While it is open, a full stream accepts a few small messages more. Only the watcher calls it.
+    def headroom(self, event: Event) -> AbstractAsyncContextManager[int]:
+        """While it is open, a full stream has room for this event. Only the watcher calls it.
 
-        Raises NoStream or BusError.
+        Yields how many bytes of the headroom the stream used before. Raises NoStream or BusError.
         """
 
     async def look(self) -> Looked:

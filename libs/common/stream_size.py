@@ -4,10 +4,9 @@ from collections.abc import Iterator
 from typing import Final
 
 STREAM_STEP_BYTES: Final = 64 * 1024 * 1024  # the smallest stream, and the step in which it grows
-HEADROOM_BYTES: Final = 1024 * 1024  # the part of the last step that no limit includes
-SLICE_BYTES: Final = (
-    4 * 1024
-)  # the part of the headroom that is open at a time: a Leading fits, a Node does not
+HEADROOM_BYTES: Final = 1024 * 1024  # the last part of the last step; the limit never includes it
+# What the stream stores for a message beside subject and payload: its record, the expected sequence, the TTL.
+_OVERHEAD_BYTES: Final = 192
 
 
 def limit_for(needed: int) -> int:
@@ -34,6 +33,11 @@ def candidates(wanted: int, present: int) -> Iterator[int]:
     """The limits to try, largest first: a store may have room for some of the growth only."""
     yield wanted
     yield from range(wanted - STREAM_STEP_BYTES, present, -STREAM_STEP_BYTES)
+
+
+def message_bytes(subject: str, payload: bytes) -> int:
+    """The most that a message without headers of its own takes of the limit."""
+    return len(subject) + len(payload) + _OVERHEAD_BYTES
 
 
 def without_headroom(limit: int) -> int:

@@ -16,7 +16,7 @@ from libs.common.node import Node
 from libs.common.process.service import Parts
 from libs.common.publisher import OrderedPublisher, Outcome
 from libs.common.signing_request import SigningRequest
-from libs.common.stream_size import is_half_full
+from libs.common.stream_size import HEADROOM_BYTES, is_half_full
 from libs.common.subjects import SNAPSHOT
 from libs.common.wiring import DURABLES
 from services.watcher.held import HeldFlow
@@ -79,6 +79,7 @@ class Rounds:
         self._growth_asked = False
         self._growth_due = float("-inf")
         self._trouble = ""
+        self._headroom_percent: int | None = None  # as logged; None once the stream has room again
         self._woken = asyncio.Event()
         self.first = asyncio.Event()  # set once a round was complete
 
@@ -112,6 +113,8 @@ class Rounds:
         """Let the stream grow before it is full."""
         if is_half_full(looked.max_bytes, looked.bytes):
             self.grow()
+        else:
+            self._headroom_percent = None
 
     def grow(self) -> None:
         """Let the stream grow if it is more than half full and was not tried a moment ago."""
@@ -151,8 +154,16 @@ class Rounds:
             return await self._publisher.publish(event, ttl_seconds=ttl_seconds)
         except StreamFull:
             self.grow()
-            async with self._parts.bus.headroom():
+            async with self._parts.bus.headroom(event) as used_bytes:
+                self._report_headroom(used_bytes)
                 return await self._publisher.publish(event, ttl_seconds=ttl_seconds)
+
+    def _report_headroom(self, used_bytes: int) -> None:
+        """Log at each whole percent: a full cluster needs the headroom at every renewal."""
+        percent = 100 * used_bytes // HEADROOM_BYTES
+        if percent != self._headroom_percent:
+            self._headroom_percent = percent
+            log.warning("stream full, publishing into its headroom", extra={"used_percent": percent})
 
     async def _round(self) -> None:
         for kind in self._kinds:

@@ -210,9 +210,9 @@ async def test_a_full_stream_accepts_a_leading_while_the_headroom_is_open_and_no
         longer = msgspec.structs.replace(leading, epoch=epoch)
         with pytest.raises(StreamFull):
             await bus.publish(longer, ttl_seconds=10)
-        async with bus.headroom():
+        async with bus.headroom(longer):
             with pytest.raises(StreamFull):
-                await bus.publish(a_word("large", uid="u" * 5_000))
+                await bus.publish(a_word("large", uid="u" * 1_000))
             await bus.publish(longer, ttl_seconds=10)
         kept = await bus.last(LEADING)
         assert kept is not None
@@ -220,6 +220,20 @@ async def test_a_full_stream_accepts_a_leading_while_the_headroom_is_open_and_no
         with pytest.raises(StreamFull):
             await bus.publish(a_word("small"))
         assert (await bus.look()).max_bytes == 100_000
+
+
+async def test_the_headroom_tells_how_much_of_it_is_used(bus: Bus):
+    await bus.provision((NODES,), max_bytes=100_000)
+    word = a_word("large", uid="u" * 20_000)
+    with suppress(StreamFull):
+        for n in range(10_000):
+            await bus.publish(a_word(f"web-{n}", uid="u" * 5_000))
+    async with bus.headroom(word) as used:
+        assert used == 0
+        await bus.publish(word)
+    held = (await bus.look()).bytes
+    async with bus.headroom(word) as used:
+        assert used == held - 100_000
 
 
 async def test_provisioning_makes_a_stream_that_is_more_than_half_full_larger(bus: Bus):
@@ -237,7 +251,7 @@ async def test_provisioning_makes_a_stream_that_is_more_than_half_full_larger(bu
 async def test_closing_the_headroom_keeps_the_limit_that_another_leader_set(bus_factory: BusFactory):
     former, present = await bus_factory(), await bus_factory()
     await former.provision((NODES,), max_bytes=limit_for(0))
-    async with former.headroom():
+    async with former.headroom(a_word()):
         await present.provision((NODES,), max_bytes=limit_for(STREAM_STEP_BYTES))
     assert (await present.look()).max_bytes == limit_for(STREAM_STEP_BYTES)
 

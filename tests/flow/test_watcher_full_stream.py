@@ -1,13 +1,15 @@
 """The watcher and a stream that others fill, on a real nats-server and in memory."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, suppress
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from libs.common.bus import Bus, BusError, StreamFull
-from libs.common.events import Leading
+from libs.common.bus import Bus, BusError, Looked, StreamFull
+from libs.common.events import Event, Leading
 from libs.common.memory_bus.bus import MemoryBus, MemoryServer
 from libs.common.nats_bus.bus import NatsBus
 from libs.common.subjects import LEADING
@@ -127,3 +129,60 @@ async def test_a_new_leader_never_makes_the_stream_smaller_than_what_it_holds(se
         await eventually(lambda: leader_is(bus, "b"))
         looked = await bus.look()
     assert looked.max_bytes > 1.5 * looked.bytes
+
+
+class FullClusterBus(MemoryBus):
+    """Refuses every Leading outside the headroom, as a full stream on a cluster does."""
+
+    def __init__(self) -> None:
+        super().__init__(MemoryServer())
+        self.used_bytes = 0
+        self.published_in_headroom = 0
+        self._open = False
+
+    async def publish(
+        self,
+        event: Event,
+        *,
+        expected_sequence: int | None = None,
+        ttl_seconds: int | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> int:
+        if isinstance(event, Leading) and not self._open:
+            raise StreamFull("maximum bytes exceeded")
+        return await super().publish(
+            event, expected_sequence=expected_sequence, ttl_seconds=ttl_seconds, headers=headers
+        )
+
+    async def look(self) -> Looked:
+        looked = await super().look()
+        return msgspec.structs.replace(looked, bytes=looked.max_bytes)
+
+    @asynccontextmanager
+    async def headroom(self, event: Event) -> AsyncIterator[int]:
+        self._open = True
+        try:
+            yield self.used_bytes
+        finally:
+            self._open = False
+        self.published_in_headroom += 1
+
+
+async def test_the_used_part_of_the_headroom_is_logged_once_per_change(caplog: pytest.LogCaptureFixture):
+    bus, script = FullClusterBus(), ScriptedNodes(a_node())
+
+    async def renewals(count: int) -> None:
+        until = bus.published_in_headroom + count
+        await eventually(lambda: bus.published_in_headroom >= until, "the leader goes on being heard")
+
+    def logged() -> list[int]:
+        full = "stream full, publishing into its headroom"
+        return [record.__dict__["used_percent"] for record in caplog.records if record.message == full]
+
+    with caplog.at_level(logging.WARNING):
+        async with doing(a_watcher(bus, script.source).run()):
+            await renewals(3)
+            assert logged() == [0]
+            bus.used_bytes = MEBIBYTE // 2
+            await renewals(3)
+    assert logged() == [0, 50]

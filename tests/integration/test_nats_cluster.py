@@ -136,7 +136,9 @@ async def test_a_full_replicated_stream_accepts_a_leading_while_the_headroom_is_
     for _ in range(3):  # a replacement of the same size is refused, too
         with pytest.raises(StreamFull):
             await watcher.publish(leading, ttl_seconds=10)
-        async with watcher.headroom():
+        async with watcher.headroom(leading):
+            with pytest.raises(StreamFull):
+                await metadata.publish(a_word("another", uid="u" * 1_000))
             await watcher.publish(leading, ttl_seconds=10)
     assert (await watcher.look()).max_bytes == 100_000
 

@@ -137,7 +137,7 @@ async def test_a_server_without_room_for_the_smallest_stream_is_reported(
 async def test_closing_the_headroom_keeps_what_an_operator_changed_meanwhile(
     nats_bus: NatsBus, nats_server: NatsServer
 ):
-    async with nats_bus.headroom(), operating(nats_server) as operator:
+    async with nats_bus.headroom(a_word()), operating(nats_server) as operator:
         stream = (await operator.stream_info(STREAM)).config
         stream.description = "the operator's note"
         await operator.update_stream(stream)

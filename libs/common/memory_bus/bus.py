@@ -26,10 +26,10 @@ from libs.common.memory_bus.consume import Consumption, message_of
 from libs.common.memory_bus.stream import Backlog, Stream, Work
 from libs.common.stream_size import (
     HEADROOM_BYTES,
-    SLICE_BYTES,
     candidates,
     first_limit,
     grown,
+    message_bytes,
     without_headroom,
 )
 from libs.common.subjects import DEAD, STREAM, subject_of
@@ -182,13 +182,14 @@ class MemoryBus:
         return self._server.provision(durables, max_bytes=max_bytes).created
 
     @contextlib.asynccontextmanager
-    async def headroom(self) -> AsyncIterator[None]:
-        """While it is open, a full stream accepts a few small messages more. See `bus.Bus.headroom`."""
-        stream = self._stream("headroom")
+    async def headroom(self, event: Event) -> AsyncIterator[int]:
+        """While it is open, a full stream has room for this event. See `bus.Bus.headroom`."""
+        subject, payload = subject_of(event), encode(event)
+        stream = self._stream(subject)
         limit = without_headroom(stream.max_bytes)
-        opened = stream.max_bytes = max(limit, stream.bytes) + SLICE_BYTES
+        opened = stream.max_bytes = max(limit, stream.bytes) + message_bytes(subject, payload)
         try:
-            yield
+            yield max(0, stream.bytes - limit)
         finally:
             if stream.max_bytes == opened:  # otherwise another leader has set it meanwhile
                 stream.max_bytes = limit

@@ -30,6 +30,7 @@ from libs.common.nats_bus.jetstream import StreamInfo, direct_get, publish, stre
 from libs.common.nats_bus.link import Link, Timing
 from libs.common.nats_bus.look import look
 from libs.common.nats_bus.provision import headroom, limit_of, provision
+from libs.common.stream_size import message_bytes
 from libs.common.subjects import STREAM, subject_of
 from libs.common.verdicts import Judge
 
@@ -171,11 +172,12 @@ class NatsBus:
         return info.created
 
     @contextlib.asynccontextmanager
-    async def headroom(self) -> AsyncIterator[None]:
-        """While it is open, a full stream accepts a few small messages more. See `bus.Bus.headroom`."""
+    async def headroom(self, event: Event) -> AsyncIterator[int]:
+        """While it is open, a full stream has room for this event. See `bus.Bus.headroom`."""
+        needed = message_bytes(subject_of(event), encode(event))
         connection = await self._link.connection(self._link.timing.publish_deadline)
-        async with self._resizing, headroom(connection):
-            yield
+        async with self._resizing, headroom(connection, needed) as used:
+            yield used
 
     async def look(self) -> Looked:
         """How the stream and its durables stand now. Raises NoStream or BusError."""

@@ -20,7 +20,6 @@ from libs.common.nats_bus.jetstream import (
 )
 from libs.common.stream_size import (
     HEADROOM_BYTES,
-    SLICE_BYTES,
     candidates,
     first_limit,
     grown,
@@ -92,14 +91,17 @@ async def provision(
 
 
 @asynccontextmanager
-async def headroom(connection: Connection) -> AsyncIterator[None]:
-    """While it is open, the limit is a little above what the stream holds. Raises NoStream or BusError."""
+async def headroom(connection: Connection, needed: int) -> AsyncIterator[int]:
+    """While it is open, the stream has room for that many bytes. Yields the used bytes of the headroom.
+
+    Raises NoStream or BusError.
+    """
     stream = await stream_info(connection)
     limit = without_headroom(limit_of(stream))
-    opened = max(limit, stream.state.bytes) + SLICE_BYTES
+    opened = max(limit, stream.state.bytes) + needed
     await _update_stream(connection, {**stream.config, "max_bytes": opened})
     try:
-        yield
+        yield max(0, stream.state.bytes - limit)
     finally:
         stream = await stream_info(connection)
         if limit_of(stream) == opened:  # otherwise another leader or an operator has set it meanwhile
