@@ -7,7 +7,10 @@ import pytest
 from libs.testbed.helm.chart import Values
 from tests.deploy.notes import notes
 
-ALL = "`*` selects cloud-node and node-csr-approval; there, cloud-node and cloud-node-lifecycle"
+ALL = (
+    "`*` selects cloud-node and node-csr-approval; in the reference it selects cloud-node and "
+    "cloud-node-lifecycle"
+)
 SPOT = "Nodes of preempted GCP spot machines are kept"
 PROOF = "deletes a Node only if its machine is proven to be gone"
 LIFECYCLE = ["cloud-node", "cloud-node-lifecycle"]
@@ -39,3 +42,22 @@ def test_what_controllers_do_otherwise_than_in_the_reference_is_told(
     found = notes(Values(said=said | {"daemonSet.enabled": in_one}))
     assert {each for each in (ALL, SPOT, PROOF) if each in found} == told
     assert ("Other than in the reference controller (docs/migrate.md):" in found) == bool(told)
+
+
+@pytest.mark.parametrize(
+    ("said", "is_warned"),
+    [
+        ({}, False),
+        ({"image.tag": "v1.9.0"}, True),
+        ({"image.tag": "v1.9"}, True),
+        ({"image.tag": "v0.2.0"}, False),
+        ({"image.tag": "edge"}, False),
+        ({"image.tag": "v1.9.0", "image.digest": "sha256:" + "0" * 64}, False),
+    ],
+    ids=str,
+)
+def test_a_tag_of_another_major_version_with_a_repository_of_ones_own_is_warned_of(
+    said: dict[str, Any], is_warned: bool
+):
+    found = notes(Values(said={"image.repository": "registry.example.com/ours"} | said))
+    assert ("ImagePullBackOff" in found) == is_warned

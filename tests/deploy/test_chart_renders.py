@@ -1,7 +1,9 @@
 """The chart lints, renders the same twice, and what is committed of it is what it renders now."""
 
 import json
+import re
 import tomllib
+from typing import Any
 
 import jsonschema
 import pytest
@@ -219,8 +221,16 @@ def test_the_image_is_the_one_that_is_named_with_the_charts_version(profile: str
             {"image.repository": "ghcr.io/talos-ccm/talos-cloud-controller-manager", "image.tag": "v1.12.0"},
             "image.tag v1.12.0 is no version of this controller",
         ),
+        (
+            {"image.repository": "ghcr.io/talos-ccm/talos-cloud-controller-manager", "image.tag": "v1.9"},
+            "image.tag v1.9 is no version of this controller",
+        ),
+        (
+            {"image.repository": "ghcr.io/siderolabs/talos-cloud-controller-manager:v1.9.0"},
+            "is the image of the reference controller",
+        ),
     ],
-    ids=["repository", "mirror", "tag"],
+    ids=["repository", "mirror", "tag", "short tag", "repository with a tag"],
 )
 def test_old_values_that_name_the_references_image_fail_the_install(said, about: str):
     old = CHART / "ci" / "reference-values.yaml"
@@ -236,6 +246,10 @@ def test_old_values_that_name_the_references_image_fail_the_install(said, about:
         {"image.tag": "v0.1.7"},
         {"image.tag": "v1.12.0", "image.repository": "registry.example.com/ours"},
         {"image.tag": "v1.12.0", "image.digest": "sha256:" + "0" * 64},
+        {
+            "image.repository": "mirror.example.com/siderolabs/talos-cloud-controller-manager",
+            "image.digest": "sha256:" + "0" * 64,
+        },
     ],
     ids=str,
 )
@@ -253,3 +267,41 @@ def test_a_digest_wins_over_the_tag():
         for container in workload["spec"]["template"]["spec"]["containers"]
     }
     assert images == {f"ghcr.io/talos-ccm/talos-cloud-controller-manager@{digest}", f"nats@{digest}"}
+
+
+@pytest.mark.parametrize(
+    ("said", "image"),
+    [
+        ({"image.tag": None}, "ghcr.io/talos-ccm/talos-cloud-controller-manager:v"),
+        ({"image.repository": None}, "ghcr.io/talos-ccm/talos-cloud-controller-manager:v"),
+        ({"image": None}, "ghcr.io/talos-ccm/talos-cloud-controller-manager:v"),
+        ({"image.repository": "registry.example.com/ours", "image.tag": None}, "registry.example.com/ours:v"),
+        ({"extraArgs": None}, "ghcr.io/talos-ccm/talos-cloud-controller-manager:v"),
+    ],
+    ids=str,
+)
+def test_a_key_without_a_value_means_the_default(said: dict[str, Any], image: str):
+    found = deployed_services(manifests(Values(said=said)))
+    images = {
+        container["image"]
+        for deployment in found.values()
+        for container in deployment["spec"]["template"]["spec"]["containers"]
+    }
+    assert len(images) == 1
+    assert images.pop().startswith(image)
+
+
+@pytest.mark.parametrize(
+    "command", re.findall(r"helm upgrade [^`]+", (ROOT / "docs" / "migrate.md").read_text())
+)
+def test_a_migration_as_documented_names_an_image_that_exists(command: str):
+    told = dict(re.findall(r"--set (\S+?)=(\S+)", command))
+    old = {"image.repository": "ghcr.io/siderolabs/talos-cloud-controller-manager", "image.tag": "v1.9.0"}
+    found = deployed_services(manifests(Values(said=old | told)))
+    version = yaml.safe_load((CHART / "Chart.yaml").read_text())["appVersion"]
+    images = {
+        container["image"]
+        for deployment in found.values()
+        for container in deployment["spec"]["template"]["spec"]["containers"]
+    }
+    assert images == {f"{told['image.repository']}:{version}"}

@@ -36,23 +36,39 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end }}
 
-{{/* The reference's image holds none of our services, and its tags are none of ours: pods could never start. */}}
+{{- define "talos-ccm.repository" -}}
+{{ (.Values.image | default dict).repository | default "" | toString | default "ghcr.io/talos-ccm/talos-cloud-controller-manager" }}
+{{- end }}
+
+{{- define "talos-ccm.tag" -}}
+{{ (.Values.image | default dict).tag | default "" | toString }}
+{{- end }}
+
+{{/* "true" for a tag such as v1.9.0 whose major version is not that of this chart; "" for any other tag. */}}
+{{- define "talos-ccm.otherMajor" -}}
+{{- $tag := include "talos-ccm.tag" . -}}
+{{- if regexMatch "^(v[0-9]+([.-]|$)|[0-9]+\\.[0-9])" $tag -}}
+{{- $major := regexFind "[0-9]+" $tag -}}
+{{- if ne $major (regexFind "[0-9]+" .Chart.AppVersion) -}}true{{- end -}}
+{{- end -}}
+{{- end }}
+
+{{/* The image of the reference contains none of these services, and its tags do not exist here: pods could never start. A
+     digest names one exact image, which values of the reference's chart cannot, so it is always accepted. */}}
 {{- define "talos-ccm.image" -}}
-{{- $image := .Values.image -}}
-{{- if regexMatch "(^|/)siderolabs/talos-cloud-controller-manager$" $image.repository -}}
-{{- fail (printf "image.repository %s is the image of the reference controller, which has none of these services: set image.repository and image.tag to the image that you have pushed (docs/migrate.md)" $image.repository) -}}
-{{- end -}}
-{{- $default := eq $image.repository "ghcr.io/talos-ccm/talos-cloud-controller-manager" -}}
-{{- $version := regexFind "^v?[0-9]+\\.[0-9]+\\.[0-9]+" $image.tag -}}
-{{- if and $default $version (not $image.digest) -}}
-{{- if ne (semver $version).Major (semver .Chart.AppVersion).Major -}}
-{{- fail (printf "image.tag %s is no version of this controller (the chart is of %s) but probably of the reference: leave it out, or set image.repository to the image that you have pushed (docs/migrate.md)" $image.tag .Chart.AppVersion) -}}
-{{- end -}}
-{{- end -}}
-{{- if $image.digest -}}
-{{ $image.repository }}@{{ $image.digest }}
+{{- $repository := include "talos-ccm.repository" . -}}
+{{- $tag := include "talos-ccm.tag" . -}}
+{{- $digest := (.Values.image | default dict).digest | default "" -}}
+{{- if $digest -}}
+{{ $repository }}@{{ $digest }}
 {{- else -}}
-{{ $image.repository }}:{{ $image.tag | default .Chart.AppVersion }}
+{{- if regexMatch "(^|/)siderolabs/talos-cloud-controller-manager([:@].*)?$" $repository -}}
+{{- fail (printf "image.repository %s is the image of the reference controller, which has none of these services: set image.repository and image.tag to the image that you have pushed; if you have pushed it under this name, set image.digest (docs/migrate.md)" $repository) -}}
+{{- end -}}
+{{- if and (eq $repository "ghcr.io/talos-ccm/talos-cloud-controller-manager") (include "talos-ccm.otherMajor" .) -}}
+{{- fail (printf "image.tag %s is no version of this controller (the chart is of %s) but probably of the reference: leave it out, or set image.repository to the image that you have pushed (docs/migrate.md)" $tag .Chart.AppVersion) -}}
+{{- end -}}
+{{ $repository }}:{{ $tag | default .Chart.AppVersion }}
 {{- end -}}
 {{- end }}
 

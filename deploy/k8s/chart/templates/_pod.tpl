@@ -49,7 +49,7 @@ readinessProbe:
 
 {{- define "talos-ccm.container" -}}
 image: {{ include "talos-ccm.image" . | quote }}
-imagePullPolicy: {{ .Values.image.pullPolicy }}
+imagePullPolicy: {{ (.Values.image | default dict).pullPolicy | default "IfNotPresent" }}
 securityContext:
   {{- toYaml .Values.securityContext | nindent 2 }}
 {{- end }}

@@ -18,7 +18,7 @@
 {{- end -}}
 {{- if not (hasKey $wanted "node-ipam-controller") -}}
 {{- $told := false -}}
-{{- range concat .Values.extraArgs (.Values.services.ipam.extraArgs | default list) -}}
+{{- range concat (.Values.extraArgs | default list) (.Values.services.ipam.extraArgs | default list) -}}
 {{- if regexMatch "^--?allocate[-_]node[-_]cidrs(=.*)?$" . -}}
 {{- $told = not (regexMatch "=(?i:0|f|false)$" .) -}}
 {{- end -}}
@@ -31,7 +31,7 @@
 {{/* Whether no machine is asked: "true" or "". */}}
 {{- define "talos-ccm.withoutTalos" -}}
 {{- $without := not .Values.talos.enabled -}}
-{{- range concat .Values.extraArgs (.Values.services.metadata.extraArgs | default list) -}}
+{{- range concat (.Values.extraArgs | default list) (.Values.services.metadata.extraArgs | default list) -}}
 {{- if regexMatch "^--?without[-_]talos(=.*)?$" . -}}{{- $without = not (regexMatch "=(?i:0|f|false)$" .) -}}{{- end -}}
 {{- end -}}
 {{- ternary "true" "" $without -}}
@@ -39,7 +39,7 @@
 
 {{/* Whether csr's process has the Service networks as a flag, where no machine is asked. "true" or "". */}}
 {{- define "talos-ccm.serviceNetworks" -}}
-{{- $args := concat .Values.extraArgs (.Values.services.csr.extraArgs | default list) -}}
+{{- $args := concat (.Values.extraArgs | default list) (.Values.services.csr.extraArgs | default list) -}}
 {{- if .Values.daemonSet.enabled -}}
 {{- range list "watcher" "metadata" -}}
 {{- $args = concat $args ((get $.Values.services .).extraArgs | default list) -}}
@@ -59,7 +59,7 @@
 {{- $lifecycle := or (has "cloud-node-lifecycle" $named) (has "cloud-node-lifecycle-controller" $named) -}}
 {{- $lines := list -}}
 {{- if and (get $wanted "*") (not (and $csr $lifecycle)) -}}
-{{- $lines = append $lines "- enabledControllers: `*` selects cloud-node and node-csr-approval; there, cloud-node and cloud-node-lifecycle." -}}
+{{- $lines = append $lines "- enabledControllers: `*` selects cloud-node and node-csr-approval; in the reference it selects cloud-node and cloud-node-lifecycle." -}}
 {{- end -}}
 {{- if get $wanted "cloud-node-lifecycle-controller" -}}
 {{- $service := ternary "watcher" "lifecycle" .Values.daemonSet.enabled -}}
@@ -172,7 +172,7 @@ tls://{{ include "talos-ccm.fullname" . }}-nats.{{ .Release.Namespace }}.svc:422
 
 {{/* Flags of the process that runs a service: those for all, and its own or those of all that run in it. JSON. */}}
 {{- define "talos-ccm.extraArgs" -}}
-{{- $all := .root.Values.extraArgs -}}
+{{- $all := .root.Values.extraArgs | default list -}}
 {{- $names := ternary (include "talos-ccm.services" .root | fromJson).names (list .service) .root.Values.daemonSet.enabled -}}
 {{- range $names -}}
 {{- $all = concat $all ((get $.root.Values.services . | default dict).extraArgs | default list) -}}
