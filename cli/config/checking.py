@@ -21,6 +21,7 @@ class Checked(msgspec.Struct, frozen=True, kw_only=True):
     warnings: tuple[Finding, ...] = ()
     differences: tuple[Finding, ...] = ()
     rules: tuple[str, ...] = ()  # their names, "" for one without
+    not_checked: str = ""  # what of the file was not judged
 
     def rule_of(self, finding: Finding) -> str:
         """The name of the rule that it is about, "" if it has none or there is none."""
@@ -54,6 +55,15 @@ def check(text: str | bytes, source: str) -> Checked:
         differences=_in_order(config.differences, findings.differences),
         rules=tuple(names.get(index, "") for index in range(max(names, default=-1) + 1)),
     )
+
+
+def with_hint(checked: Checked) -> Checked:
+    """Say first that the file looks like a values file of the chart, if it does."""
+    keys = ('has no key "image"', 'has no key "replicaCount"')
+    if not any(each.path == "the file" and each.problem.startswith(keys) for each in checked.mistakes):
+        return checked
+    hint = Finding(problem="this looks like a values file of the chart: add --chart-values")
+    return msgspec.structs.replace(checked, mistakes=(hint, *checked.mistakes))
 
 
 def _beyond_bounds(config: CloudConfig) -> tuple[Finding, ...]:

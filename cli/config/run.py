@@ -7,7 +7,7 @@ from pathlib import Path
 from rich.console import Console
 
 from cli.config.chart_values import check_values
-from cli.config.checking import Checked, check
+from cli.config.checking import Checked, check, with_hint
 from cli.config.told import as_json, lines
 from cli.lines import complain, print_json, print_lines
 from libs.common.settings.cloud_config_file import Unreadable, read_config_file
@@ -20,7 +20,7 @@ def check_files(
     files: Sequence[Path], *, chart_values: bool, as_text: bool, strict: bool, differences: bool
 ) -> int:
     """Check them all; the exit status."""
-    judge = check_values if chart_values else check
+    judge = check_values if chart_values else _check_config
     checked: list[Checked] = []
     unreadable: list[tuple[str, str]] = []
     for path in files:
@@ -42,3 +42,7 @@ def check_files(
         return NOT_CHECKED
     bad = any(one.mistakes or (strict and one.warnings) for one in checked)
     return MISTAKEN if bad else GOOD
+
+
+def _check_config(content: bytes, source: str) -> Checked:
+    return with_hint(check(content, source))

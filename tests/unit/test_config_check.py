@@ -170,3 +170,14 @@ def test_mistakes_in_pools_are_told_at_their_lines_with_those_of_rules(tmp_path:
         "7 ipam.pools[0].cidrs[1] is 10.8.3.0/24, which overlaps 10.8.0.0/16 at ipam.pools[0].cidrs[0]"
     ]
     assert "5 ipam is not known to the reference, which passes it over" in lines(result, "differs")
+
+
+@pytest.mark.parametrize("content", ["image: {tag: v1}\n", "transformations: []\nreplicaCount: 2\n"])
+def test_a_values_file_without_the_flag_gets_a_hint(content: str, tmp_path: Path):
+    result = checked(tmp_path, content)
+    assert result.exit_code == 1
+    assert "looks like a values file of the chart: add --chart-values" in result.stdout.splitlines()[0]
+
+
+def test_another_unknown_key_gets_no_hint(tmp_path: Path):
+    assert "--chart-values" not in checked(tmp_path, "glob: {}\n").stdout
