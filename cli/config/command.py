@@ -40,7 +40,7 @@ def check(files: tuple[Path, ...], chart_values: bool, output: str, strict: bool
     Templates and regular expressions are tried on a sample machine of every platform. No cluster is asked.
 
     \b
-    error    a controller refuses the file, or the key never comes out
+    error    a controller or the chart refuses the file, or the key never comes out
     warning  something has no effect, or not on every platform
     differs  what the file does here and not in the reference controller
 

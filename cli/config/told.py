@@ -22,6 +22,8 @@ def lines(checked: Checked, *, differences: bool) -> Iterator[Line]:
             where = f"{checked.source}:{finding.line}" if finding.line else checked.source
             words = _words(finding, checked.rule_of(finding))
             yield Line(0, Text.assemble((where, "bold"), ": ", (kind, COLOURS[kind]), f": {words}"))
+    if checked.not_checked:
+        yield Line(0, Text(f"{checked.source}: not checked: {checked.not_checked}"))
     yield Line(0, Text(_summary(checked, differences=differences)))
 
 
@@ -46,6 +48,7 @@ def as_json(checked: Sequence[Checked], unreadable: Iterable[tuple[str, str]]) -
             "errors": _listed(one, one.mistakes),
             "warnings": _listed(one, one.warnings),
             "differences": _listed(one, one.differences),
+            "notChecked": one.not_checked,
         }
         for one in checked
     ]
@@ -56,7 +59,7 @@ def _listed(checked: Checked, findings: Iterable[Finding]) -> list[dict[str, Any
     return [
         {
             "line": finding.line,
-            "path": "" if finding.path == "the file" else finding.path,
+            "path": "" if finding.path == "the file" else finding.path.removesuffix(":"),
             "rule": checked.rule_of(finding),
             "message": finding.problem,
         }

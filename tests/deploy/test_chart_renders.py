@@ -276,6 +276,7 @@ def test_a_digest_wins_over_the_tag():
         ({"image.repository": None}, "ghcr.io/talos-ccm/talos-cloud-controller-manager:v"),
         ({"image": None}, "ghcr.io/talos-ccm/talos-cloud-controller-manager:v"),
         ({"image.repository": "registry.example.com/ours", "image.tag": None}, "registry.example.com/ours:v"),
+        ({"podAnnotations": None}, "ghcr.io/talos-ccm/talos-cloud-controller-manager:v"),
         ({"extraArgs": None}, "ghcr.io/talos-ccm/talos-cloud-controller-manager:v"),
     ],
     ids=str,

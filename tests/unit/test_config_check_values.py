@@ -11,7 +11,7 @@ from tests.architecture.sources import ROOT
 
 CHART = ROOT / "deploy" / "k8s" / "chart"
 OLD = CHART / "ci" / "reference-values.yaml"
-SPOT = "Nodes of preempted GCP spot machines, which the reference deletes"
+SPOT = "cloud-node-lifecycle keeps the Nodes of preempted GCP spot machines. The reference deletes them."
 ALL = "in the reference it selects cloud-node and cloud-node-lifecycle"
 
 
@@ -25,9 +25,12 @@ def told(text: str) -> tuple[list[str], list[str], list[str]]:
 def test_old_values_are_told_what_fails_the_install_and_what_is_otherwise():
     result = CliRunner().invoke(main, ["config", "check", "--chart-values", str(OLD)])
     assert result.exit_code == 1
-    assert "error: image.repository is ghcr.io/siderolabs/talos-cloud-controller-manager" in result.stdout
-    assert f"differs: enabledControllers names cloud-node-lifecycle, which here keeps {SPOT}" in result.stdout
-    assert "names service-lb-controller" in result.stdout
+    assert (
+        "error: image.repository: ghcr.io/siderolabs/talos-cloud-controller-manager is the reference's"
+        in result.stdout
+    )
+    assert f"differs: enabledControllers: {SPOT}" in result.stdout
+    assert 'enabledControllers: "route" has no effect: this controller has no routes' in result.stdout
 
 
 @pytest.mark.parametrize("name", ["values.yaml", "ci/ha-values.yaml", "ci/all-in-one-values.yaml"])
@@ -57,16 +60,17 @@ def test_controllers_that_do_otherwise_are_told(written: str, differs: list[str]
 
 def test_a_tag_a_former_key_and_rules_are_judged():
     mistakes, warnings, _ = told(
-        "image: {tag: v1.12.0}\nuseDaemonSet: true\nenabledControllers: [cloud-nod]\n"
+        "image: {tag: v1.12.0, repository: registry.example.com/ours}\nuseDaemonSet: true\n"
+        "enabledControllers: [cloud-nod]\n"
         "transformations: [{labels: {a: '{{ .Nothing }}'}, features: {publicIPPredict: true}}]\n"
     )
     assert [each.partition(" ")[0] for each in mistakes] == [
-        "useDaemonSet",
-        "enabledControllers",
+        "useDaemonSet:",
+        "enabledControllers:",
         'transformations[0].labels["a"]',
     ]
     assert [each.partition(" ")[0] for each in warnings] == [
-        "image.tag",
+        "image.tag:",
         "transformations[0].features.publicIPPredict",
     ]
 

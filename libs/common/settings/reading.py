@@ -89,13 +89,28 @@ def read_settings(
 
     A struct may say more: `problems()` are mistakes between fields, `warnings()` are told at the start.
     """
+    reading, mistakes = judge_settings(structs, arguments, environment)
+    if mistakes:
+        raise SettingsError("\n".join(mistakes))
+    return reading
+
+
+def judge_settings(
+    structs: Sequence[type[msgspec.Struct]],
+    arguments: Sequence[str],
+    environment: Mapping[str, str],
+    *,
+    config: CloudConfig | None = None,
+) -> tuple[Reading, tuple[str, ...]]:
+    """Return the settings and every mistake. With `config`, the file of --cloud-config is not read."""
     options = options_of(*structs)
     words = take_apart(arguments, _takes_value(options))
     if words.wants_help or words.wants_version:
-        return Reading(wants_help=words.wants_help, wants_version=words.wants_version)
+        return Reading(wants_help=words.wants_help, wants_version=words.wants_version), ()
     mistakes = [_unknown(name, options) for name in words.unknown] + list(words.mistakes)
     written = _by_name(words, options)
-    config = _cloud_config(written.get(CLOUD_CONFIG.name, ""), mistakes)
+    if config is None:
+        config = _cloud_config(written.get(CLOUD_CONFIG.name, ""), mistakes)
     sources = _Sources(written=written, environment=environment, config=config)
     values = [(option, _value(option, sources, mistakes)) for option in options]
     read: dict[Any, Any] = {}
@@ -109,9 +124,8 @@ def read_settings(
         read[struct] = struct(**said, **dict.fromkeys(_whole_files(struct), config))
         mistakes += _says(read[struct], "problems")
         warnings += _says(read[struct], "warnings")
-    if mistakes:
-        raise SettingsError("\n".join(dict.fromkeys(mistakes)))
-    return Reading(structs=read, warnings=tuple(dict.fromkeys(warnings)))
+    reading = Reading(structs=read, warnings=tuple(dict.fromkeys(warnings)))
+    return reading, tuple(dict.fromkeys(mistakes))
 
 
 def _whole_files(struct: type[msgspec.Struct]) -> list[str]:

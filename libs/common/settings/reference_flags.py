@@ -178,9 +178,13 @@ def differing_all(items: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _in_vain(items: tuple[str, ...]) -> Iterator[str]:
-    for name, on in _wanted(items).items():
-        if on and name in _NEVER:
-            yield f"--controllers names {name}: {_OTHER_CLOUD}"
+    wanted = _wanted(items)
+    for name in dict.fromkeys(items):
+        if proper_name(name) in _NEVER and wanted[proper_name(name)]:
+            yield (
+                f'--controllers: "{name}" has no effect: this controller has no routes, load balancers or '
+                "volumes"
+            )
 
 
 def _wanted(items: tuple[str, ...]) -> dict[str, bool]:

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from libs.testbed.control_plane.build import BuildError
 from libs.testbed.helm.chart import CHART, HelmError, Values, text
+from libs.testbed.helm.embedded import EMBEDDED, embedded
 from libs.testbed.helm.observed import COPIES, observed_files, surplus
 from libs.testbed.helm.rights import rights_file
 from libs.testbed.helm.values_page import values_page
@@ -62,6 +63,7 @@ def main() -> None:
     try:
         write(RIGHTS, rights_file())
         write(PAGE, page())
+        write(EMBEDDED, embedded())
         for path in surplus():
             path.unlink()
         for name, content in observed_files().items():

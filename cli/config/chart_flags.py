@@ -1,0 +1,177 @@
+"""The chart's values -> what each process would say of the flags that they give it. Pure."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from cli.config.chart_schema import Judged, about
+from libs.common.cloud_config.rule import CloudConfig
+from libs.common.controllers import CLOUD_NODE, CSR_APPROVAL, NODE_LIFECYCLE
+from libs.common.settings.of_process import ProcessSettings
+from libs.common.settings.reading import Reading, judge_settings, options_of
+from libs.common.settings.reference_flags import allocates_pod_cidrs, runs_controller
+from services.csr.settings import CsrSettings
+from services.ipam.settings import IpamSettings
+from services.labeler.settings import LabelerSettings
+from services.lifecycle.settings import LifecycleSettings
+from services.metadata.settings import MetadataSettings
+from services.watcher.settings import WatcherSettings
+
+Struct = type[msgspec.Struct]
+SETTINGS: Final[dict[str, Struct]] = {
+    "watcher": WatcherSettings,
+    "metadata": MetadataSettings,
+    "labeler": LabelerSettings,
+    "ipam": IpamSettings,
+    "lifecycle": LifecycleSettings,
+    "csr": CsrSettings,
+}
+_SET_BY_VALUES: Final = {
+    "controllers": "does not choose which services are installed: use enabledControllers",
+    "cloud-config": "replaces the file that the chart makes of transformations and config",
+    "secure-port": "does not change the port of the probes: use service.containerPort",
+}
+_ANOTHER: Final = ": another service takes it"
+_ENDS: Final = "--help and --version end the process"
+_BUS: Final = "--bus=memory works only with daemonSet.enabled: separate processes need NATS"
+
+
+class Given(msgspec.Struct, frozen=True, kw_only=True):
+    """What the values give to the processes."""
+
+    controllers: tuple[str, ...]
+    common: tuple[str, ...]  # extraArgs
+    own: Mapping[str, tuple[str, ...]]  # services.<name>.extraArgs
+    environment: Mapping[str, str] = {}  # extraEnv
+    asks_machines: bool = True  # talos.enabled
+    in_one_process: bool = False  # daemonSet.enabled
+
+    def args_of(self, *names: str) -> tuple[str, ...]:
+        """Flags of a process that runs these services."""
+        return (*self.common, *(flag for name in names for flag in self.own.get(name, ())))
+
+
+def services_of(given: Given) -> tuple[str, ...]:
+    """Names of the services that the chart installs."""
+    runs = {
+        "labeler": runs_controller(given.controllers, CLOUD_NODE),
+        "ipam": allocates_pod_cidrs(
+            given.controllers,
+            allocate_node_cidrs=is_switched_on("allocate-node-cidrs", given.args_of("ipam")),
+        ),
+        "lifecycle": runs_controller(given.controllers, NODE_LIFECYCLE),
+        "csr": runs_controller(given.controllers, CSR_APPROVAL),
+    }
+    return tuple(name for name in SETTINGS if runs.get(name, True))
+
+
+def is_switched_on(flag: str, arguments: Sequence[str], *, default: bool = False) -> bool:
+    """Whether a boolean flag is true there; the last one counts."""
+    pattern = re.compile(rf"--?{flag.replace('-', '[-_]')}(=.*)?")
+    found = [word for word in arguments if pattern.fullmatch(word)]
+    return not re.search("=(0|f|false)$", found[-1], re.IGNORECASE) if found else default
+
+
+def judge_flags(given: Given) -> Judged:
+    """Judge the flags of every process that the chart installs."""
+    names = services_of(given)
+    processes = [names] if given.in_one_process else [(name,) for name in names]
+    judged = [_of_process(given, each) for each in processes]
+    mistakes = _by_words(zip(processes, (each.mistakes for each in judged), strict=True))
+    warnings = _by_words(zip(processes, (each.warnings for each in judged), strict=True))
+    return Judged(
+        [about(path, _named(told, who, names)) for (path, told), who in mistakes.items()],
+        [
+            *(about("extraArgs", told) for told in _set_by_values(given)),
+            *(
+                about(path, told.replace(_ANOTHER, ": no service that runs takes it"))
+                for (path, told), who in warnings.items()
+                if _ANOTHER not in told or len(who) == len(names)
+            ),
+        ],
+    )
+
+
+class _Words(msgspec.Struct, frozen=True):
+    """Path and words of each."""
+
+    mistakes: list[tuple[str, str]] = []
+    warnings: list[tuple[str, str]] = []
+
+
+def _of_process(given: Given, names: Sequence[str]) -> _Words:
+    """What each source adds: what the process says without it, is told elsewhere."""
+    fixed = [f"--controllers={','.join(given.controllers)}"]
+    if not given.asks_machines and {"metadata", "csr"} & {*names}:
+        fixed.append("--without-talos")
+    stages: list[tuple[str, tuple[str, ...], Mapping[str, str]]] = [
+        ("", (), {}),
+        ("extraEnv", (), given.environment),
+        ("extraArgs", given.common, given.environment),
+    ]
+    for count, name in enumerate(names, 1):
+        path = f"services.{name}.extraArgs"
+        stages.append((path, given.args_of(*names[:count]), given.environment))
+    kinds: list[Struct] = [*_structs(names, given), ProcessSettings]
+    found, before = _Words([], []), (frozenset[str](), frozenset[str]())
+    for path, arguments, environment in stages:
+        reading, mistakes = judge_settings(kinds, [*fixed, *arguments], environment, config=CloudConfig())
+        mistakes = (*map(_without_guess, mistakes), *_more_mistakes(reading, given))
+        if path:
+            found.mistakes.extend((path, each) for each in mistakes if each not in before[0])
+            found.warnings.extend((path, each) for each in reading.warnings if each not in before[1])
+        before = before[0] | {*mistakes}, before[1] | {*reading.warnings}
+    return found
+
+
+def _structs(names: Sequence[str], given: Given) -> list[Struct]:
+    return [*SETTINGS.values()] if given.in_one_process else [SETTINGS[name] for name in names]
+
+
+def _more_mistakes(reading: Reading, given: Given) -> Iterator[str]:
+    if reading.wants_help or reading.wants_version:
+        yield _ENDS
+    elif reading.of(ProcessSettings).bus == "memory" and not given.in_one_process:
+        yield _BUS
+
+
+def _by_words(
+    told: Iterator[tuple[Sequence[str], list[tuple[str, str]]]],
+) -> dict[tuple[str, str], list[str]]:
+    """Path and words -> the services that say so."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for names, words in told:
+        for each in words:
+            found.setdefault(each, []).extend(names)
+    return found
+
+
+def _named(told: str, who: Sequence[str], names: Sequence[str]) -> str:
+    """The words, and which services say so unless all do; for a flag of another service, where it belongs."""
+    some = "" if len(who) in (1, len(names)) else f" ({', '.join(who)})"
+    places = " or ".join(f"services.{name}.extraArgs" for name in _takers(told))
+    return f"{told}{some}" + (f". Set it in {places}" if places else "")
+
+
+def _without_guess(told: str) -> str:
+    """Without "did you mean", for a flag of another service."""
+    return told.partition(", did you mean")[0] if _takers(told) else told
+
+
+def _takers(told: str) -> list[str]:
+    """The services that accept the flag which is unknown to one."""
+    unknown = re.match(r"unknown flag --([^\s,]+)", told)
+    return [name for name in SETTINGS if unknown and _takes(name, unknown[1])]
+
+
+def _takes(service: str, flag: str) -> bool:
+    return any(flag in (each.flag.name, *each.flag.aliases) for each in options_of(SETTINGS[service]))
+
+
+def _set_by_values(given: Given) -> Iterator[str]:
+    words = [word for each in (given.common, *given.own.values()) for word in each]
+    for flag, why in _SET_BY_VALUES.items():
+        if any(re.fullmatch(rf"--?{flag.replace('-', '[-_]')}(=.*)?", word) for word in words):
+            yield f"--{flag} {why}"

@@ -1,0 +1,57 @@
+"""The image that the chart's values name -> whether it can be the image of this controller. Pure."""
+
+import re
+from collections.abc import Iterator
+from typing import Any, Final
+
+from cli.config.chart_schema import CHART, about
+from libs.common.cloud_config.findings import shown
+from libs.common.cloud_config.rule import Finding
+
+_REFERENCE_IMAGE: Final = re.compile(r"(^|/)siderolabs/talos-cloud-controller-manager([:@].*)?$")
+_VERSION: Final = re.compile(r"v[0-9]+([.-]|$)|[0-9]+\.[0-9]")
+_NUMBER: Final = re.compile(r"[0-9]+")
+
+
+def image_mistakes(image: dict[str, Any]) -> Iterator[Finding]:
+    """What the chart refuses."""
+    repository, tag = _repository(image), _tag(image)
+    if image.get("digest"):
+        return  # it names one exact image
+    if _REFERENCE_IMAGE.search(repository):
+        problem = f"{shown(repository)} is the reference's image. Set your own image"
+        if not repository.startswith("ghcr.io/"):
+            problem += ". If your own image has this name, set image.digest"
+        yield about("image.repository", problem)
+    if repository == CHART["repository"] and _has_other_major(tag):
+        problem = f"{shown(tag)} is not a version of this controller. Remove it, or set image.repository"
+        yield about("image.tag", f"{problem} to your own image")
+
+
+def image_warnings(image: dict[str, Any]) -> Iterator[Finding]:
+    """Tags that may not exist."""
+    repository, tag = _repository(image), _tag(image)
+    if image.get("digest") or tag in ("", CHART["appVersion"]):
+        return
+    is_version = _has_other_major(tag)
+    if is_version and repository == CHART["repository"]:
+        return  # a mistake
+    why = f" is not a version of this controller ({CHART['appVersion']})" if is_version else ""
+    yield about("image.tag", f"{shown(tag)}{why}: remove it unless you have pushed an image with this tag")
+
+
+def _repository(image: dict[str, Any]) -> str:
+    return _text(image.get("repository")) or str(CHART["repository"])
+
+
+def _tag(image: dict[str, Any]) -> str:
+    return _text(image.get("tag"))
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""  # the schema refuses others
+
+
+def _has_other_major(tag: str) -> bool:
+    """Whether the tag is a version whose major number is not that of this chart; the chart's own rule."""
+    return bool(_VERSION.match(tag)) and _NUMBER.findall(tag)[0] != _NUMBER.findall(CHART["appVersion"])[0]

@@ -1,0 +1,144 @@
+"""The chart's values against its schema, as Helm judges them. Pure.
+
+The schema is a generated copy: the chart is not installed with this command. Of JSON Schema, it knows the
+keywords that the chart's schema has; a test compares the verdicts with those of a complete validator.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from importlib.resources import files
+from typing import Any, Final
+
+import msgspec
+
+from libs.common.cloud_config.findings import nearest, shown
+from libs.common.cloud_config.rule import Finding
+
+CHART: Final[dict[str, Any]] = json.loads((files("cli.config") / "chart.json").read_text())
+_NAMES: Final = {
+    "object": "a mapping",
+    "array": "a list",
+    "string": "a string",
+    "integer": "a whole number",
+    "boolean": "true or false",
+}
+_OTHER_RULES: Final = {"global", "useDaemonSet"}  # Helm's own; refused elsewhere, with a better sentence
+_DEFAULTED: Final = {  # a null means the default, or does no harm
+    "metrics",
+    "services.watcher",
+    "services.labeler",
+    "services.csr",
+    "services.lifecycle",
+    "image",
+    "image.tag",
+    "image.repository",
+    "image.pullPolicy",
+    "image.digest",
+    "extraArgs",
+}
+
+
+class Judged(msgspec.Struct, frozen=True):
+    """What the schema refuses, and what has no effect."""
+
+    mistakes: list[Finding] = []
+    warnings: list[Finding] = []
+
+
+def about(path: str, sentence: str) -> Finding:
+    """A finding whose text is `path: sentence`."""
+    return Finding(path=f"{path}:", problem=sentence)
+
+
+def judge_schema(values: dict[str, Any]) -> Judged:
+    """Judge the types, forms and keys of all values."""
+    judged = Judged(mistakes=[], warnings=[])
+    _judge(values, CHART["schema"], "", judged)
+    return judged
+
+
+def _judge(value: Any, schema: dict[str, Any], path: str, judged: Judged) -> None:
+    problem = _type_problem(value, schema) or next(_form_problems(value, schema), "")
+    if problem:
+        judged.mistakes.append(about(path, problem))
+    elif isinstance(value, dict):
+        _judge_keys(value, schema, path, judged)
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            _judge(item, schema.get("items", {}), f"{path}[{index}]", judged)
+
+
+def _judge_keys(value: dict[Any, Any], schema: dict[str, Any], path: str, judged: Judged) -> None:
+    known, others = schema.get("properties"), schema.get("additionalProperties", {})
+    for key, item in value.items():
+        here = f"{path}.{shown(str(key))}" if path else shown(str(key))
+        if known and key in known:
+            _judge_known(item, known[key], here, judged)
+        elif others is False:
+            hint = nearest(str(key), list(known or ()))
+            judged.mistakes.append(about(here, f"the chart refuses this key{hint}"))
+        elif known and here not in _OTHER_RULES:
+            hint = nearest(str(key), list(known))
+            judged.warnings.append(about(here, f"has no effect: the chart has no such value{hint}"))
+        elif item is not None:
+            _judge(item, others, here, judged)
+
+
+def _judge_known(item: Any, schema: dict[str, Any], path: str, judged: Judged) -> None:
+    if item is not None:
+        _judge(item, schema, path, judged)
+    elif path in _DEFAULTED:
+        return
+    elif "properties" in schema:  # the chart reads keys of it
+        judged.mistakes.append(about(path, "must be a mapping, but has no value. Remove the key"))
+    else:  # Helm removes the default of such a key, and then judges without it
+        text = "has no value, which removes the chart's default: the install may fail"
+        judged.warnings.append(about(path, text))
+
+
+def _type_problem(value: Any, schema: dict[str, Any]) -> str:
+    wanted = schema.get("type", [])
+    types = wanted if isinstance(wanted, list) else [wanted]
+    if not types or any(_is(value, each) for each in types):
+        return ""
+    quote = ". Quote it" if "string" in types and not isinstance(value, dict | list) else ""
+    return f"must be {' or '.join(_NAMES[each] for each in types)}, but is {_shape(value)}{quote}"
+
+
+def _form_problems(value: Any, schema: dict[str, Any]) -> Iterator[str]:
+    if "enum" in schema and not any(_is_same(value, each) for each in schema["enum"]):
+        yield f"must be one of {', '.join(map(_text, schema['enum']))}, but is {_shape(value)}"
+    if isinstance(value, str):
+        if len(value) < schema.get("minLength", 0):
+            yield "must not be empty"
+        if "pattern" in schema and not re.search(schema["pattern"], value):
+            yield f'"{shown(value)}" does not have the form {schema["pattern"]}'
+    elif isinstance(value, list) and len(value) < schema.get("minItems", 0):
+        yield "must not be empty"
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        if "minimum" in schema and value < schema["minimum"]:
+            yield f"must be at least {schema['minimum']}, but is {value}"
+        if "maximum" in schema and value > schema["maximum"]:
+            yield f"must be at most {schema['maximum']}, but is {value}"
+
+
+def _is(value: Any, kind: str) -> bool:
+    if kind == "integer":
+        whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
+        return whole and not isinstance(value, bool)
+    return isinstance(value, {"object": dict, "array": list, "string": str, "boolean": bool}[kind])
+
+
+def _is_same(value: Any, other: Any) -> bool:
+    return bool(value == other) and isinstance(value, bool) == isinstance(other, bool)
+
+
+def _shape(value: Any) -> str:
+    if isinstance(value, dict | list):
+        return _NAMES["object" if isinstance(value, dict) else "array"]
+    return f'the string "{shown(value)}"' if isinstance(value, str) else _text(value)
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else shown(json.dumps(value, default=str))
