@@ -12,6 +12,7 @@ from libs.common.node_ips import IP, is_global_unicast, is_private, parse_ip
 EXTERNAL_LINK: Final = "external"  # Talos' pseudo link: public addresses that the cloud's metadata name
 _FLAG_PERMANENT: Final = 128  # IFA_F_PERMANENT: not a temporary (privacy) address, not autoconfigured
 _INSIDE_LINKS: Final = frozenset({"kubespan", "siderolink", "lo", "cilium_host"})
+_SERVICE_LINKS: Final = frozenset({"kube-ipvs0", "nodelocaldns"})  # every node lists the same addresses there
 
 
 def bare(status: AddressStatus) -> str:
@@ -40,10 +41,18 @@ def misses_node_ips(ips: tuple[IP, ...], facts: MachineFacts) -> bool:
 
 
 def ips_on_machine(facts: MachineFacts) -> frozenset[IP]:
-    """The addresses of the machine: on a link, named by its cloud, or where it answered when dialled."""
-    listed = (bare(status) for status in facts.addresses)
+    """The addresses of the machine: on a link to a network, named by its cloud, or where it answered.
+
+    A virtual link, such as a dummy, takes any address: no packet needs to arrive there. So an address on one
+    counts only if the machine answered at it.
+    """
+    listed = (bare(status) for status in facts.addresses if not _is_virtual(status.link))
     found = map(parse_ip, (*listed, facts.node_ip, *facts.answers_at))
     return frozenset(ip for ip in found if ip is not None)
+
+
+def _is_virtual(link: str) -> bool:
+    return is_inside(link) or link in _SERVICE_LINKS
 
 
 @lru_cache(maxsize=4096)  # asked for each address of a machine, at each look at its Node

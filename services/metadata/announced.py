@@ -10,7 +10,10 @@ from libs.common.public_addresses import ips_on_machine
 
 
 def to_dial(facts: MachineFacts, addresses: Iterable[str]) -> tuple[str, ...]:
-    """Those of the addresses that the machine does not list as its own. A kubelet may announce anything."""
+    """Those of the addresses that the machine does not list on a link to a network.
+
+    A kubelet may announce any address.
+    """
     own = ips_on_machine(facts)
     return tuple(address for address in addresses if parse_ip(address) not in own)
 

@@ -76,6 +76,16 @@ def test_an_honest_node_gets_what_it_always_got(facts: MachineFacts):
     assert plan.notices == ()
 
 
+def test_an_address_on_a_dummy_link_is_used_only_where_the_machine_answers_at_it():
+    at_v4 = some_facts(
+        node_ip=V4, addresses=(*ON_BOTH[1:], AddressStatus(address=f"{V6}/128", link="dummy0", flags=128))
+    )
+    assert internal_ips(planned(a_node(ip=DUAL), at_v4)) == [V4]
+    answers = msgspec.structs.replace(at_v4, answers_at=(V6,))
+    assert internal_ips(planned(a_node(ip=DUAL), answers)) == [V4, V6]
+    assert internal_ips(planned(in_use(DUAL, V4, V6), at_v4)) is None
+
+
 def test_what_was_announced_after_the_look_waits_for_the_next_one():
     plan = planned(a_node(ip="10.0.0.9"), BEHIND_NAT)
     assert plan.blocked is not None

@@ -7,6 +7,8 @@ import pytest
 
 from libs.common.machine import AddressStatus, ForeignAnswer, MachineFacts, MachineFault
 from libs.common.node import Node
+from libs.common.node_ips import parse_ip
+from libs.common.public_addresses import ips_on_machine
 from services.metadata.ask_machine import Seen, look_in_turn
 from services.metadata.next_step import Wait
 from services.metadata.resolve import recognize
@@ -56,6 +58,47 @@ async def test_an_address_that_the_machine_lists_is_not_dialled():
     both = some_facts(node_ip=V4, addresses=(*MINE.addresses, AddressStatus(address=f"{V4}/24", link="eth0")))
     facts = await looked_at(both, msgspec.structs.replace(ANOTHER, node_ip=V6))
     assert facts == msgspec.structs.replace(both, looked_at=facts.looked_at)
+
+
+def with_second_on(link: str) -> MachineFacts:
+    """The Node's machine, reached at V6, with V4 on that link."""
+    return msgspec.structs.replace(
+        MINE, addresses=(*MINE.addresses, AddressStatus(address=f"{V4}/32", link=link))
+    )
+
+
+VIRTUAL = ["lo", "dummy0", "kube-ipvs0", "nodelocaldns", "kubespan", "siderolink", "cilium_host"]
+
+
+@pytest.mark.parametrize("link", VIRTUAL)
+@pytest.mark.parametrize("addresses", [(V4, V6), (V6, V4)])
+async def test_an_address_on_a_virtual_link_is_dialled_and_may_be_of_another(
+    link: str, addresses: tuple[str, ...]
+):
+    facts = await looked_at(with_second_on(link), ANOTHER, addresses=addresses)
+    assert facts.foreign_answers == (ForeignAnswer(address=V4, node_name="db-7"),)
+    assert parse_ip(V4) not in ips_on_machine(facts)
+
+
+@pytest.mark.parametrize("link", VIRTUAL)
+@pytest.mark.parametrize("addresses", [(V4, V6), (V6, V4)])
+async def test_a_node_ip_on_a_virtual_link_is_the_machines_where_it_answers(
+    link: str, addresses: tuple[str, ...]
+):
+    mine = with_second_on(link)
+    facts = await looked_at(mine, msgspec.structs.replace(mine, node_ip=V4), addresses=addresses)
+    assert facts.foreign_answers == ()
+    assert {parse_ip(V4), parse_ip(V6)} <= ips_on_machine(facts)
+
+
+@pytest.mark.parametrize("link", ["eth0", "bond0.100", "external"])
+async def test_an_ordinary_dual_stack_node_costs_one_query(link: str):
+    talos = ScriptedTalos()
+    for address in (V4, V6):
+        talos.put(msgspec.structs.replace(with_second_on(link), node_ip=address))
+    found = await look_in_turn(talos, (V6, V4), parts=(), deadline_seconds=1.0, why_not=lambda facts: None)
+    assert isinstance(found, Seen)
+    assert talos.looks == [V6]
 
 
 def next_look(node: Node) -> float:
