@@ -10,7 +10,7 @@ from libs.common.machine import ForeignAnswer, MachineFacts
 from libs.common.node import PROVIDED_NODE_IP, Node
 from libs.common.node_ips import IP, parse_ip
 from libs.common.public_addresses import ips_on_machine
-from services.labeler.blocked import Blocked, by_bad_node_ip, by_foreign_answer
+from services.labeler.blocked import Blocked, by_bad_node_ip, by_foreign_answer, by_missing_node_ip
 from services.labeler.notices import Notice
 
 
@@ -43,6 +43,14 @@ def why_it_waits(found: Announced, facts: MachineFacts) -> Blocked | None:
         addresses = " and ".join(map(str, found.unusable))
         return by_bad_node_ip(f"machine {facts.node_name} does not have {addresses}")
     return None
+
+
+def unusable_fallback(found: Announced, node_ip: IP, facts: MachineFacts) -> Blocked | None:
+    """Why the fallback providerID of this address cannot be written; None if it can.
+
+    Another address does not stand in: the machine may have this one again a moment later.
+    """
+    return None if node_ip in found.usable else by_missing_node_ip(str(node_ip), facts.node_name)
 
 
 def of_unusable(found: Announced, facts: MachineFacts) -> tuple[Notice, ...]:

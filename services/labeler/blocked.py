@@ -61,6 +61,16 @@ def by_foreign_answer(foreign: Sequence[ForeignAnswer], node_name: str) -> Block
     )
 
 
+def by_missing_node_ip(node_ip: str, node_name: str) -> Blocked:
+    """The fallback providerID needs an address that the machine does not have."""
+    return _blocked(
+        "NodeIPNotOnMachine",
+        f"annotation {PROVIDED_NODE_IP}: the providerID would contain {node_ip}, but machine {node_name} "
+        "neither lists this address on a link nor answers there; a providerID is immutable, so no other "
+        f"address is used. Correct the link of the machine, or --node-ip of the kubelet; {_AGAIN}",
+    )
+
+
 def by_waiting_for_metadata(why: str) -> Blocked:
     """The machine answers, but its cloud has not told it everything yet."""
     return _blocked(

@@ -14,7 +14,13 @@ from libs.common.ownership import deciding_labels, why_not_owned, why_not_select
 from libs.common.patch import NodeChanges
 from libs.common.public_addresses import misses_node_ips
 from services.labeler.addresses import wanted_addresses
-from services.labeler.announced import Announced, announced, of_unusable, why_it_waits
+from services.labeler.announced import (
+    Announced,
+    announced,
+    of_unusable,
+    unusable_fallback,
+    why_it_waits,
+)
 from services.labeler.blocked import (
     Blocked,
     by_bad_node_ip,
@@ -167,6 +173,9 @@ def _plan(node: Node, facts: MachineFacts, effects: RuleEffects, recognized_by: 
     blocked = blocked or unwritten_fallback(node, effects, config.ownership)
     if not node.initialized:
         blocked = blocked or why_it_waits(usable, facts)
+    if not node.spec.provider_id and not reported_provider_id(effects.platform):
+        node_ip = first_of_each_family(ips, prefer_ipv6=config.prefer_ipv6)[0]
+        blocked = blocked or unusable_fallback(usable, node_ip, facts)
     if blocked is None and put_back_by_talos(node) and not node.initialized:
         blocked = by_taint_of_talos()
     if blocked is not None:

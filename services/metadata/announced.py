@@ -18,6 +18,14 @@ def to_dial(facts: MachineFacts, addresses: Iterable[str]) -> tuple[str, ...]:
     return tuple(address for address in addresses if parse_ip(address) not in own)
 
 
+def keeps_waiting(facts: MachineFacts, addresses: tuple[str, ...]) -> bool:
+    """Whether a joining Node may wait because of the addresses, which are in the order of the dials.
+
+    An answer of another machine blocks it. Without a first address, it gets no fallback providerID.
+    """
+    return bool(facts.foreign_answers or to_dial(facts, addresses[:1]))
+
+
 def with_answers(facts: MachineFacts, answers: Iterable[MachineFacts]) -> MachineFacts:
     """The facts, with what the machines said that answered at the Node's other announced addresses.
 

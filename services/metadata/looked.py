@@ -8,7 +8,7 @@ import msgspec
 from libs.common.events import EnrichedNode, NodeEnriched, NodeUnreachable
 from libs.common.machine import AnotherMachine, MachineFacts, MachineFault, metadata_incomplete
 from libs.common.node import Node
-from services.metadata import schedule
+from services.metadata import announced, schedule
 from services.metadata.inventory import (
     NOTHING_ASKED,
     Asked,
@@ -55,7 +55,7 @@ def looked_well(
     if fault is not None:
         return looked_badly(known, fault, began=began, now=now, jitter=jitter)
     facts = with_inventory(known, facts, asked)
-    blocked = bool(facts.foreign_answers) and not node.initialized
+    blocked = not node.initialized and announced.keeps_waiting(facts, known.addresses)
     incomplete = known.incomplete_looks + 1 if blocked or metadata_incomplete(facts.platform) else 0
     wait = (
         schedule.after_incomplete(incomplete, jitter)

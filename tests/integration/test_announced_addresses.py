@@ -84,9 +84,12 @@ async def test_a_node_gets_only_addresses_that_its_machine_has(site: Site):
         assert f"machine announced-owner answers at {foreign}" in why
         node = await site.node(machine.name)
         assert (node.initialized, node.spec.provider_id) == (False, "")
+    assert (await site.blocked(SILENT.name)).startswith("NodeIPNotOnMachine: ")
+    assert (await site.node(SILENT.name)).spec.provider_id == ""
+    await site.announce_anew(SILENT.name, "10.240.0.68,fd00:240::99")  # nobody answers at the IPv6 address
     silent = await site.initialized(SILENT.name)
-    assert silent.spec.provider_id == "talos://metal/fd00:240::68"
-    assert internal_ips(silent) == ["fd00:240::68"]
+    assert silent.spec.provider_id == "talos://metal/10.240.0.68"
+    assert internal_ips(silent) == ["10.240.0.68"]
     for machine, ips in ((OWNER, ["10.240.0.5", "fd00:240::5"]), (HONEST, ["10.240.0.69", "fd00:240::69"])):
         honest = await site.initialized(machine.name)
         assert (honest.spec.provider_id, internal_ips(honest)) == (f"talos://metal/{ips[0]}", ips)

@@ -6,7 +6,7 @@ import pytest
 from libs.common.machine import AddressStatus, ForeignAnswer, MachineFacts
 from libs.common.node import Node, NodeAddress
 from services.labeler.plan import Global, Plan, plan_node
-from tests.builders import a_node, some_facts
+from tests.builders import UNINITIALIZED, a_node, some_facts
 from tests.planned import carried_out, one_rule
 
 V4, V6 = "10.0.0.5", "fd00::66"
@@ -43,8 +43,8 @@ def test_an_address_of_another_machine_blocks_a_joining_node_and_both_are_named(
     assert "machine db-7 answers at 10.0.0.5" in plan.blocked.message
 
 
-def test_an_address_at_which_nobody_answers_is_not_used_and_that_is_told():
-    plan = planned(a_node(ip=DUAL), BEHIND_NAT)
+def test_an_address_of_the_other_family_at_which_nobody_answers_is_not_used_and_that_is_told():
+    plan = planned(a_node(ip=DUAL), BEHIND_NAT, Global(prefer_ipv6=True))
     assert (plan.outcome, plan.changes.provider_id) == ("initialized", f"talos://metal/{V6}")
     assert internal_ips(plan) == [V6]
     [told] = [notice for notice in plan.notices if notice.reason == "NodeIPNotUsed"]
@@ -74,6 +74,39 @@ def test_an_honest_node_gets_what_it_always_got(facts: MachineFacts):
     assert (plan.outcome, plan.changes.provider_id) == ("initialized", f"talos://metal/{V4}")
     assert internal_ips(plan) == [V4, V6]
     assert plan.notices == ()
+
+
+WITHOUT_V4 = [
+    (Global(), DUAL, BEHIND_NAT),
+    (Global(prefer_ipv6=True), f"{V6},{V4}", some_facts(node_ip=V4, addresses=ON_BOTH[1:])),
+    (Global(prefer_ipv6=True), f"{V4},{V6}", some_facts(node_ip=V4, addresses=ON_BOTH[1:])),
+]
+
+
+@pytest.mark.parametrize(("config", "ips", "facts"), WITHOUT_V4)
+@pytest.mark.parametrize("initialized", [False, True])
+def test_no_fallback_provider_id_is_made_of_another_address_than_the_first(
+    config: Global, ips: str, facts: MachineFacts, initialized: bool
+):
+    plan = planned(a_node(ip=ips, taints=() if initialized else (UNINITIALIZED,)), facts, config)
+    assert (plan.outcome, plan.changes.provider_id) == ("unchanged" if initialized else "blocked", None)
+    missing = V6 if config.prefer_ipv6 else V4
+    if not initialized:
+        assert plan.blocked is not None
+        assert plan.blocked.reason == "NodeIPNotOnMachine"
+        assert f"would contain {missing}, but machine web-1" in plan.blocked.message
+    has_it = msgspec.structs.replace(facts, answers_at=(missing,))
+    after = planned(a_node(ip=ips), has_it, config)
+    assert (after.outcome, after.changes.provider_id) == ("initialized", f"talos://metal/{missing}")
+
+
+def test_a_node_with_a_provider_id_of_its_own_waits_for_no_address():
+    kubelet = planned(a_node(ip=DUAL, provider_id="metal3://x"), BEHIND_NAT)
+    native = msgspec.structs.replace(BEHIND_NAT.platform, platform="hcloud", provider_id="hcloud://7")
+    cloud = planned(a_node(ip=DUAL), msgspec.structs.replace(BEHIND_NAT, platform=native))
+    by_rule = planned(a_node(ip=DUAL), BEHIND_NAT, one_rule(platformMetadata="{ProviderID: 'rack://7'}"))
+    for plan in (kubelet, cloud, by_rule):
+        assert (plan.outcome, internal_ips(plan)) == ("initialized", [V6])
 
 
 def test_an_address_on_a_dummy_link_is_used_only_where_the_machine_answers_at_it():

@@ -101,14 +101,21 @@ async def test_an_ordinary_dual_stack_node_costs_one_query(link: str):
     assert talos.looks == [V6]
 
 
-def next_look(node: Node) -> float:
-    """Seconds until the machine is looked at again, after another one has answered in it."""
-    facts = msgspec.structs.replace(MINE, foreign_answers=(ForeignAnswer(address=V4, node_name="db-7"),))
+FOREIGN = msgspec.structs.replace(MINE, foreign_answers=(ForeignAnswer(address=V4, node_name="db-7"),))
+
+
+def next_look(node: Node, facts: MachineFacts) -> float:
+    """Seconds until the machine is looked at again."""
     rest = step(then_said(then_looked(joined(node), facts)))
     assert isinstance(rest, Wait)
     return timedelta(seconds=rest.until - T).total_seconds()
 
 
-def test_a_joining_node_is_looked_at_again_soon_and_one_in_use_as_ever():
-    assert next_look(a_node(ip=NODE.provided_node_ip, taints=(UNINITIALIZED,))) <= 1.0
-    assert next_look(a_node(ip=NODE.provided_node_ip, taints=())) > 200.0
+@pytest.mark.parametrize("facts", [FOREIGN, MINE], ids=["another's", "nobody's"])
+def test_a_joining_node_without_its_address_is_looked_at_again_soon_and_one_in_use_as_ever(
+    facts: MachineFacts,
+):
+    assert next_look(a_node(ip=NODE.provided_node_ip, taints=(UNINITIALIZED,)), facts) <= 1.0
+    assert next_look(a_node(ip=NODE.provided_node_ip, taints=()), facts) > 200.0
+    has_both = msgspec.structs.replace(MINE, answers_at=(V4,))
+    assert next_look(a_node(ip=NODE.provided_node_ip, taints=(UNINITIALIZED,)), has_both) > 200.0

@@ -46,6 +46,11 @@ FAULTS: Final[Mapping[str, Words]] = {
         "Its kubelet announces an address of another machine: {said}.",
         "Correct machine.kubelet.nodeIP.validSubnets in its machine config (--node-ip of the kubelet).",
     ),
+    "node-ip-not-on-machine": Words(
+        "Its machine does not have the address that the providerID would contain: {said}.",
+        "Correct its link, or machine.kubelet.nodeIP.validSubnets in its machine config (--node-ip of the "
+        "kubelet).",
+    ),
     "not-ready": Words(
         "Its kubelet is not ready: {said}.",
         "talosctl -n {ip} service kubelet, and talosctl -n {ip} logs kubelet, say more.",
@@ -219,6 +224,7 @@ OF_BLOCK: Final[Mapping[str, str]] = {
     "TaintSetByMachineConfig": "taint-in-machine-config",
     "NoFactsYet": "metadata-silent",
     "NodeIPOfAnotherMachine": "node-ip-of-another",
+    "NodeIPNotOnMachine": "node-ip-not-on-machine",
     "NodeWriteFailed": "write-refused",
     "DefectInTalosCCM": "defect",
 }
