@@ -18,11 +18,12 @@ Dislikes = Callable[[dict[str, Any]], str]  # the Node as it would be written ->
 
 
 class NodeWebhook:
-    """Denies with 403 what `dislikes` names a reason against; counts what it was asked."""
+    """Denies with `code` what `dislikes` names a reason against; counts what it was asked."""
 
     def __init__(self) -> None:
         self.dislikes: Dislikes = lambda node: ""
         self.asked = 0
+        self.code = 403
 
     async def review(self, request: web.Request) -> web.Response:
         asked = (await request.json())["request"]
@@ -30,7 +31,7 @@ class NodeWebhook:
         why = self.dislikes(asked["object"]) if asked.get("object") else ""
         answer: dict[str, Any] = {"uid": asked["uid"], "allowed": not why}
         if why:
-            answer["status"] = {"code": 403, "message": why}
+            answer["status"] = {"code": self.code, "message": why}
         review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": answer}
         return web.json_response(review)
 

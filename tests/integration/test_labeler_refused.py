@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -120,20 +121,37 @@ DISLIKES: dict[str, tuple[tuple[Dislikes, ...], set[str]]] = {  # and which keys
 }
 
 
+@pytest.mark.parametrize("code", [403, 404, 409, 422])
 @pytest.mark.parametrize("name", DISLIKES)
 async def test_a_webhook_that_denies_labels_or_annotations_costs_no_node_its_taint(
-    kube: KubeApi, kubelets: Kubelets, tmp_path: Path, name: str
+    kube: KubeApi, kubelets: Kubelets, tmp_path: Path, name: str, code: int
 ):
     dislikes, kept = DISLIKES[name]
     await kubelets.join(Kubelet(name=name, annotations={PROVIDED_NODE_IP: "10.0.0.5"}))
     async with node_webhook(kubelets, tmp_path, node=name) as webhook:
         await denies(kubelets, webhook, name)
+        webhook.code = code
         webhook.dislikes = lambda node: next((why for each in dislikes if (why := each(node))), "")
         done = await node_api(kube).apply(await kube.get_node(name), planner(name, GUARDED))
         node = await kube.get_node(name)
         assert (done.outcome, node.initialized, apart(node)) == ("initialized", True, True)
         assert {"example.com/team", "example.com/note"} & {*node.labels, *node.annotations} == kept
         assert [each.reason for each in done.notices] == ["RulesRefused"]
+    await kubelets.delete(name)
+
+
+async def test_a_policy_that_denies_an_annotation_costs_no_node_its_taint(kube: KubeApi, kubelets: Kubelets):
+    name = "policy-note"
+    await kubelets.join(Kubelet(name=name, annotations={PROVIDED_NODE_IP: "10.0.0.5"}))
+    async with policy_against_notes(kubelets, name):
+        done = await node_api(kube).apply(await kube.get_node(name), planner(name, GUARDED))
+        node = await kube.get_node(name)
+        assert (done.outcome, node.initialized, apart(node)) == ("initialized", True, True)
+        assert {"example.com/team", "example.com/note"} & {*node.labels, *node.annotations} == {
+            "example.com/team"
+        }
+        [told] = done.notices
+        assert "ValidatingAdmissionPolicy" in told.message
     await kubelets.delete(name)
 
 
@@ -169,3 +187,43 @@ async def denies(kubelets: Kubelets, webhook: NodeWebhook, name: str) -> None:
         return answer.status == 403
 
     await eventually(denied, "the API server asks the webhook")
+
+
+@asynccontextmanager
+async def policy_against_notes(kubelets: Kubelets, node: str) -> AsyncIterator[None]:
+    """A ValidatingAdmissionPolicy that denies an annotation of that Node, with the default reason Invalid."""
+    kinds = {"ValidatingAdmissionPolicy": "validatingadmissionpolicies"}
+    kinds["ValidatingAdmissionPolicyBinding"] = "validatingadmissionpolicybindings"
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": ["nodes"]}
+    has_none = "!has(object.metadata.annotations) || !('example.com/note' in object.metadata.annotations)"
+    specs: dict[str, dict[str, Any]] = {
+        "ValidatingAdmissionPolicy": {
+            "matchConstraints": {"resourceRules": [rule]},
+            "matchConditions": [{"name": "one", "expression": f"object.metadata.name == '{node}'"}],
+            "validations": [{"expression": has_none, "message": "the note is immutable"}],
+        },
+        "ValidatingAdmissionPolicyBinding": {"policyName": node, "validationActions": ["Deny"]},
+    }
+    group = "admissionregistration.k8s.io/v1"
+    try:
+        for kind, spec in specs.items():
+            body = {"apiVersion": group, "kind": kind, "metadata": {"name": node}, "spec": spec}
+            created = await kubelets.request("POST", f"/apis/{group}/{kinds[kind]}", body=body)
+            assert created.status == 201, created
+        await denies_notes(kubelets, node)
+        yield
+    finally:
+        for resource in kinds.values():
+            await kubelets.request("DELETE", f"/apis/{group}/{resource}/{node}")
+
+
+async def denies_notes(kubelets: Kubelets, name: str) -> None:
+    """The API server obeys the policy: it takes a new one up after a moment."""
+
+    async def denied() -> bool:
+        body = {"metadata": {"annotations": {"example.com/note": "1"}}}
+        path = f"/api/v1/nodes/{name}?dryRun=All"
+        answer = await kubelets.request("PATCH", path, body=body, content_type=MERGE)
+        return answer.status == 422
+
+    await eventually(denied, "the API server obeys the policy")

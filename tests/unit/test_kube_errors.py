@@ -62,6 +62,38 @@ LABEL = (
 ADDRESS = ("FieldValueDuplicate", "status.addresses[1]", "Duplicate value: {}")
 
 
+WEBHOOK = 'admission webhook "nodes.example.com" denied the request: '
+POLICY = "ValidatingAdmissionPolicy 'notes' with binding 'notes' denied request: the note is immutable"
+BY_POLICY = a_status(("", "", POLICY), message=f'nodes "web-1" is forbidden: {POLICY}')
+
+
+@pytest.mark.parametrize("status", [404, 409, 410, 422])
+@pytest.mark.parametrize(
+    "body",
+    [
+        a_status(message=f"{WEBHOOK}no notes here"),
+        a_status(UID, message=f"{WEBHOOK}no notes here"),
+        a_status(reason="AlreadyExists", message=f"{WEBHOOK}no notes here"),
+        BY_POLICY,
+    ],
+    ids=["webhook", "webhook with causes", "webhook with a reason", "policy"],
+)
+def test_a_denial_by_admission_says_nothing_of_the_object(status: int, body: bytes):
+    assert type(error_from(status, body, request="patch nodes web-1")) is Invalid
+
+
+@pytest.mark.parametrize(("status", "kind"), [(403, Forbidden), (429, TooManyRequests), (500, ServerError)])
+def test_a_denial_with_another_status_keeps_its_meaning(status: int, kind: type[KubeError]):
+    body = a_status(message=f"{WEBHOOK}not now")
+    assert type(error_from(status, body, request="patch nodes web-1")) is kind
+
+
+def test_a_value_that_quotes_a_denial_is_none():
+    quoted = f'Node "web-1" is invalid: metadata.uid: Invalid value: {WEBHOOK!r}: field is immutable'
+    error = error_from(422, a_status(UID, message=quoted), request="patch nodes web-1")
+    assert type(error) is FenceFailed
+
+
 @pytest.mark.parametrize(
     ("status", "body", "kind"),
     [

@@ -1,10 +1,17 @@
 """What the API server's refusals mean to us: one table from HTTP answers to our errors, and to delivery."""
 
+import re
 from typing import Final
 
 import msgspec
 
 from libs.common.delivery import PermanentError, TemporaryError, bounded_wait
+
+# How kube-apiserver begins the denial of a webhook, and that of a ValidatingAdmissionPolicy.
+_DENIAL: Final = re.compile(
+    r"""admission webhook "|[a-z0-9.]+ "[^"]*" is forbidden: ValidatingAdmissionPolicy '"""
+)
+_DENIALS_WITH: Final = frozenset({404, 409, 410, 422})  # else they would say something of the object
 
 _TEXT_LIMIT: Final = 300  # characters of an answer that is no Status: enough to recognise a proxy's page
 
@@ -99,7 +106,10 @@ class ServerError(KubeError, TemporaryError):
 
 
 class Invalid(KubeError, PermanentError):
-    """422 for what was asked, or another refusal (400, 405, 413, 415) that no repetition can change."""
+    """422 for what was asked, or another refusal (400, 405, 413, 415) that no repetition can change.
+
+    An admission webhook chooses the status of its denial. A denial with 404, 409, 410 or 422 is this, too.
+    """
 
 
 _BY_STATUS: Final[dict[int, type[KubeError]]] = {
@@ -132,7 +142,9 @@ def error_from_status(
     details = told.details or _Details()
     causes = details.causes or ()
     asked = retry_after_seconds if retry_after_seconds is not None else details.retry_after_seconds
-    return _kind(status, told.reason, causes)(
+    is_denial = status in _DENIALS_WITH and _DENIAL.match(told.message) is not None
+    kind = Invalid if is_denial else _kind(status, told.reason, causes)
+    return kind(
         told.message or "no message",
         request=request,
         status=status,
