@@ -1,16 +1,16 @@
-"""How large the stream may be: whole steps for what it holds, and a headroom that only the leader uses."""
+"""Limits of the stream in bytes: whole steps, and a headroom for the messages of the leader."""
 
 from collections.abc import Iterator
 from typing import Final
 
 STREAM_STEP_BYTES: Final = 64 * 1024 * 1024  # the smallest stream, and the step in which it grows
 HEADROOM_BYTES: Final = 1024 * 1024  # the last part of the last step; the limit never includes it
-# What the stream stores for a message beside subject and payload: its record, the expected sequence, the TTL.
+# JetStream stores a record and the headers for expected sequence and TTL beside subject and payload.
 _OVERHEAD_BYTES: Final = 192
 
 
 def limit_for(needed: int) -> int:
-    """The smallest limit in whole steps, less the headroom, that has room for that many bytes."""
+    """The smallest limit that has room for the needed bytes: whole steps, less the headroom."""
     return max(1, -(-(needed + HEADROOM_BYTES) // STREAM_STEP_BYTES)) * STREAM_STEP_BYTES - HEADROOM_BYTES
 
 
@@ -20,27 +20,27 @@ def first_limit(wanted: int) -> int:
 
 
 def grown(limit: int, held: int) -> int:
-    """The limit, or a larger one if more than half of it is in use. Never a smaller one."""
+    """The limit, or a larger one if the stream holds more than half of it."""
     return max(limit, limit_for(2 * held)) if is_half_full(limit, held) else limit
 
 
 def is_half_full(limit: int, held: int) -> bool:
-    """Whether a stream with that limit has to grow; a limit below 0 is none."""
+    """Whether the stream holds more than half of its limit; a negative limit means no limit."""
     return 0 <= limit < 2 * held
 
 
 def candidates(wanted: int, present: int) -> Iterator[int]:
-    """The limits to try, largest first: a store may have room for some of the growth only."""
+    """Limits to try, largest first, because the store may have room for only a part of the growth."""
     yield wanted
     yield from range(wanted - STREAM_STEP_BYTES, present, -STREAM_STEP_BYTES)
 
 
 def message_bytes(subject: str, payload: bytes) -> int:
-    """The most that a message without headers of its own takes of the limit."""
+    """Upper bound of the bytes that the stream counts for a message without caller headers."""
     return len(subject) + len(payload) + _OVERHEAD_BYTES
 
 
 def without_headroom(limit: int) -> int:
-    """The largest limit up to that one which leaves the headroom free: something may have used it before."""
+    """Return the limit rounded down to whole steps less the headroom; one below a step stays as it is."""
     steps = (limit + HEADROOM_BYTES) // STREAM_STEP_BYTES
     return steps * STREAM_STEP_BYTES - HEADROOM_BYTES if steps else limit
