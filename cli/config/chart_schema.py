@@ -24,7 +24,9 @@ _NAMES: Final = {
     "boolean": "true or false",
 }
 _OTHER_RULES: Final = {"global", "useDaemonSet"}  # Helm's own; refused elsewhere, with a better sentence
-_DEFAULTED: Final = {  # a null means the default, or does no harm
+_DEFAULTED: Final = {  # a null means the default, does no harm, or is judged elsewhere
+    "enabledControllers",
+    "podAnnotations",
     "metrics",
     "services.watcher",
     "services.labeler",
@@ -93,7 +95,8 @@ def _judge_known(item: Any, schema: dict[str, Any], path: str, judged: Judged) -
     elif "properties" in schema:  # the chart reads keys of it
         judged.mistakes.append(about(path, "must be a mapping, but has no value. Remove the key"))
     else:  # Helm removes the default of such a key, and then judges without it
-        text = "has no value, which removes the chart's default: the install may fail"
+        risk = ": the install may fail" if "." in path else ""
+        text = f"has no value, which removes the chart's default{risk}"
         judged.warnings.append(about(path, text))
 
 

@@ -9,6 +9,7 @@ import jsonschema
 import pytest
 import yaml
 
+from cli.config.chart_values import check_values
 from libs.testbed.helm.chart import (
     CHART,
     HelmError,
@@ -180,6 +181,30 @@ def test_the_schema_speaks_of_every_value_and_every_value_of_the_schema_has_a_de
 def test_a_mistake_in_the_values_is_refused_by_name(said, about: str):
     with pytest.raises(HelmError, match=about):
         text(Values(said=said))
+    assert check_values(yaml.safe_dump(nested(said)), "f").mistakes, "config check finds it, too"
+
+
+def nested(said: dict[str, Any]) -> dict[str, Any]:
+    """Dotted keys as a values file has them."""
+    values: dict[str, Any] = {}
+    for path, value in said.items():
+        *above, last = path.split(".")
+        holder = values
+        for key in above:
+            holder = holder.setdefault(key, {})
+        holder[last] = value
+    return values
+
+
+@pytest.mark.parametrize("key", sorted(schema()["properties"]))  # type: ignore[call-overload]
+def test_config_check_refuses_a_key_without_a_value_as_the_chart_does(key: str):
+    mistakes = check_values(f"{key}:\n", "f").mistakes
+    try:
+        text(Values(said={key: None}))
+    except HelmError:
+        assert mistakes
+    else:
+        assert not mistakes
 
 
 def test_a_word_of_old_values_that_asks_for_what_is_so_anyhow_is_overlooked():
@@ -234,9 +259,11 @@ def test_the_image_is_the_one_that_is_named_with_the_charts_version(profile: str
 )
 def test_old_values_that_name_the_references_image_fail_the_install(said, about: str):
     old = CHART / "ci" / "reference-values.yaml"
+    here = {"image.repository": "ghcr.io/siderolabs/talos-cloud-controller-manager"} | said
     for profile in ({}, {"daemonSet.enabled": True}):
         with pytest.raises(HelmError, match=about):
             text(Values(files=(old,), said=said | profile))
+        assert check_values(yaml.safe_dump(nested(here | profile)), "f").mistakes
 
 
 @pytest.mark.parametrize(
@@ -255,6 +282,7 @@ def test_old_values_that_name_the_references_image_fail_the_install(said, about:
 )
 def test_a_tag_that_may_be_ours_is_taken(said):
     assert manifests(Values(said=said))
+    assert not check_values(yaml.safe_dump(nested(said)), "f").mistakes
 
 
 def test_a_digest_wins_over_the_tag():

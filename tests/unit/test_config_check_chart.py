@@ -159,3 +159,27 @@ def test_the_verdict_is_that_of_json_schema(data: st.DataObject):
     holder[place[-1]] = data.draw(ODD)
     validator = jsonschema.Draft7Validator(CHART["schema"])
     assert bool(judge_schema(values).mistakes) == (not validator.is_valid(values)), json.dumps(values)
+
+
+@given(st.data())
+def test_whatever_is_written_somewhere_is_judged(data: st.DataObject):
+    values = copy.deepcopy(data.draw(st.sampled_from(VALUES)))
+    for _ in range(3):
+        place = data.draw(st.sampled_from(places(values)[1:] or [("foo",)]))
+        holder = values
+        for key in place[:-1]:
+            holder = holder[key]
+        holder[place[-1]] = data.draw(
+            ODD | st.none() | st.floats() | st.lists(st.text(max_size=20), max_size=3)
+        )
+    assert check_values(yaml.safe_dump(values), "f").not_checked
+
+
+WORDS = ["--v", "--v=1", "-v2", "--", "-", "--help", "--cloud-config=/x", "--csr-in-flight", "x", "--bus", ""]
+
+
+@given(st.lists(st.sampled_from(WORDS) | st.text(max_size=12)), st.booleans())
+def test_whatever_flags_are_written_are_judged_and_no_file_is_read(flags: list[str], in_one: bool):
+    values = {"extraArgs": flags, "services": {"csr": {"extraArgs": flags}}, "daemonSet": {"enabled": in_one}}
+    found = check_values(json.dumps(values), "f")
+    assert not any("/x" in each.problem and "read" in each.problem for each in found.mistakes)
