@@ -312,7 +312,7 @@ async def test_a_server_that_turns_out_to_be_behind_after_a_failed_side_check_is
     assert [type(trouble).__name__ for trouble in follower.troubles] == ["ListAgain"]
 
 
-async def test_side_checks_that_are_refused_for_ever_storm_nobody(server: Loopback, tmp_path: Path):
+async def test_side_checks_that_are_always_refused_back_off(server: Loopback, tmp_path: Path):
     arrivals: list[float] = []
 
     async def answer(request: web.Request) -> web.StreamResponse:
@@ -389,7 +389,7 @@ async def test_the_wait_that_a_busy_server_asks_for_is_kept(server: Loopback, tm
 
 
 @pytest.mark.parametrize("told", ["header", "body", "event"])
-async def test_a_server_that_asks_for_an_hour_blinds_nobody_for_longer_than_a_minute(
+async def test_a_retry_after_of_an_hour_pauses_the_watch_for_at_most_a_minute(
     server: Loopback, tmp_path: Path, told: str
 ):
     # Whoever asks for so much is mistaken, or a proxy: an hour without a watch is an hour without joins.
