@@ -80,9 +80,9 @@ def verdict(error: Exception | None, attempt: int, jitter: float) -> Verdict:
 
 
 def bounded_wait(asked_seconds: float | None) -> float:
-    """The wait that somebody else asks for, within [0, 60] s; 0 for None and NaN.
+    """The wait that a server or proxy asks for, within [0, 60] s; 0 for None and NaN.
 
-    A server or a proxy that asks for an hour must not stop the work for an hour.
+    A Retry-After of an hour must not stop the work for an hour.
     """
     if asked_seconds is None or not asked_seconds > 0:
         return 0.0

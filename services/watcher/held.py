@@ -130,7 +130,7 @@ class HeldFlow:
                 yield event.name, event.uid
 
     def existing(self, kind: Kind[Seen]) -> set[str]:
-        """The names of these objects."""
+        """Names of the objects that followers may hold."""
         return {name for name, _ in self.objects(kind)}
 
     @property

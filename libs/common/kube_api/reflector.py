@@ -119,7 +119,7 @@ class Reflector(Generic[Item]):
     async def absent_as_of(self, name: str) -> str | None:
         """The resourceVersion as of which no object has that name, None if one has. Raises KubeError.
 
-        A list, which needs no right beyond those of the watch; it reads from etcd, not from a cache.
+        A consistent (quorum) list, which needs no right beyond those of the watch.
         """
         unreadable: list[UnreadableObject] = []
         page = await self._api.list_page(

@@ -31,7 +31,10 @@ class VersionCheck(Generic[Item]):
         stale_seconds: float,
         on_answer: Callable[[], None],
     ) -> None:
-        """`clock` is monotonic. To fail for `stale_seconds` is a problem; `on_answer` hears of an answer."""
+        """`clock` is monotonic. To fail for `stale_seconds` is a problem.
+
+        `on_answer` is called when the API server has answered.
+        """
         self._api = api
         self._resource = resource
         self._clock = clock
