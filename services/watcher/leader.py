@@ -83,6 +83,8 @@ class ByLease:
         self._jitter = jitter
         self._holder = ""
         self._silent_holder = ""
+        self._holder_since = float("-inf")
+        self._report_due = float("-inf")
         self._leads = False
         self._answered = False
         self._trouble = ""
@@ -107,10 +109,13 @@ class ByLease:
 
         Not to the reference controller, which holds the same Lease during a migration and publishes nothing.
         """
-        is_silent = answer is not None and self._lock.is_held_by_reader and self._reach.misses_leader()
+        now = self._clock()
+        misses = self._reach.misses_leader(holder_seconds=now - self._holder_since)
+        is_silent = answer is not None and self._lock.is_held_by_reader and misses
         self._silent_holder = answer.holder if answer is not None and is_silent else ""
-        if not is_silent:
+        if not is_silent or now < self._report_due:
             return
+        self._report_due = now + self._reach.report_seconds
         try:
             await self._lock.report()
         except KubeError as error:
@@ -169,7 +174,7 @@ class ByLease:
         self._trouble = ""
         self._answered = True
         if isinstance(answer, NotHeld) and answer.holder != self._holder:
-            self._holder = answer.holder
+            self._holder, self._holder_since = answer.holder, self._clock()
             log.info("standing by, another one leads", extra={"holder": answer.holder})
         return answer
 

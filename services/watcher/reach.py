@@ -32,13 +32,19 @@ class Reach:
         """Whether the bus answers: else another watcher should take the Lease."""
         return self._contact().silent_seconds <= self._candidate_seconds
 
-    def misses_leader(self) -> bool:
-        """Whether the bus has answered for a while and no leader was heard on it.
+    @property
+    def report_seconds(self) -> float:
+        """How long to wait before a report is repeated: the leader gets several while one counts."""
+        return self._leader_seconds / 3
+
+    def misses_leader(self, *, holder_seconds: float) -> bool:
+        """Whether the bus has answered for a while and the holder of the Lease was not heard on it.
 
         As long as the leader may be silent: after an outage for everybody it reconnects within that time.
+        `holder_seconds`: how long it has held the Lease as far as is known; a new leader lists Nodes first.
         """
         steady = self.may_lead() and self._contact().answering_seconds >= self._leader_seconds
-        return steady and self._leader_silence() >= self._leader_seconds
+        return steady and min(self._leader_silence(), holder_seconds) >= self._leader_seconds
 
     def is_cut_off(self, *, reported_seconds_ago: float) -> bool:
         """Whether a leader must step down: the bus does not answer here, and does answer a standby."""

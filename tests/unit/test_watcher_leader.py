@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Callable
 
 import pytest
 
@@ -13,6 +14,7 @@ from services.watcher.leader import ByLease, LeadershipLost
 from services.watcher.reach import Reach
 from services.watcher.settings import WatcherSettings
 from tests.bus_actors import eventually
+from tests.turned_clock import TurnedClock
 
 HELD = Held(transitions=3)
 HANGS = "hangs"
@@ -66,11 +68,16 @@ class Bus:
         return Reach(self.contact, lambda: self.leader, candidate_seconds=10.0, leader_seconds=15.0)
 
 
-def by_lease(lock: ScriptedLock, retry_seconds: float = 0.01, bus: Bus | None = None) -> ByLease:
+def by_lease(
+    lock: ScriptedLock,
+    retry_seconds: float = 0.01,
+    bus: Bus | None = None,
+    clock: Callable[[], float] = time.monotonic,
+) -> ByLease:
     return ByLease(
         lock,
         retry_seconds=retry_seconds,
-        clock=time.monotonic,
+        clock=clock,
         jitter=lambda: 0.5,
         reach=(bus or Bus()).reach(),
     )
@@ -176,12 +183,13 @@ async def test_a_leader_keeps_the_lease(silent, reported_ago):
 
 
 async def test_a_standby_reports_a_leader_that_renews_and_publishes_nothing():
-    lock, bus = ScriptedLock(NotHeld(holder="b", seconds=9.0)), Bus()
-    candidate = by_lease(lock, bus=bus)
+    lock, bus, clock = ScriptedLock(NotHeld(holder="b", seconds=9.0)), Bus(), TurnedClock()
+    candidate = by_lease(lock, bus=bus, clock=clock)
     winning = asyncio.create_task(candidate.win())
     await eventually(lambda: lock.tries > 3)
     assert (lock.reports, candidate.problems()) == (0, ())
     bus.leader = 17.0
+    clock.turn(17.0)
     await eventually(lambda: lock.reports > 0)
     assert "b holds the Lease and has published nothing for 17 s" in candidate.problems()[0]
     bus.leader = 0.0
@@ -189,12 +197,43 @@ async def test_a_standby_reports_a_leader_that_renews_and_publishes_nothing():
     winning.cancel()
 
 
+async def test_a_standby_gives_a_new_holder_time_and_repeats_a_report_only_every_few_seconds():
+    lock, bus, clock = ScriptedLock(NotHeld(holder="b", seconds=9.0)), Bus(leader=99.0), TurnedClock()
+    candidate = by_lease(lock, bus=bus, clock=clock)
+
+    async def several_tries() -> None:
+        before = lock.tries
+        await eventually(lambda: lock.tries > before + 3)
+
+    winning = asyncio.create_task(candidate.win())
+    await several_tries()
+    assert (lock.reports, candidate.problems()) == (0, ())
+    clock.turn(15.0)
+    await several_tries()
+    assert lock.reports == 1
+    clock.turn(4.0)
+    await several_tries()
+    assert lock.reports == 1
+    clock.turn(1.0)
+    await several_tries()
+    assert lock.reports == 2
+    lock.answers = [NotHeld(holder="c", seconds=9.0)]
+    await several_tries()
+    clock.turn(14.0)
+    await several_tries()
+    assert (lock.reports, candidate.problems()) == (2, ()), "c has just begun"
+    winning.cancel()
+
+
 async def test_a_standby_is_ready_and_reports_nothing_while_another_program_holds_the_lease():
     lock, bus = ScriptedLock(NotHeld(holder="reference", seconds=9.0)), Bus(leader=float("inf"))
     lock.is_held_by_reader = False
-    candidate = by_lease(lock, bus=bus)
+    clock = TurnedClock()
+    candidate = by_lease(lock, bus=bus, clock=clock)
     winning = asyncio.create_task(candidate.win())
     await eventually(lambda: lock.tries > 3)
+    clock.turn(99.0)
+    await eventually(lambda: lock.tries > 6)
     assert (lock.reports, candidate.problems()) == (0, ())
     winning.cancel()
 
@@ -202,10 +241,12 @@ async def test_a_standby_is_ready_and_reports_nothing_while_another_program_hold
 @pytest.mark.parametrize("bus", [Bus(leader=99.0, answering=14.0), Bus(leader=99.0, silent=11.0)])
 async def test_a_standby_that_reaches_the_bus_only_just_or_not_reports_nothing(bus):
     lock = ScriptedLock(NotHeld(holder="b", seconds=9.0))
-    candidate = by_lease(lock, bus=bus)
+    clock = TurnedClock()
+    candidate = by_lease(lock, bus=bus, clock=clock)
     winning = asyncio.create_task(candidate.win())
-    await eventually(lambda: lock.tries > 3 or bool(candidate.problems()))
-    await asyncio.sleep(0)
+    await eventually(lambda: lock.tries > 3)
+    clock.turn(99.0)
+    await eventually(lambda: lock.tries > 6)
     assert lock.reports == 0
     winning.cancel()
 
