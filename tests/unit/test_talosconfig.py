@@ -83,7 +83,7 @@ def test_an_endpoint_named_twice_is_one():
         (b"{", "/etc/t: not a talosconfig: "),
         (b"\xff\xfe\x00", "/etc/t: not a talosconfig: "),
         (b"- 1", "/etc/t: not a talosconfig: Expected `object`, got `array`"),
-        (b"contexts: {a: {ca: 3}}", "/etc/t: not a talosconfig: Expected `str`, got `int`"),
+        (b"contexts: {a: {ca: 3}}", "/etc/t: not a talosconfig: Expected `str | null`, got `int`"),
         (b"contexts: {a: {}}", "/etc/t: field context: names no current context (there are: a)"),
         (b"context: b\ncontexts: {a: {}, c: null}", "/etc/t: there is no context 'b' (there are: a, c)"),
         (b"context: c\ncontexts: {c: null}", "/etc/t: there is no context 'c'"),

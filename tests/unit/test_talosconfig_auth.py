@@ -40,3 +40,12 @@ async def test_doctor_reports_it(omni: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("TALOSCONFIG", str(omni))
     seen = await inside_talos.look((), "")
     assert REFUSAL in seen.problem
+
+
+def test_null_beside_it_is_an_empty_field(omni: Path):
+    file = msgspec.yaml.decode(omni.read_bytes())
+    file["contexts"]["omni"] |= {"ca": None, "crt": None, "key": None}
+    omni.write_bytes(msgspec.yaml.encode(file))
+    with pytest.raises(NoAccess) as error:
+        talos(omni, "")
+    assert REFUSAL in str(error.value)

@@ -49,9 +49,9 @@ class TalosConfig(msgspec.Struct, frozen=True, kw_only=True):
 class _Context(msgspec.Struct, rename={"certificate": "crt"}):
     endpoints: list[str] | None = None
     target: str = ""  # deprecated by Talos, appended to the endpoints
-    ca: str = ""
-    certificate: str = ""
-    key: str = ""
+    ca: str | None = ""
+    certificate: str | None = ""
+    key: str | None = ""
     cluster: str = ""
     auth: object = None  # of proxies before apid: basic, siderov1; any shape, as a certificate needs none
 
@@ -112,7 +112,7 @@ def _current_context(text: bytes, source: str) -> tuple[str, _Context]:
 def _refuse_auth_alone(context: _Context, where: str) -> None:
     """Only a proxy in front of apid reads `auth`, such as Omni's: a certificate is used beside it."""
     auth = context.auth
-    if not isinstance(auth, dict) or context.certificate.strip() or context.key.strip():
+    if not isinstance(auth, dict) or (context.certificate or "").strip() or (context.key or "").strip():
         return
     kind = next((each for each in ("siderov1", "basic") if each in auth), "")
     if not kind:
@@ -133,8 +133,8 @@ def _names(contexts: Mapping[str, object]) -> str:
     return ", ".join(sorted(contexts)) or "none"
 
 
-def _pem(text: str, field: str) -> bytes:
-    if not text.strip():
+def _pem(text: str | None, field: str) -> bytes:
+    if text is None or not text.strip():
         raise CredentialsError(f"{field}: is missing; a client certificate with its key and CA is needed")
     try:
         decoded = base64.b64decode("".join(text.split()), validate=True)
