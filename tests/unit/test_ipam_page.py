@@ -6,7 +6,7 @@ from libs.common import metrics
 from libs.common.cloud_config.document import parse_cloud_config
 from libs.common.cloud_config.pool_reading import MOST_POOLS
 from libs.common.cloud_config.shape import MASK_SIZES, POOL
-from libs.common.settings.flags import POD_CIDRS
+from libs.common.settings.flags import POD_CIDRS, SERVICE_NETWORKS
 from libs.common.settings.reading import options_of
 from libs.common.subjects import NETWORKS
 from services.ipam.node_events import CONFLICT, NOT_AVAILABLE, OTHER_ALLOCATOR
@@ -49,7 +49,8 @@ def test_the_first_table_names_every_flag_of_ipam_alone():
     first = PAGE.partition("\n## ")[0]
     named = re.findall(r"^\| `--([a-z0-9-]+)`", first, re.MULTILINE)
     named += ["node-cidr-mask-size-ipv6"]  # beside its sister
-    own = {option.flag.name for option in options_of(IpamSettings) if option.flag.group == POD_CIDRS}
+    groups = (POD_CIDRS, SERVICE_NETWORKS)
+    own = {option.flag.name for option in options_of(IpamSettings) if option.flag.group in groups}
     assert set(named) == own - {"ipam-in-flight"}
 
 
