@@ -15,14 +15,14 @@ from services.csr.request import Asked, shown
 _NETWORKS = "the cluster's Service networks are not known: {}, and --service-cluster-ip-range is not given"
 _IN_CERTIFICATE = "is in the certificate of an API server"
 _NOT_ATTESTED = ", and no machine attests it (no Talos): approve the request by hand if it is right"
-_NOBODY_TELLS = "with --without-talos no control plane reports them"
-_NOT_YET = "no control plane has reported them yet"
+_UNREPORTED_WITHOUT_TALOS = "with --without-talos no control plane reports them"
+_NOT_REPORTED_YET = "no control plane has reported them yet"
 
 
 def checks_of_knowledge(asked: Asked, name: str, policy: Policy, *, without_talos: bool) -> Iterator[Check]:
     """What must be known of the cluster before these names and addresses can be approved."""
     if asked.ips and policy.service_networks is None:
-        text = _NETWORKS.format(_NOBODY_TELLS if without_talos else _NOT_YET)
+        text = _NETWORKS.format(_UNREPORTED_WITHOUT_TALOS if without_talos else _NOT_REPORTED_YET)
         yield _waits("networks", text, name)
     if asks_for_more_than_name(asked, name) and not policy.endpoint.identities:
         why = f": {shown(policy.endpoint.fault, 300)}" if policy.endpoint.fault else ""

@@ -116,7 +116,7 @@ class WatcherService:
 
     def _on_void_message(self, subject: str) -> None:
         if self._term is not None:
-            self._term.say_void(subject)
+            self._term.publish_void_again(subject)
 
     def _kubernetes(self) -> KubeApi:
         # Connections of its own: writes that hang for the others must delay neither a renewal nor a watch.

@@ -112,14 +112,14 @@ class Term:
         self._rounds.wake()
         self._usable.changed()
 
-    def say_void(self, subject: str) -> None:
+    def publish_void_again(self, subject: str) -> None:
         """A former leader has published on this subject, and followers ignore it.
 
         If we are the former leader, another one publishes it, or our next round does.
         """
         if self._reign.stands:
             for kind in self._kinds():
-                kind.say_void(subject)
+                kind.publish_void_again(subject)
 
     def _on_no_stream(self) -> None:
         self._rounds.begin_again()

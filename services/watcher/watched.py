@@ -110,7 +110,7 @@ class Watched(Generic[Seen]):
         names = self._absent_by_uid() | self._store.names_by_uid()
         self._publisher.say_again([names[uid] for uid in due(names, since=since, until=until)])
 
-    def say_void(self, subject: str) -> None:
+    def publish_void_again(self, subject: str) -> None:
         """Publish what followers ignored on this subject, if it is one of this kind."""
         if subject.startswith(f"{self._kind.subject}."):
             self._publisher.say((subject.removeprefix(f"{self._kind.subject}."),))
