@@ -1,8 +1,8 @@
 """Snapshots of the interface: every byte that a user or another program relies on.
 
-A snapshot is a JSON file in `tests/contract/interface`. It holds no Python name, so a rename leaves it as it is.
-A changed snapshot is a changed interface: it needs an entry in CHANGELOG.md, and old and new processes must still
-work side by side. `make interface-snapshots` writes the files again.
+A snapshot is a JSON file in `tests/contract/interface`. It contains no Python name, so a rename does not
+change it. A changed snapshot is a changed interface: it needs an entry in CHANGELOG.md, and old and new
+processes must still work side by side. `make interface-snapshots` writes the files again.
 """
 
 import difflib
@@ -26,5 +26,6 @@ def assert_unchanged(name: str, value: Any) -> None:
         return
     recorded = path.read_text(encoding="utf-8") if path.exists() else ""
     if text != recorded:
-        changes = difflib.unified_diff(recorded.splitlines(), text.splitlines(), "snapshot", "now", "", "", 2, "")
+        before, now = recorded.splitlines(), text.splitlines()
+        changes = difflib.unified_diff(before, now, "snapshot", "now", n=2, lineterm="")
         pytest.fail(f"the interface changed: {path.name}\n" + "\n".join(changes), pytrace=False)
