@@ -1,0 +1,193 @@
+"""NATS: the bytes that the bus sends, the stream and its consumers, users and their rights."""
+
+import asyncio
+from datetime import UTC, datetime
+from pathlib import PurePosixPath
+from typing import Any
+
+import msgspec
+
+from libs.common import events
+from libs.common.bus import Durable, Message, Opened
+from libs.common.delivery import Ack, Nak, PutAside, Verdict
+from libs.common.memory_bus.stream import MAX_AGE_SECONDS, matches
+from libs.common.nats_bus.access import Access
+from libs.common.nats_bus.bus import NatsBus
+from libs.common.nats_bus.provision import durable_config, stream_config
+from libs.common.nats_bus.reload import reload_server
+from libs.common.wiring import DURABLES, READER, SERVICES
+from services.bootstrap.nats_rights import SYSTEM, nobodys_requests, system_rights
+from services.bootstrap.server_config import Server, rights_by_user, server_config
+from tests.builders import INCARNATION, leading
+from tests.bus_actors import MAX_BYTES, doing
+from tests.contract.interface_snapshot import assert_unchanged
+from tests.contract.nats_recorder import NatsRecorder
+
+TRACE = {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
+NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+PREFIX = "talosccm.v1.flow.enriched.node."
+EVENT = events.encode(
+    events.EnrichedNodeGone(incarnation=INCARNATION, observed_sequence=1, name="acked", uid="u")
+)
+
+
+async def a_bus(recorder: NatsRecorder, service: str) -> NatsBus:
+    return await NatsBus.connect((f"nats://127.0.0.1:{recorder.port}",), service=service, clock=lambda: NOW)
+
+
+def recorded(recorder: NatsRecorder) -> dict[str, Any]:
+    """Everything that the server received."""
+    return {
+        "connect": recorder.greetings[0],
+        "subscriptions": sorted(recorder.heard),
+        "messages": recorder.sent,
+    }
+
+
+async def test_what_is_sent_to_provision_publish_read_and_describe_is_unchanged():
+    async with NatsRecorder.start() as recorder:
+        bus = await a_bus(recorder, "watcher")
+        await bus.provision(DURABLES, max_bytes=MAX_BYTES)
+        await bus.publish(leading(), expected_sequence=4, ttl_seconds=12, headers=TRACE)
+        await bus.publish(events.SnapshotComplete(incarnation=INCARNATION, epoch=1, nodes=0))
+        await bus.last("talosccm.v1.flow.leading")
+        await bus.look()
+        async with bus.headroom(leading()):
+            pass
+        await bus.close()
+    assert_unchanged("nats-provision", recorded(recorder))
+
+
+async def test_what_is_sent_to_consume_and_to_settle_is_unchanged():
+    names = ("acked", "nacked", "at-once", "dead", "long")
+    async with NatsRecorder.start(*((PREFIX + name, EVENT) for name in names)) as recorder:
+        bus = await a_bus(recorder, "labeler")
+        await bus.provision(DURABLES, max_bytes=MAX_BYTES)
+
+        async def handle(message: Message) -> Verdict:
+            name = message.subject.removeprefix(PREFIX)
+            if name == "long":
+                await recorder.until("+WPI")
+            verdicts = {
+                "nacked": Nak(1.5, "later"),
+                "at-once": Nak(0.0, "again"),
+                "dead": PutAside("cannot be read"),
+            }
+            return verdicts.get(name, Ack())
+
+        durable = msgspec.structs.replace(DURABLES[0], ack_wait_seconds=0.3)
+        async with doing(bus.consume(durable, handle, in_flight=64)):
+            for body in ('-NAK {"delay":1500000000}', "-NAK", "+WPI"):
+                await recorder.until(body)
+            async with asyncio.timeout(20):
+                while sum({"+ACK"} <= bodies(sent) for sent in recorder.sent.values()) < 3:
+                    recorder.arrived.clear()
+                    await recorder.arrived.wait()
+        await bus.close()
+    settled = {
+        subject: sorted(bodies(messages) - {"+WPI"})  # how often a handler is marked depends on time
+        for subject, messages in recorder.sent.items()
+        if subject.startswith("$JS.ACK.")
+    }
+    others = {subject: recorder.sent[subject] for subject in recorder.sent if ".CREATE." not in subject}
+    assert_unchanged("nats-consume", recorded(recorder) | {"messages": others | settled})
+
+
+def bodies(messages: list[Any]) -> set[str]:
+    return {message["body"] for message in messages}
+
+
+async def test_what_is_sent_to_follow_is_unchanged():
+    class Followed:
+        def __init__(self) -> None:
+            self.ready = asyncio.Event()
+
+        def begin(self, opened: Opened) -> None: ...
+        def apply(self, message: Message) -> None: ...
+        def lost(self, reason: str) -> None: ...
+
+        def caught_up(self) -> None:
+            self.ready.set()
+
+    async with NatsRecorder.start() as recorder:
+        bus = await a_bus(recorder, "ipam")
+        await bus.provision((), max_bytes=MAX_BYTES)
+        follower = Followed()
+        async with doing(bus.follow("ipam", "talosccm.v1.flow.>", follower)):
+            async with asyncio.timeout(20):
+                await follower.ready.wait()
+                while not any(".MSG.NEXT." in subject for subject in recorder.sent):
+                    recorder.arrived.clear()
+                    await recorder.arrived.wait()
+        await bus.close()
+    assert_unchanged("nats-follow", recorded(recorder))
+
+
+async def test_what_is_sent_to_reload_a_server_is_unchanged():
+    async with NatsRecorder.start() as recorder:
+        await reload_server(Access(servers=(f"nats://127.0.0.1:{recorder.port}",), service=SYSTEM))
+    assert_unchanged("nats-reload", recorded(recorder))
+
+
+def test_stream_durables_and_followers_are_unchanged():
+    def durable(each: Durable) -> Any:
+        return {"dead letters of": each.service, "configuration": durable_config(each)}
+
+    assert_unchanged(
+        "nats-stream",
+        {
+            "stream": stream_config(MAX_BYTES),
+            "stream on three servers": stream_config(MAX_BYTES, replicas=3),
+            "durables": {each.name: durable(each) for each in DURABLES},
+            "bus in memory": {
+                "seconds that a message lasts": MAX_AGE_SECONDS,
+                "takes a name with dots": matches(DURABLES[0].filter, f"{PREFIX}a.b"),
+            },
+        },
+    )
+
+
+def test_what_each_service_consumes_publishes_and_owns_is_unchanged():
+    def place(wiring: Any) -> Any:
+        return {
+            "durables": [each.name for each in wiring.durables],
+            "follows": wiring.follows,
+            "publishes": wiring.publishes,
+            "owns": wiring.owns,
+            "provisions the stream": wiring.provisions_stream,
+            "runs by default": wiring.by_default,
+            "rights in Kubernetes": [msgspec.to_builtins(right) for right in wiring.rights],
+            "secrets": wiring.secrets,
+        }
+
+    assert_unchanged(
+        "services-and-rights", {"reader": READER} | {wiring.service: place(wiring) for wiring in SERVICES}
+    )
+
+
+def test_users_and_their_rights_are_unchanged():
+    rights = {user: msgspec.to_builtins(each) for user, each in rights_by_user().items()}
+    rights[SYSTEM] = msgspec.to_builtins(system_rights())
+    assert_unchanged("nats-rights", {"users": rights, "nobody": nobodys_requests()})
+
+
+def test_the_configuration_of_a_server_is_unchanged():
+    def config(**changes: Any) -> list[str]:
+        server = Server(
+            name="one",
+            listen_address="0.0.0.0",
+            client_port=4222,
+            route_port=6222,
+            monitor_port=8222,
+            routes=(),
+            files=PurePosixPath("/etc/nats-generated"),
+            store_dir=PurePosixPath("/data"),
+            store_bytes=256 * 2**20,
+        )
+        keys = {user: f"KEY-OF-{user}" for user in (*rights_by_user(), SYSTEM)}
+        text = server_config(msgspec.structs.replace(server, **changes), keys)
+        return [line for line in text.splitlines() if not line.lstrip().startswith("#")]
+
+    assert_unchanged(
+        "nats-server", {"alone": config(), "one of two": config(monitor_port=0, routes=("a.nats", "b.nats"))}
+    )
