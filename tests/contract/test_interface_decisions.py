@@ -1,0 +1,199 @@
+"""Decisions on the bus: outcomes, reasons and changes of every service that decides."""
+
+import typing
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from libs.common.cloud_config.document import parse_cloud_config
+from libs.common.controllers import CLOUD_NODE
+from libs.common.events import Decided, Event
+from libs.common.machine import MachineFacts, MachineFault
+from libs.common.node import CONDITION_BLOCKED, Node, NodeCondition
+from libs.common.subjects import subject_of
+from libs.common.wiring import ServiceName
+from services.csr.decide import decide
+from services.csr.judge import Left
+from services.labeler.already_said import AlreadySaid
+from services.labeler.decisions import Decisions
+from services.labeler.plan import Global, Outcome, Plan, plan_node, plan_unreachable
+from tests.builders import NOW, a_node, csr_enriched, some_facts
+from tests.contract.interface_snapshot import assert_unchanged
+from tests.csr_actors import CsrFlow, asks
+from tests.csr_cases import CASES, FACTS, NODES, POLICY, WHO, words_of_metadata
+from tests.ipam_actors import IpamFlow, a_node_of
+from tests.lifecycle_actors import LifecycleFlow
+from tests.lifecycle_cases import unreachable
+from tests.unit.test_csr_claims import claims_of
+
+HCLOUD: dict[str, Any] = {"platform": "hcloud", "provider_id": "hcloud://7", "region": "eu", "zone": "eu-1"}
+HONEST = some_facts()
+GOING = msgspec.structs.replace(some_facts(), stage="shutting down")
+OURS = "ownership: {nodeSelector: [{matchExpressions: [{key: team, operator: In, values: [a]}]}]}"
+
+
+def said(decided: Decided) -> dict[str, Any]:
+    """The decision as JSON with its subject, without the time and the uid."""
+    document = msgspec.to_builtins(decided)
+    return {key: document[key] for key in document if key not in {"decided_at", "uid"}} | {
+        "subject": subject_of(decided)
+    }
+
+
+class Recorder:
+    """A bus that keeps what is published."""
+
+    def __init__(self) -> None:
+        self.published: list[Event] = []
+
+    async def publish(self, event: Event, **_: Any) -> int:
+        self.published.append(event)
+        return 1
+
+
+async def published(plan: Plan, *, observe_only: bool = False) -> dict[str, Any]:
+    bus = Recorder()
+    decisions = Decisions(bus, AlreadySaid(), now=lambda: NOW, observe_only=observe_only)  # type: ignore[arg-type]  # only publishes
+    await decisions.publish(a_node(), plan)
+    [decided] = bus.published
+    assert isinstance(decided, Decided)
+    return said(decided)
+
+
+async def test_outcomes_of_the_labeler_are_unchanged():
+    plans = [Plan(outcome=outcome, reason="any") for outcome in typing.get_args(Outcome)]
+    assert_unchanged(
+        "decided-labeler-outcomes",
+        {
+            plan.outcome: {
+                "applied": (await published(plan))["outcome"],
+                "observed only": (await published(plan, observe_only=True))["outcome"],
+            }
+            for plan in plans
+        },
+    )
+
+
+async def test_what_the_labeler_decides_is_unchanged():
+    def planned(node: Node, facts: MachineFacts | None = None, by: str = "nodename", **config: Any) -> Plan:
+        return plan_node(node, facts or some_facts(**HCLOUD), by, Global(**config))
+
+    stale = (NodeCondition(type=CONDITION_BLOCKED, status="True"),)
+    own = parse_cloud_config(OURS, "f").ownership.of(CLOUD_NODE)
+    silent = unreachable(a_node(taints=()), fault=MachineFault(kind="timeout", step="connect", message="no"))
+    plans = {
+        "a Node that joins": planned(a_node()),
+        "by its UUID": planned(a_node(), some_facts(node_name="talos-abc", **HCLOUD), "system-uuid"),
+        "a Node that differs": planned(a_node(taints=(), provider_id="hcloud://7")),
+        "another providerID": planned(a_node(taints=(), provider_id="hcloud://8")),
+        "of another cloud": planned(a_node(taints=(), provider_id="aws:///eu-1/i-5")),
+        "of somebody else": planned(a_node(), ownership=own),
+        "without a node IP": planned(a_node(ip="")),
+        "with a broken node IP": planned(a_node(ip="nonsense")),
+        "without metadata": planned(a_node(), some_facts(platform="hcloud")),
+        "initialized, without metadata": planned(a_node(taints=()), some_facts(platform="hcloud")),
+        "a condition that is not true any more": planned(
+            a_node(taints=(), conditions=stale), some_facts(platform="hcloud")
+        ),
+        "a machine that does not answer": plan_unreachable(a_node(), unreachable(a_node()), Global()),
+        "initialized, does not answer": plan_unreachable(a_node(taints=()), silent, Global()),
+    }
+    assert_unchanged("decided-labeler", {what: await published(plan) for what, plan in plans.items()})
+
+
+def test_what_csr_decides_about_every_known_request_is_unchanged():
+    claims = claims_of(*NODES.values(), *words_of_metadata())
+
+    def of(case: Any) -> Any:
+        event = csr_enriched(
+            case.request(), facts=FACTS[WHO], node_uid=NODES[WHO].uid, answered_at=("10.0.0.5",)
+        )
+        judged = decide(event, claims, POLICY)
+        reason = getattr(judged.decision, "message", "") or judged.decision.reason
+        return {"as": case.expected, "reason": reason}
+
+    assert_unchanged("decided-csr-reasons", {case.name: of(case) for case in CASES})
+
+
+async def test_what_csr_publishes_is_unchanged(tmp_path: Path):
+    decided: dict[str, Any] = {}
+    evil = asks("csr-2", node="web-2", dns=("kubernetes",), ips=("10.0.0.6",))
+    two, facts_of_two = (
+        a_node("web-2", uid="uid-2", ip="10.0.0.6"),
+        some_facts(node_name="web-2", node_ip="10.0.0.6"),
+    )
+    old, new = asks("csr-old", age_seconds=60), asks("csr-1")
+    for how, settings in (("applied", {}), ("observed only", {"observe_only": True})):
+        async with CsrFlow.on("memory", tmp_path) as flow, flow.csr_running(**settings):
+            would = "would-" if settings else ""
+            await flow.machine(a_node(), HONEST)
+            await flow.machine(two, facts_of_two)
+            first, second = await flow.file(old), await flow.file(new)
+            await flow.enrich(old, observed=first, facts=HONEST, node_uid="uid-1")
+            seen = [await flow.until_decided("csr-old", "superseded")]
+            await flow.enrich(new, observed=second, facts=HONEST, node_uid="uid-1")
+            seen += [await flow.until_decided("csr-1", "would-approve" if would else "approved")]
+            await flow.asked(evil, facts=facts_of_two, node_uid="uid-2")
+            seen += [await flow.until_decided("csr-2", "would-deny" if would else "denied")]
+            await flow.asked(asks("csr-3", node="web-3", ips=("10.0.0.7",)))
+            seen += [await flow.until_decided("csr-3", "waiting")]
+            decided[how] = [said(each) for each in seen]
+    async with CsrFlow.on("memory", tmp_path) as flow, flow.csr_running(file=parse_cloud_config(OURS, "f")):
+        await flow.machine(a_node(), HONEST)
+        await flow.asked(asks(), facts=HONEST, node_uid="uid-1")
+        decided["of somebody else"] = said(await flow.until_decided("csr-1", "not-ours"))
+    left = {field.name: field.type for field in msgspec.structs.fields(Left)}["outcome"]
+    decided["without an answer"] = sorted(typing.get_args(left))
+    assert_unchanged("decided-csr", decided)
+
+
+async def test_what_ipam_decides_is_unchanged(tmp_path: Path):
+    decided: dict[str, Any] = {}
+    cases: dict[str, tuple[str, dict[str, Any]]] = {
+        "served": ("allocated", {}),
+        "observed only": ("would-allocate", {"observe_only": True}),
+        "of somebody else": ("not-ours", {"file": parse_cloud_config(OURS, "f")}),
+        "not initialized": ("waiting", {"cidr_allocator_type": "CloudAllocator"}),
+    }
+    for case, (outcome, settings) in cases.items():
+        async with IpamFlow.on("memory", tmp_path) as flow, flow.ipam_running(**settings):
+            await flow.join(1)
+            decided[case] = said(await flow.until_decided(1, outcome))
+    pool = ("10.244.0.0/16",)
+    async with IpamFlow.on("memory", tmp_path) as flow:
+        await flow.networks(pod_cidrs=pool)
+        await flow.join(1, pod_cidrs=pool)
+        async with flow.ipam_running(cluster_cidr=pool):
+            await flow.join(2)
+            decided["no room"] = said(await flow.until_decided(2, "unserved"))
+    async with IpamFlow.on("memory", tmp_path) as flow, flow.ipam_running():
+        await flow.silent(flow.kube.put(a_node_of(1)))
+        decided["a machine that does not answer"] = said(await flow.until_decided(1, "waiting"))
+    assert_unchanged("decided-ipam", decided)
+
+
+@pytest.mark.parametrize("how", ["applied", "dry-run"])
+async def test_what_lifecycle_decides_is_unchanged(how: str, tmp_path: Path):
+    async with LifecycleFlow.on("memory", tmp_path) as flow:
+        async with flow.running(dry_run=how == "dry-run"):
+            node, going = await flow.lost(), await flow.lost("web-2", uuid="")
+            await flow.looked(going, last_known=some_facts())
+            seen = [await flow.until_decided("web-2", "kept")]
+            await flow.looked(going, last_known=GOING)
+            seen += [await flow.until_decided("web-2", "shutdown")]
+            for told in ("1 of 3", "2 of 3"):
+                await flow.replaced(node)
+                seen += [await flow.until_decided("web-1", "kept", told)]
+            await flow.replaced(node)
+            seen += [await flow.until_decided("web-1", "deleted" if how == "applied" else "would-delete")]
+        async with flow.running(file=parse_cloud_config(OURS, "f"), identity="second"):
+            theirs = await flow.lost("web-4", labels={"team": "b"}, uuid="")
+            await flow.looked(theirs, last_known=GOING)
+            seen += [await flow.until_decided("web-4", "not-owned")]
+    assert_unchanged(f"decided-lifecycle-{how}", [said(each) for each in seen])
+
+
+def test_names_of_services_are_unchanged():
+    assert_unchanged("service-names", sorted(typing.get_args(ServiceName)))
