@@ -1,0 +1,161 @@
+"""Requests to Kubernetes that change Nodes and certificate requests, as an API server receives them."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from libs.common.cloud_config.rule import Ownership
+from libs.common.kube_api.api import KubeApi
+from libs.common.kube_api.json_patch_body import json_patch_body
+from libs.common.node import Node, NodeCondition
+from libs.common.patch import Operation
+from services.csr.approvals_api import ApprovalsApi
+from services.csr.decide import decide
+from services.ipam.allocator import Allocator
+from services.ipam.claims_api import KubernetesClaims
+from services.ipam.plan import Assigned
+from services.labeler.already_said import AlreadySaid
+from services.labeler.answers import Answers
+from services.labeler.blocked import by_taint_of_talos
+from services.labeler.node_api import NodeApi
+from services.lifecycle.shutdown import SHUTDOWN, SHUTTING_DOWN
+from services.lifecycle.taints_api import ShutdownTaints
+from tests.builders import NOW, a_node, csr_enriched, some_facts
+from tests.contract.interface_snapshot import assert_unchanged
+from tests.csr_cases import CASES, FACTS, NODES, POLICY, words_of_metadata
+from tests.kube_loopback import Loopback, api_of
+from tests.lifecycle_cases import OTHERS, a_lost_node, unreachable
+from tests.planned import carried_out, document_of, one_rule, planned_by
+from tests.recorded_requests import RecordedRequests, without_texts
+from tests.unit.test_csr_claims import claims_of
+
+FACTS_OF_WEB = some_facts(
+    platform="hcloud",
+    provider_id="hcloud://7",
+    region="eu-central",
+    zone="fsn1-dc14",
+    instance_type="cx22",
+    spot=True,
+    cluster_name="prod",
+)
+RULE = one_rule(
+    labels='{team: web, "example.com/zone": "{{ .Zone }}"}',
+    annotations='{"example.com/contact": "a & b <c>"}',
+    taints='{"example.com/agent": "wait:NoSchedule"}',
+)
+
+
+@pytest.fixture
+async def recorded() -> RecordedRequests:
+    return RecordedRequests()
+
+
+@pytest.fixture
+async def kube(recorded: RecordedRequests, tmp_path: Path) -> AsyncIterator[KubeApi]:
+    async with Loopback.start() as server, api_of(server.url, tmp_path) as api:
+        server.answer = recorded.answer
+        yield api
+
+
+def held(recorded: RecordedRequests, node: Node) -> Node:
+    """That Node is in Kubernetes."""
+    recorded.objects[f"/api/v1/nodes/{node.name}"] = document_of(node)
+    return node
+
+
+def labeler(kube: KubeApi) -> NodeApi:
+    return NodeApi(kube, AlreadySaid(), Answers(clock=lambda: 0.0), now=lambda: NOW, observe_only=False)
+
+
+async def test_the_labeler_initializes_a_node_and_later_removes_what_a_rule_set(
+    kube: KubeApi, recorded: RecordedRequests
+):
+    node = held(recorded, a_node())
+    plan = planned_by(node, FACTS_OF_WEB, RULE)
+    await labeler(kube).apply(node, lambda node, refused: planned_by(node, FACTS_OF_WEB, RULE))
+    joined, recorded.requests = recorded.requests, []
+    ruled = held(recorded, carried_out(node, plan))
+    moved = msgspec.structs.replace(
+        FACTS_OF_WEB, platform=msgspec.structs.replace(FACTS_OF_WEB.platform, spot=False, zone="nbg1-dc3")
+    )
+    await labeler(kube).apply(ruled, lambda node, refused: planned_by(node, moved, one_rule()))
+    assert_unchanged("kubernetes_labeler_patches", {"joining": joined, "changed": recorded.requests})
+
+
+async def test_the_labeler_sets_and_removes_the_condition_of_a_node_that_waits(
+    kube: KubeApi, recorded: RecordedRequests
+):
+    node = held(recorded, a_node())
+    await labeler(kube).block(node, by_taint_of_talos(), with_event=False)
+    assert node.condition("") is None
+    blocked = NodeCondition(
+        type=recorded.requests[0]["body"]["status"]["conditions"][0]["type"],
+        status="True",
+        reason=by_taint_of_talos().reason,
+    )
+    waits = held(recorded, a_node(conditions=(blocked,)))
+    await labeler(kube).apply(waits, lambda node, refused: planned_by(node, FACTS_OF_WEB, one_rule()))
+    assert_unchanged("kubernetes_labeler_condition", without_texts(recorded.requests[:2]))
+
+
+async def test_ipam_gives_a_node_its_pod_cidrs(kube: KubeApi, recorded: RecordedRequests):
+    node = held(recorded, a_node(labels={"example.com/team": "web"}))
+    allocator = Allocator(KubernetesClaims(kube), now=lambda: NOW)
+    given = Assigned(uid=node.uid, pod_cidrs=("10.244.1.0/24", "fd00:10:244:1::/64"))
+    await allocator.give(node, given)
+    await allocator.give(node, given, held_labels=("example.com/team", "example.com/absent"))
+    assert_unchanged("kubernetes_ipam_patches", recorded.requests)
+
+
+async def test_lifecycle_sets_and_removes_the_shutdown_taint_and_deletes_a_node(
+    kube: KubeApi, recorded: RecordedRequests
+):
+    taints = ShutdownTaints(kube, ownership=Ownership, dry=False)
+    lost = held(recorded, a_lost_node())
+    last = msgspec.structs.replace(some_facts(), stage=SHUTTING_DOWN)
+    silent = msgspec.structs.replace(OTHERS, kind="refused")
+    assert await taints.apply(lost, unreachable(lost, fault=silent, last_known=last))
+    back = held(recorded, a_lost_node("web-2", taints=(SHUTDOWN,), conditions=(is_ready(),)))
+    assert await taints.apply(back, None)
+    await kube.delete_node(lost.name, uid=lost.uid, resource_version=lost.metadata.resource_version)
+    assert_unchanged("kubernetes_lifecycle_requests", recorded.requests)
+
+
+def is_ready() -> NodeCondition:
+    return NodeCondition(type="Ready", status="True")
+
+
+async def test_csr_approves_and_denies_exactly_the_request_that_it_judged(
+    kube: KubeApi, recorded: RecordedRequests
+):
+    approvals = ApprovalsApi(kube, observe_only=False)
+    claims = claims_of(*NODES.values(), *words_of_metadata())
+    for expected in ("approve", "deny"):
+        request = next(case for case in CASES if case.expected == expected).request()
+        event = csr_enriched(request, facts=FACTS["web-1"], node_uid="uid-web-1")
+        verdict = decide(event, claims, POLICY).decision
+        path = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
+        recorded.objects[f"{path}/{request.name}/approval"] = {}
+        await approvals.write(
+            msgspec.structs.replace(
+                request, spec=msgspec.structs.replace(request.spec, request=b"the request")
+            ),
+            lambda verdict=verdict: verdict,
+        )
+    assert_unchanged("kubernetes_csr_patches", [reference_words(each) for each in recorded.requests])
+
+
+def reference_words(request: dict[str, Any]) -> dict[str, Any]:
+    """The condition's message as far as the reference has the same words."""
+    *tests, write = request["body"]
+    [condition] = write["value"]
+    shown = condition | {"message": condition["message"].partition(":")[0]}
+    return request | {"body": [*tests, write | {"value": [shown]}]}
+
+
+def test_a_json_patch_is_spelled_as_go_spells_json():
+    operations: list[Operation] = [{"op": "test", "path": "/x", "value": "<a> & \u2028 \u2029 ü"}]
+    assert_unchanged("kubernetes_json_patch_body", json_patch_body(operations).decode())
