@@ -1,6 +1,7 @@
 """Requests to Kubernetes that change Nodes and certificate requests, as an API server receives them."""
 
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from libs.common.kube_api.json_patch_body import json_patch_body
 from libs.common.node import Node, NodeCondition
 from libs.common.patch import Operation
 from services.csr.approvals_api import ApprovalsApi
-from services.csr.decide import decide
+from services.csr.decide import Decision, decide
 from services.ipam.allocator import Allocator
 from services.ipam.claims_api import KubernetesClaims
 from services.ipam.plan import Assigned
@@ -139,13 +140,14 @@ async def test_csr_approves_and_denies_exactly_the_request_that_it_judged(
         verdict = decide(event, claims, POLICY).decision
         path = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
         recorded.objects[f"{path}/{request.name}/approval"] = {}
-        await approvals.write(
-            msgspec.structs.replace(
-                request, spec=msgspec.structs.replace(request.spec, request=b"the request")
-            ),
-            lambda verdict=verdict: verdict,
-        )
+        short = msgspec.structs.replace(request.spec, request=b"the request")
+        await approvals.write(msgspec.structs.replace(request, spec=short), partial(always, verdict))
     assert_unchanged("kubernetes_csr_patches", [reference_words(each) for each in recorded.requests])
+
+
+def always(verdict: Decision) -> Decision:
+    """The same verdict, whenever it is asked for."""
+    return verdict
 
 
 def reference_words(request: dict[str, Any]) -> dict[str, Any]:

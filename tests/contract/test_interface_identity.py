@@ -1,0 +1,118 @@
+"""Names by which an API server and its audit log know each process of this project."""
+
+import asyncio
+import re
+from pathlib import Path
+from socket import gethostname
+from typing import Any, Final
+
+import msgspec
+from click.testing import CliRunner
+
+from cli.__main__ import main
+from libs.common.kube_api.api import KubeApi
+from libs.common.kube_api.events import ObjectEvent, about_node
+from libs.common.process.assembly import Assembly
+from libs.common.process.service import Run
+from libs.common.settings.of_process import ProcessSettings
+from libs.common.settings.reading import read_settings
+from libs.testbed.talos_pki import TalosPki
+from services.bootstrap.run import _store
+from services.bootstrap.settings import BootstrapSettings
+from services.csr.service import CSR_RUN
+from services.ipam.service import IPAM_RUN
+from services.labeler.service import LABELER_RUN
+from services.lifecycle.service import LIFECYCLE_RUN
+from services.metadata.service import METADATA_RUN
+from services.watcher.service import WATCHER_RUN
+from tests.builders import NOW
+from tests.contract.interface_snapshot import assert_unchanged
+from tests.kube_loopback import Loopback, api_of
+from tests.recorded_requests import RecordedRequests
+
+ALL: Final[tuple[Run[Any], ...]] = (
+    WATCHER_RUN,
+    METADATA_RUN,
+    LABELER_RUN,
+    CSR_RUN,
+    IPAM_RUN,
+    LIFECYCLE_RUN,
+)
+COMMANDS: Final = (
+    ("status",),
+    ("doctor",),
+    ("explain", "csr", "csr-1"),
+    ("explain", "node", "web-1"),
+    ("render", "FOLDER/ccm-config.yaml", "--from-cluster=web-1", "--talosconfig=FOLDER/talosconfig"),
+)
+UUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+VERSION: Final = re.compile(r"(?<=talos-ccm/)[^ ]+")
+
+
+def an_assembly(runs: tuple[Run[Any], ...], kubeconfig: Path) -> Assembly:
+    """The process of these services, not started."""
+    kinds: list[type[msgspec.Struct]] = [*(run.settings for run in runs), ProcessSettings]
+    return Assembly(runs, read_settings(kinds, [f"--kubeconfig={kubeconfig}"], {}), {}, None)
+
+
+def opened(assembly: Assembly) -> KubeApi | None:
+    """Its client of the Kubernetes API."""
+    return assembly._open_kubernetes()
+
+
+async def test_the_user_agent_and_identity_of_each_process(tmp_path: Path):
+    recorded = RecordedRequests()
+    found: dict[str, Any] = {}
+    async with Loopback.start() as server, api_of(server.url, tmp_path):
+        server.answer = recorded.answer
+        for runs in (*((run,) for run in ALL), ALL):
+            assembly = an_assembly(runs, tmp_path / "kubeconfig")
+            name = runs[0].wiring.service if len(runs) == 1 else "all services"
+            found[name] = {"holder": masked(assembly._identity), "sends": None}
+            if (kube := opened(assembly)) is not None:
+                found[name]["sends"] = await sent(kube, recorded)
+        store = _store(BootstrapSettings(kubeconfig=tmp_path / "kubeconfig"))
+        await store.secret("a-secret")
+        await store.close()
+        found["bootstrap"] = {"user_agent": masked(recorded.user_agents[-1])}
+    assert_unchanged("kubernetes_identity", found)
+
+
+async def sent(kube: KubeApi, recorded: RecordedRequests) -> dict[str, Any]:
+    """What this client says of itself: in the header, and in an Event that names no component."""
+    event = ObjectEvent(about=about_node("web-1", "uid-1"), reason="AReason", message="message")
+    await kube.create_event(event, now=NOW)
+    await kube.close()
+    body = recorded.requests[-1]["body"]
+    return {
+        "user_agent": masked(recorded.user_agents[-1]),
+        "source": body["source"],
+        "reportingComponent": body["reportingComponent"],
+        "reportingInstance": masked(body["reportingInstance"]),
+    }
+
+
+def masked(text: str) -> str:
+    """The text without the name of this machine, random identifiers and the version."""
+    return VERSION.sub("<version>", UUID.sub("<uuid>", text)).replace(gethostname(), "<host>")
+
+
+async def test_the_user_agent_of_each_command(tmp_path: Path):
+    recorded = RecordedRequests()
+    (tmp_path / "ccm-config.yaml").write_text("global: {}\n")
+    pki = TalosPki(tmp_path / "pki", ["127.0.0.1"])
+    (tmp_path / "talosconfig").write_text(pki.talosconfig(["127.0.0.1"]))
+    found = {}
+    async with Loopback.start() as server, api_of(server.url, tmp_path):
+        server.answer = recorded.answer
+        for command in COMMANDS:
+            recorded.user_agents.clear()
+            await asyncio.to_thread(run, command, tmp_path)
+            found[" ".join(command)] = sorted(set(recorded.user_agents))
+    assert_unchanged("kubernetes_identity_of_commands", found)
+
+
+def run(command: tuple[str, ...], folder: Path) -> None:
+    """Run it until it fails: this API server has no object at all."""
+    words = [word.replace("FOLDER", str(folder)) for word in command]
+    CliRunner().invoke(main, [*words, f"--kubeconfig={folder / 'kubeconfig'}"])
