@@ -1,0 +1,167 @@
+"""The interface of `talos-ccm ... -o json`: keys, types of values, closed sets of values, and exit codes.
+
+The evidence is that of the tests of the texts, so every branch that has a text has its JSON here.
+"""
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from cli.__main__ import main
+from cli.doctor.as_json import diagnosis_json
+from cli.doctor.findings import State as FindingState
+from cli.doctor.installation import assumed
+from cli.doctor.judging import diagnose
+from cli.doctor.seen import Seen
+from cli.explain import explanation as csr
+from cli.explain.as_json import explanation_json as csr_json
+from cli.explain.node import explanation as node
+from cli.explain.node import journey, lifecycle, verdict
+from cli.explain.node.as_json import explanation_json as node_json
+from cli.explain.node.faults import FAULTS
+from cli.render.changes import ChangeKind
+from cli.status import conflicts, flow_parts, flow_requests, held
+from cli.status.as_json import standing_json
+from cli.status.flow_json import flow_json
+from cli.status.flow_standing import flow_standing
+from libs.common.machine import FaultKind
+from libs.common.node import CONDITION_BLOCKED, NodeCondition
+from services.labeler.plan import Outcome
+from services.labeler.rules.effects import EffectKind
+from tests import doctor_cases
+from tests.architecture.sources import ROOT
+from tests.contract.interface_shapes import domain, key_types
+from tests.contract.interface_snapshot import assert_unchanged
+from tests.unit import test_explain, test_explain_node, test_status_flow, test_status_ipam
+
+TEXTS = ROOT / "tests" / "unit" / "cli_texts"
+
+
+def printed(*arguments: str) -> Any:
+    """Run the command in the folder of the example files and read what it prints."""
+    return json.loads(CliRunner().invoke(main, [*arguments, "-o", "json"]).stdout)
+
+
+def as_printed(document: dict[str, Any]) -> Any:
+    return json.loads(json.dumps(document))
+
+
+def exit_codes(found: Iterable[tuple[str, int]]) -> dict[str, list[int]]:
+    """Group exit codes by what was found."""
+    codes: dict[str, set[int]] = {}
+    for what, code in found:
+        codes.setdefault(what, set()).add(code)
+    return {what: sorted(each) for what, each in codes.items()}
+
+
+@pytest.fixture(autouse=True)
+def _in_texts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(TEXTS)
+
+
+def test_the_json_of_config_check_is_unchanged():
+    names = ("mistaken.yaml", "migrated.yaml", "absent.yaml")
+    found = [printed("config", "check", name) for name in names]
+    assert_unchanged("json-config-check", key_types(found))
+
+
+def test_the_kinds_of_findings_of_config_check_are_unchanged():
+    said = CliRunner().invoke(main, ["config", "check", "mistaken.yaml", "migrated.yaml"]).stdout
+    heads = [line.split(": ") for line in said.splitlines()]
+    kinds = {head[1] for head in heads if len(head) > 2}
+    assert_unchanged("config-check-kinds", sorted(kinds))
+
+
+def test_the_json_of_render_is_unchanged():
+    shown = [printed("render", "rules.yaml", "--all-samples")]
+    compared = [printed("render", "rules-changed.yaml", "--against", "rules.yaml", "--all-samples")]
+    values = {
+        ".nodes[].changes[].kind": domain(ChangeKind),
+        ".nodes[].outcome": domain(Outcome),
+        ".nodes[].rules[].entries[].kind": domain(EffectKind),
+    }
+    keys = {"render": key_types(shown), "render --against": key_types(compared), "values": values}
+    assert_unchanged("json-render", keys)
+
+
+def test_the_json_of_explain_csr_is_unchanged():
+    explained = [test_explain.explained(name) for name in test_explain.EVIDENCE]
+    values = {
+        ".checks[].result": domain(csr.Result),
+        ".decision.now": domain(csr.Verdict),
+        ".state": domain(csr.State),
+        "names of checks": sorted({check.name for each in explained for check in each.checks}),
+    }
+    keys = key_types(as_printed(csr_json(each)) for each in explained)
+    codes = exit_codes((f"{each.state}, {each.verdict}", each.exit_status) for each in explained)
+    assert_unchanged("json-explain-csr", {"keys": keys, "values": values, "exit codes": codes})
+
+
+def test_the_json_of_explain_node_is_unchanged():
+    blocked = NodeCondition(type=CONDITION_BLOCKED, status="True", reason="r", message="m")
+    evidence = test_explain_node.evidence(test_explain_node.joining(conditions=(blocked,)))
+    explained = [
+        *(test_explain_node.explained(name) for name in test_explain_node.EVIDENCE),
+        node.explain(evidence, test_explain_node.TERMS),
+    ]
+    documents = [as_printed(node_json(each)) for each in explained]
+    values = {
+        ".checks[].result": sorted({check["result"] for each in documents for check in each["checks"]}),
+        ".journey[].standing": domain(journey.Standing),
+        ".labeler.outcome": domain(Outcome),
+        ".lifecycle.evidence[].found": domain(lifecycle.Found),
+        ".lifecycle.outcome": domain(lifecycle.Outcome),
+        ".state": domain(node.State),
+        ".verdict.state": domain(verdict.State),
+        "kinds of faults": domain(FaultKind),
+        "names of checks": sorted({check["name"] for each in documents for check in each["checks"]}),
+        "actors of the journey": sorted({step["who"] for each in documents for step in each["journey"]}),
+        "faults": sorted(FAULTS),
+    }
+    codes = exit_codes((each.verdict.state, each.exit_status) for each in explained)
+    assert_unchanged(
+        "json-explain-node", {"keys": key_types(documents), "values": values, "exit codes": codes}
+    )
+
+
+def test_the_json_of_status_is_unchanged():
+    found = [flow_standing(evidence) for evidence in test_status_flow.CASES.values()]
+    documents = [as_printed(flow_json(each)) for each in found]
+    values = {
+        ".services[].name": sorted({one["name"] for each in documents for one in each["services"]}),
+        ".services[].state": domain(flow_parts.State),
+        ".requests.open[].state": domain(flow_requests.State),
+    }
+    codes = exit_codes(
+        ("wrong" if each.wrong else "unknown" if each.unknown else "well", each.exit_status) for each in found
+    )
+    assert_unchanged("json-status", {"keys": key_types(documents), "values": values, "exit codes": codes})
+
+
+def test_the_json_of_status_ipam_is_unchanged():
+    keys = key_types(as_printed(standing_json(each)) for each in test_status_ipam.CASES.values())
+    values = {".conflicts[].kind": domain(conflicts.Kind), ".podCIDRs[].state": domain(held.State)}
+    codes = exit_codes(
+        ("conflicts" if each.conflicts else "no conflicts", each.exit_status)
+        for each in test_status_ipam.CASES.values()
+    )
+    assert_unchanged("json-status-ipam", {"keys": keys, "values": values, "exit codes": codes})
+
+
+def test_the_json_of_doctor_is_unchanged():
+    well = doctor_cases.seen()
+    blind = Seen(at=well.at, version="0.1.0", installation=assumed("kube-system", "", "forbidden"))
+    seen = (well, doctor_cases.seen(config="nonsense: true\n"), blind)
+    found = [diagnose(each) for each in seen]
+    documents = [
+        as_printed(diagnosis_json(one, each.installation)) for one, each in zip(found, seen, strict=True)
+    ]
+    values = {
+        ".checks[].name": [check["name"] for check in documents[0]["checks"]],
+        ".checks[].state": domain(FindingState),
+    }
+    codes = exit_codes((one.worst_first[0].state, one.exit_status) for one in found)
+    assert_unchanged("json-doctor", {"keys": key_types(documents), "values": values, "exit codes": codes})
