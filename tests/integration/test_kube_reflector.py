@@ -81,18 +81,20 @@ async def test_a_server_that_froze_is_noticed_at_the_end_of_the_watch_and_follow
     async with following(api, **options) as (follower, reflector):
         await eventually(lambda: not reflector.problems())
         cluster.apiserver.pause()
+        before = len(follower.troubles)
         try:
-            frozen = time.monotonic()
-            await eventually(lambda: bool(follower.troubles), "noticed", 10)
-            assert time.monotonic() - frozen < 4.0
-            await eventually(lambda: bool(reflector.problems()), "not ready", 10)
-            assert "nothing heard about nodes for" in reflector.problems()[0]
+            await eventually(lambda: len(follower.troubles) > before, "noticed")
+            noticed = str(follower.troubles[before])
+            # "no answer" is the deadline of a request, when the pause falls between two watches.
+            assert "silent beyond the end of the watch" in noticed or "no answer" in noticed
+            await eventually(
+                lambda: any("nothing heard about nodes for" in why for why in reflector.problems()),
+                "not ready",
+            )
         finally:
             cluster.apiserver.resume()
         await joining.join(Kubelet(name="thawed"))
-        await eventually(
-            lambda: "thawed" in follower.nodes and not reflector.problems(), "followed again", 30
-        )
+        await eventually(lambda: "thawed" in follower.nodes and not reflector.problems(), "followed again")
     await joining.delete("thawed")
 
 
