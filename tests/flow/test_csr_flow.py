@@ -18,6 +18,7 @@ from libs.common.signing_request import (
 )
 from libs.common.subjects import ENRICHED_CSR, OBSERVED_CSR
 from services.csr.budget import BURST
+from services.csr.on_csr_enriched import AGAIN_SECONDS
 from tests.builders import NOW, a_node, some_facts
 from tests.bus_actors import eventually
 from tests.csr_actors import REFUSED, CsrFlow, asks
@@ -129,7 +130,7 @@ async def test_a_csr_that_was_away_decides_at_its_start_what_has_become_right_me
     await flow.node_gone(before)
     async with flow.csr_running(seed=2):
         await flow.lead()  # the stream's last Leading may be old: a live one is needed
-        await flow.until_decided("csr-1", "approved", seconds=5.0)
+        await flow.until_decided("csr-1", "approved", seconds=AGAIN_SECONDS / 2)
     assert flow.kube.patched == ["csr-1"]
 
 

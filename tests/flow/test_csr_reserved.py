@@ -10,6 +10,7 @@ from libs.common.events import ClusterNetworksObserved
 from libs.common.kube_api.errors import Unreachable
 from libs.common.kube_api.server_identity import ServerIdentity
 from libs.common.machine import AddressStatus
+from services.csr.on_csr_enriched import AGAIN_SECONDS
 from services.csr.watch_endpoint import FIRST_READ_SECONDS, FIRST_READS, READ_SECONDS, WatchEndpoint
 from tests.builders import NOW, a_node, some_facts
 from tests.bus_actors import eventually
@@ -63,7 +64,7 @@ async def test_what_waits_for_the_service_networks_is_decided_as_soon_as_they_ar
                 incarnation=flow.incarnation, service_cidrs=("10.96.0.0/12",), observed_at=NOW
             )
         )
-        await flow.until_decided("csr-next", "approved", seconds=5.0)
+        await flow.until_decided("csr-next", "approved", seconds=AGAIN_SECONDS / 2)
 
 
 async def test_without_talos_and_without_the_range_it_waits_and_readiness_says_so(flow: CsrFlow):

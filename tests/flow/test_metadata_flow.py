@@ -166,16 +166,13 @@ async def test_what_happened_before_the_watch_opened_is_looked_for(nats_server, 
 async def test_watches_wait_until_no_more_nodes_join(nats_server, stream, talos):
     late = msgspec.structs.replace(CALM, watches_opened_after_seconds=1.0)
     async with metadata_running(nats_server.url, talos, late):
-        began = time.monotonic()
         for i in range(8):
             talos.put(some_facts(node_name=f"n-{i}", node_ip=f"10.0.5.{i + 1}"))
+            joins = time.monotonic()
             await stream.observe(a_node(f"n-{i}", uid=f"n-{i}", ip=f"10.0.5.{i + 1}"))
             await stream.once(f"n-{i}", NodeEnriched)
-            last_came = time.monotonic()
-        if last_came - began < 1.0:  # on a machine that is not overloaded
-            assert not talos.watching.total()
         await eventually(lambda: talos.watching.total() == 8)
-        assert time.monotonic() - last_came > 0.9
+        assert time.monotonic() - joins > 1.0
         assert len(talos.looks) == 8, "what a watch begins with is what the look saw"
 
 
@@ -504,7 +501,7 @@ async def test_incomplete_cloud_metadata_are_looked_at_again_soon(nats_server, s
         assert metadata_incomplete(event.facts.platform)
         talos.put(some_facts(platform="hcloud", provider_id="hcloud://1"))
         await stream.once(
-            "web-1", NodeEnriched, lambda event: event.facts.platform.provider_id == "hcloud://1", 5.0
+            "web-1", NodeEnriched, lambda event: event.facts.platform.provider_id == "hcloud://1"
         )
         talos.put(some_facts(platform="hcloud"))  # it boots: less than before
         await stream.observe(a_node("web-1", ip="10.0.0.5, 10.0.0.5"))
@@ -531,7 +528,7 @@ async def test_an_outage_of_talos_ends_for_all_within_seconds(nats_server, strea
         for i in range(len(names)):
             talos.heal(f"10.0.3.{i + 1}")
         for name in names:
-            await stream.once(name, NodeEnriched, seconds=5.0)
+            await stream.once(name, NodeEnriched, seconds=20.0)
 
 
 async def test_a_hanging_machine_holds_up_nobody(nats_server, stream, talos):
@@ -542,7 +539,7 @@ async def test_a_hanging_machine_holds_up_nobody(nats_server, stream, talos):
             talos.held[f"10.0.4.{i + 1}"] = gate
             await stream.observe(a_node(f"hung-{i}", uid=f"hung-{i}", ip=f"10.0.4.{i + 1}"))
         await stream.observe(a_node())
-        await stream.once("web-1", NodeEnriched, seconds=5.0)
+        await stream.once("web-1", NodeEnriched)
         gate.set()
 
 

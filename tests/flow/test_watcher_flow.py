@@ -16,10 +16,13 @@ from libs.common.signing_request import SigningRequestCondition
 from libs.common.subjects import LEADING, OBSERVED_NODE, SNAPSHOT, STREAM
 from libs.common.wiring import DURABLES
 from libs.testbed.nats_server import NatsServer
-from services.watcher.agenda import REST_SECONDS
+from services.watcher.agenda import REST_SECONDS, rest_seconds
+from services.watcher.kinds import NODE
 from tests.builders import a_node, a_request, leading
 from tests.bus_actors import MAX_BYTES, doing, eventually
 from tests.watcher_actors import Flow, ScriptedNodes, ScriptedRequests, a_watcher
+
+CROWD = 500
 
 Connect = Callable[..., Awaitable[Bus]]
 
@@ -336,9 +339,10 @@ async def test_news_leave_at_once(connect: Connect):
             script.put(a_node(f"joins-{i}", uid=f"uid-j{i}"))
             while flow.last(f"joins-{i}") is None:
                 await asyncio.sleep(0)
-                assert loop.time() - began < 5
+                assert loop.time() - began < 30
             delays.append(loop.time() - began)
-        assert sorted(delays)[25] < 0.05, f"p50 {sorted(delays)[25] * 1000:.1f} ms"
+        p50 = sorted(delays)[25]
+        assert p50 < REST_SECONDS / 2, f"{p50 * 1000:.1f} ms: only what was just said rests"
 
 
 async def test_what_changes_a_joining_node_again_and_again_is_said_together_and_its_end_at_once(
@@ -354,9 +358,14 @@ async def test_what_changes_a_joining_node_again_and_again_is_said_together_and_
             latest = script.put(a_node("joins", uid="uid-j", labels={"change": str(change)}))
         await flow.hears(lambda f: f.observed("joins").node == latest, "what it is like in the end")
         assert len(flow.of("joins")) == 2
+        for n in range(CROWD):  # the more are at rest, the longer each rests
+            script.put(a_node(f"crowd-{n}", uid=f"uid-c{n}"))
+        latest = script.put(a_node("joins", uid="uid-j", labels={"change": "among the crowd"}))
+        await flow.hears(lambda f: f.observed("joins").node == latest, "its third word")
         script.put(a_node("joins", uid="uid-j", labels={"change": "last"}))
         began = asyncio.get_running_loop().time()
         script.delete("joins")
         await flow.hears(lambda f: isinstance(f.last("joins"), NodeGone), "its end")
-        assert asyncio.get_running_loop().time() - began < REST_SECONDS
-        assert len(flow.of("joins")) == 3
+        rest = rest_seconds(CROWD, at_most=NODE.rest_cap_seconds)
+        assert asyncio.get_running_loop().time() - began < rest / 2
+        assert len(flow.of("joins")) == 4

@@ -13,7 +13,8 @@ from libs.common.memory_bus.bus import MemoryBus, MemoryServer
 from libs.common.signing_request import SigningRequest, SigningRequestCondition
 from libs.common.subjects import OBSERVED_CSR, SNAPSHOT
 from services.csr.on_csr_enriched import SETTLES_SECONDS
-from services.watcher.kinds import PENDING_LIMIT
+from services.watcher.agenda import rest_seconds
+from services.watcher.kinds import CSR, PENDING_LIMIT
 from tests.builders import NOW, a_node, a_request
 from tests.bus_actors import doing, eventually
 from tests.watcher_actors import Flow, ScriptedNodes, ScriptedRequests, a_watcher
@@ -84,7 +85,9 @@ async def test_what_became_of_a_request_is_said_within_five_seconds_among_thousa
         began = asyncio.get_running_loop().time()
         decided = script.put(the_nth(1, node="web-999", conditions=(APPROVED,)))
         await flow.hears(lambda f: _is_decided(f, decided.name), "that it is decided")
-        assert asyncio.get_running_loop().time() - began < SETTLES_SECONDS - 1.0
+        took = asyncio.get_running_loop().time() - began
+    assert CSR.rest_cap_seconds <= SETTLES_SECONDS - 2.0
+    assert took < rest_seconds(1000, at_most=60.0) - 1.0, "it rests no longer than that, among thousands"
 
 
 def _is_decided(flow: Flow, name: str) -> bool:

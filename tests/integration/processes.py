@@ -15,6 +15,7 @@ from libs.testbed.children import Child, free_port
 from tests.bus_actors import eventually
 
 ROOT = Path(__file__).parents[2]
+AT_ONCE_SECONDS = 20.0  # an end without delay, on a busy machine; Kubernetes grants 30 s
 NOWHERE = "nats://127.0.0.1:1"  # nobody may listen there
 
 

@@ -18,7 +18,7 @@ from libs.testbed.running_services import RunningServices
 from tests.bus_actors import eventually
 from tests.collector import a_collector
 from tests.integration.conftest import StartServices
-from tests.integration.processes import NOWHERE, ROOT, a_process
+from tests.integration.processes import AT_ONCE_SECONDS, NOWHERE, ROOT, a_process
 from tests.integration.test_process import KUBECONFIG
 
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{LEASE_NAMESPACE}/leases/{LEASE_NAME}"
@@ -67,7 +67,7 @@ async def test_with_nothing_there_it_waits_for_everything_and_names_each(
         await eventually(all_named, "each reason is told")
         code, seconds = await process.ends_after_sigterm()
     assert code == 0, process.log_text()
-    assert seconds < 5
+    assert seconds < AT_ONCE_SECONDS
 
 
 def test_a_service_alone_refuses_the_bus_that_would_leave_it_alone_and_names_the_other():

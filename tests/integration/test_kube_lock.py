@@ -57,14 +57,14 @@ async def leases(tmp_path: Path) -> AsyncIterator[tuple[LeaseServer, KubeApi]]:
         yield leases, api
 
 
-def a_lock(api: KubeApi, identity: str = "one") -> LeaseLock:
+def a_lock(api: KubeApi, identity: str = "one", duration_seconds: int = 2) -> LeaseLock:
     return LeaseLock(
         api,
         namespace="kube-system",
         name="ccm",
         identity=identity,
         now=lambda: datetime.now(UTC),
-        duration_seconds=2,
+        duration_seconds=duration_seconds,
         renew_deadline_seconds=1.0,
     )
 
@@ -73,14 +73,14 @@ async def test_a_hung_server_costs_the_lead_at_the_renew_deadline_and_no_call_ou
     leases: tuple[LeaseServer, KubeApi],
 ):
     server, api = leases
-    lock = a_lock(api)
+    lock = a_lock(api, duration_seconds=60)
     await lock.try_hold()
     held = time.monotonic()
     server.hanging = True
     while lock.leading:
         with pytest.raises(Unreachable, match=r"no answer within 0\.25 s"):
             await lock.try_hold()
-    assert 0.9 < time.monotonic() - held < 1.6
+    assert 0.9 < time.monotonic() - held < 30, "the renew deadline is 1 s; the Lease lasts for 60 s"
 
 
 async def test_a_renewal_that_hung_is_made_good_before_the_deadline(leases: tuple[LeaseServer, KubeApi]):
@@ -112,7 +112,7 @@ async def test_the_next_one_leads_after_the_lease_has_run_out_in_real_time(
         assert not (first.leading and second.leading)
         return isinstance(await second.try_hold(), Held)
 
-    await eventually(taken_over, "taken over", 10)
+    await eventually(taken_over, "taken over")
     assert isinstance(await first.try_hold(), NotHeld)
 
 
@@ -121,9 +121,8 @@ async def test_a_release_ends_although_the_server_hangs(leases: tuple[LeaseServe
     lock = a_lock(api)
     await lock.try_hold()
     server.hanging = True
-    started = time.monotonic()
-    assert not await lock.release()
-    assert time.monotonic() - started < 5.0
+    async with asyncio.timeout(30):
+        assert not await lock.release()
     assert not lock.leading
 
 

@@ -222,9 +222,10 @@ async def test_a_watch_that_the_server_ends_because_it_fell_behind_goes_on_at_on
     started = time.monotonic()
     async with api_of(server.url, tmp_path) as api, following(api) as (follower, _):
         await eventually(lambda: len(follower.nodes) >= 8, seconds=20)
-    # 0.1 s apart at least: such a server is not stormed either.
-    assert 0.7 <= time.monotonic() - started < 3.0
-    assert len(watches(server)) <= 9
+    # 0.1 s apart at least: such a server is not stormed either. After pauses of failures it would take 30 s.
+    took = time.monotonic() - started
+    assert took >= 0.7
+    assert len(watches(server)) <= took / 0.1 + 1
     assert follower.count(Listed) == 1
     assert follower.troubles == []
 
@@ -247,7 +248,7 @@ async def test_a_watch_tells_while_a_busy_server_has_not_said_yet_how_far_it_is(
 
     server.answer = answer
     async with api_of(server.url, tmp_path) as api, following(api) as (follower, _):
-        await eventually(lambda: "web-102" in follower.nodes, seconds=5)
+        await eventually(lambda: "web-102" in follower.nodes)
         await eventually(asked.is_set)
     assert follower.troubles == []
 
@@ -434,7 +435,7 @@ async def test_a_refusal_whose_reason_never_comes_does_not_end_the_following(
         api_of(server.url, tmp_path, deadline_seconds=1.0) as api,
         following(api) as (follower, _),
     ):
-        await eventually(lambda: "web-1" in follower.nodes, seconds=10)
+        await eventually(lambda: "web-1" in follower.nodes)
         assert len(follower.troubles) == 1
 
 
@@ -452,7 +453,7 @@ async def test_a_half_open_watch_is_ended_and_replaced(server: Loopback, tmp_pat
         api_of(server.url, tmp_path) as api,
         following(api, watch_seconds=(1, 1), silence_seconds=0.5) as (follower, _),
     ):
-        await eventually(lambda: set(follower.nodes) == {"web-1", "web-2"}, seconds=10)
+        await eventually(lambda: set(follower.nodes) == {"web-1", "web-2"})
         assert "silent beyond the end of the watch" in str(follower.troubles[0])
 
 
@@ -473,7 +474,7 @@ async def test_a_server_that_keeps_a_watch_open_with_words_is_left_at_its_end_to
         api_of(server.url, tmp_path) as api,
         following(api, watch_seconds=(1, 1), silence_seconds=0.2),
     ):
-        await eventually(lambda: len(watches(server)) >= 2, seconds=10)
+        await eventually(lambda: len(watches(server)) >= 2)
 
 
 async def test_a_node_that_cannot_be_read_is_told_and_hides_no_other(server: Loopback, tmp_path: Path):

@@ -54,6 +54,6 @@ async def test_what_blocks_a_node_is_said_while_more_writes_hang_than_there_are_
                 await bus.publish(enriched(node, some_facts(node_name=node.name), incarnation=incarnation))
             await eventually(lambda: len(server.asked) >= 20, "writes hang")
             await bus.publish(msgspec.structs.replace(unreachable(sad), incarnation=incarnation))
-            await eventually(lambda: bool(said), "the Node says what it waits for", 9.0)
+            await eventually(lambda: bool(said), "the Node says what it waits for", 30.0)
             await kube.close()  # else the end waits for what hangs
         assert said[0].endswith("/status")

@@ -188,6 +188,7 @@ async def test_a_node_whose_addresses_are_right_already_costs_one_write_less(fle
     await fleet.flow.enrich(before, PLATFORMS[0].facts("lab-right"))
     await fleet.flow.until_decided("lab-right", "initialized")
     assert ("patch", "nodes/status") not in fleet.requests(since)
+    await eventually(lambda: fleet.has_events("lab-right"), "its event comes behind the writes")
 
 
 async def test_fifty_nodes_cost_two_writes_and_one_event_each_and_a_resync_costs_nothing(fleet: Fleet):

@@ -4,6 +4,7 @@ import asyncio
 import time
 from pathlib import Path
 
+import msgspec
 import nats
 import nkeys  # type: ignore[import-untyped]
 import pytest
@@ -44,6 +45,9 @@ def allow_lists(directory: Path) -> str:
     """
 
 
+PATIENT = msgspec.structs.replace(QUICK, publish_deadline=60.0)
+
+
 @pytest.fixture
 async def guarded(nats_server: NatsServer, tmp_path: Path) -> NatsServer:
     """A server that knows two keys; metadata may not publish enriched nodes there."""
@@ -62,12 +66,13 @@ async def test_a_refused_publish_fails_at_once_is_counted_and_shown(
         "metadata",
         nkey_seed_file=seed_file(tmp_path, "metadata"),
         hooks=Hooks(permission_violation=violations.append),
+        timing=PATIENT,
     )
     await eventually(lambda: metadata.incarnation != "")
     started = time.monotonic()
     with pytest.raises(BusError, match="permissions violation"):
         await metadata.publish(a_word())
-    assert time.monotonic() - started < QUICK.publish_deadline / 2
+    assert time.monotonic() - started < PATIENT.publish_deadline / 2
     assert len(violations) == 1
     assert ENRICHED_NODE in violations[0]
     assert any("does not permit" in problem for problem in metadata.problems())
@@ -226,7 +231,7 @@ async def test_tls_is_spoken_with_a_server_that_our_ca_vouches_for(
     nats_server.pause()
     started = time.monotonic()
     await bus.close()
-    assert time.monotonic() - started < 5, "no TLS farewell is waited for"
+    assert time.monotonic() - started < 20, "no TLS farewell is waited for: asyncio grants one 30 s"
     nats_server.resume()
 
 

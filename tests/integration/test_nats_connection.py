@@ -54,4 +54,4 @@ async def test_a_publisher_cannot_speak_in_the_servers_name(nats_bus: NatsBus, n
     await eventually(is_stored_unreadable, "the stream has taken it: a plain publish waits for no answer")
     worker = Worker()
     async with worker.consuming(nats_bus):
-        await eventually(lambda: bool(worker.names()), "delivered", seconds=5.0)
+        await eventually(lambda: bool(worker.names()), "delivered")

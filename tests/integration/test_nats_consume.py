@@ -58,7 +58,7 @@ async def test_two_thousand_parked_retries_do_not_starve_the_healthy(
         await asyncio.gather(*(nats_bus.publish(a_word(f"parked-{n}")) for n in range(2000)))
         await eventually(lambda: len(worker.finished) == 2000, seconds=30)
         await nats_bus.publish(a_word("healthy"))
-        await eventually(lambda: "healthy" in worker.names(), seconds=5)
+        await eventually(lambda: "healthy" in worker.names())
         async with operating(nats_server) as operator:
             assert (await operator.consumer_info(STREAM, NODES.name)).num_ack_pending >= 2000
 

@@ -48,7 +48,7 @@ async def test_who_has_long_waited_for_a_stream_follows_it_as_soon_as_it_is_ther
     ):
         await eventually(lambda: bool(provisioner.losses and waiter.losses))
         await watcher.provision((NODES,), max_bytes=MAX_BYTES)
-        await eventually(lambda: provisioner.is_caught_up and waiter.is_caught_up, seconds=5)
+        await eventually(lambda: provisioner.is_caught_up and waiter.is_caught_up)
 
 
 async def test_a_stream_replaced_between_two_heartbeats_is_noticed(

