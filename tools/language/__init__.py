@@ -1,0 +1,1 @@
+"""The check of names and texts that `make lint` runs."""
