@@ -11,8 +11,8 @@ from pathlib import PurePosixPath
 
 _TYPES = """
 Answered Asked Begun Claimed Done Found Given Heard Held Judged Kept Known Left Looked Made Meant Missed
-Offered Read Refused Resting Said Seen Sent Settled Shown Taken Told Tried Unasked Unseen Untold Wanted Watched
-Written Agenda Errand Mouth Reign Rounds Surroundings Handling Happening Words
+Offered Read Refused Resting Said Seen Sent Settled Shown Taken Told Tried Unasked Unseen Untold Wanted
+Watched Written Agenda Errand Mouth Reign Rounds Surroundings Handling Happening Words
 """
 _FILES = """
 agenda around asked asking cast claimed first_words freshest gathering given happenings heard held hop
