@@ -68,7 +68,7 @@ async def test_what_is_sent_to_consume_and_to_settle_is_unchanged():
             name = message.subject.removeprefix(PREFIX)
             if name == "long":
                 await recorder.until("+WPI")
-            verdicts = {
+            verdicts: dict[str, Verdict] = {
                 "nacked": Nak(1.5, "later"),
                 "at-once": Nak(0.0, "again"),
                 "dead": PutAside("cannot be read"),

@@ -54,7 +54,7 @@ def sample_of(kind: inspect.Type) -> Any:
         case inspect.UnionType():
             return sample_of(next(each for each in kind.types if not isinstance(each, inspect.NoneType)))
         case inspect.LiteralType():
-            return max(kind.values)
+            return max(kind.values, key=str)
         case inspect.DateTimeType():
             return _SAMPLE_TIME.isoformat().replace("+00:00", "Z")
         case inspect.Metadata():
