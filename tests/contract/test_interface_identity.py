@@ -40,6 +40,7 @@ ALL: Final[tuple[Run[Any], ...]] = (
 )
 COMMANDS: Final = (
     ("status",),
+    ("status", "ipam"),
     ("doctor",),
     ("explain", "csr", "csr-1"),
     ("explain", "node", "web-1"),
