@@ -16,6 +16,7 @@ import msgspec
 from libs.common.wiring import BY_DEFAULT, LIFECYCLE, LIFECYCLE_LEASE_NAME, Wiring
 from libs.testbed.children import Child, ChildDied, free_port, until
 from libs.testbed.kubelets import Kubelets, Refused
+from libs.testbed.older_tree import older_tree_of
 from libs.testbed.service_rights import ALL_IN_ONE, lease_of, path_of, role_objects, user_of
 
 ROOT: Final = Path(__file__).parents[2]
@@ -179,6 +180,9 @@ def _module(service: str) -> list[str]:
 
 
 def _process(name: str, argv: Sequence[str], run_dir: Path, env: Mapping[str, str]) -> Child:
+    older = older_tree_of(name)
+    if older is not None:
+        return Child.start(name, older.argv(argv), run_dir, env={"PYTHONPATH": str(older.root), **env})
     return Child.start(name, argv, run_dir, env={"PYTHONPATH": str(ROOT), **env})
 
 

@@ -1,0 +1,64 @@
+"""Processes that run from an older source tree, so that old and new versions work side by side."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+TREE: Final = "MIXED_OLD_TREE"  # the directory of the older tree
+PROCESSES: Final = "MIXED_OLD_PROCESSES"  # names of processes, such as "csr,ipam,ipam-2"
+_FLAG: Final = re.compile(r"^  (--[a-z][a-z0-9-]*)", re.MULTILINE)
+
+
+class OlderTree(msgspec.Struct, frozen=True):
+    """An older source tree, and the names of the processes that run from it."""
+
+    root: Path
+    processes: frozenset[str]
+
+    def argv(self, argv: Sequence[str]) -> list[str]:
+        """The command without the flags that the older version does not know.
+
+        The command is `python -m <module> <flags>`, each flag with its value after "=".
+        """
+        python, dash_m, module, *arguments = argv
+        known = _flags_of(python, module, self.root)
+        kept = [each for each in arguments if not each.startswith("--") or _name(each) in known]
+        return [python, dash_m, module, *kept]
+
+
+def older_tree_of(process: str, environment: Mapping[str, str] = os.environ) -> OlderTree | None:
+    """The older tree that this process runs from; None for the present tree."""
+    names = frozenset(environment.get(PROCESSES, "").split(",")) - {""}
+    return OlderTree(Path(environment[TREE]), names) if process in names else None
+
+
+def flags_in_help(text: str) -> frozenset[str]:
+    """The flags that the output of --help lists, such as "--nats-url"."""
+    return frozenset(_FLAG.findall(text))
+
+
+def _name(argument: str) -> str:
+    return argument.partition("=")[0]
+
+
+@cache
+def _flags_of(python: str, module: str, root: Path) -> frozenset[str]:
+    """Raises CalledProcessError when the older tree has no such module."""
+    done = subprocess.run(
+        [python, "-m", module, "--help"],
+        cwd=root,
+        env={**os.environ, "PYTHONPATH": str(root)},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    return flags_in_help(done.stdout)

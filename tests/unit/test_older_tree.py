@@ -1,0 +1,56 @@
+"""Processes from an older source tree: which of them, and with which flags."""
+
+from pathlib import Path
+
+import pytest
+
+from libs.testbed.older_tree import PROCESSES, TREE, OlderTree, flags_in_help, older_tree_of
+from tests.mixed.__main__ import commit_of, main
+from tests.mixed.versions import NAMES, version_sets
+
+ENVIRONMENT = {TREE: "/old", PROCESSES: "csr,ipam-2"}
+
+
+def test_only_the_named_processes_run_from_the_older_tree():
+    assert older_tree_of("csr", ENVIRONMENT) == OlderTree(Path("/old"), frozenset({"csr", "ipam-2"}))
+    assert older_tree_of("ipam", ENVIRONMENT) is None
+    assert older_tree_of("csr", {}) is None
+
+
+def test_the_flags_are_those_that_the_help_lists_and_no_others_that_it_mentions():
+    text = "Usage\n\nNodes:\n  --cluster-name text\n      See --other-flag.\n  --observe-only\n"
+    assert flags_in_help(text) == {"--cluster-name", "--observe-only"}
+
+
+def test_a_flag_that_the_older_version_does_not_know_is_dropped(tmp_path: Path):
+    (tmp_path / "older.py").write_text("print('  --known text')")
+    argv = ["python3", "-m", "older", "--known=1", "--new=2", "--newer"]
+    assert OlderTree(tmp_path, frozenset()).argv(argv) == ["python3", "-m", "older", "--known=1"]
+
+
+def test_each_service_is_old_once_alone_and_new_once_alone():
+    old = {each.name: set(each.old) for each in version_sets()}
+    assert len(old) == 2 * len(NAMES)
+    for name in NAMES:
+        assert old[f"{name}-old"] == {name}
+        assert old[f"{name}-new"] == set(NAMES) - {name}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([""], "OLD is missing"),
+        (["no-such-revision"], "OLD=no-such-revision is no commit"),
+        (["HEAD", "--sets=nobody-old"], "unknown sets: nobody-old"),
+    ],
+)
+def test_a_run_that_cannot_start_says_why(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+):
+    with pytest.raises(SystemExit):
+        main(arguments)
+    assert message in capsys.readouterr().err
+
+
+def test_no_revision_is_taken_for_an_option():
+    assert commit_of("--all") is None
