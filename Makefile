@@ -15,7 +15,7 @@ DEMO_STAMP := $(VENV)/.made-for-the-demo
 # Once the whole is there it serves the demo too, which alone needs half as much to be downloaded.
 DEMO_ENV := $(or $(wildcard $(STAMP)),$(DEMO_STAMP))
 
-.PHONY: help env lock testbed demo test lint types imports walls clean
+.PHONY: help env lock testbed demo test test-fast lint types imports walls clean
 
 help: ## explain every target
 	@grep -hE '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  make %-19s %s\n", $$1, $$2}'
@@ -57,9 +57,18 @@ testbed: env
 demo: $(if $(findstring --real,$(ARGS)),testbed,$(DEMO_ENV)) ## simulated Talos nodes join a cluster (ARGS="--help")
 	@$(BIN)/talos-ccm demo $(ARGS)
 
-test: testbed lint types imports ## lint, types, walls, all tests but those of test-deploy and test-observe
+PYTEST := $(BIN)/pytest --numprocesses=auto --dist=loadfile --no-loadscope-reorder
+
+# mypy fills the time in which tests wait. It speaks last, and either of the two fails the target.
+test: testbed lint imports ## lint, types, walls, all tests but those of test-deploy and test-observe
 	@$(BIN)/python -m libs.testbed.control_plane.build
-	@$(BIN)/pytest --ignore=tests/deploy --ignore=tests/observe --numprocesses=auto --dist=loadfile --no-loadscope-reorder $(ARGS)
+	@said=$$(mktemp); $(BIN)/mypy >$$said 2>&1 & mypy=$$!; \
+	trap 'kill $$mypy 2>/dev/null; rm -f $$said' EXIT; \
+	$(PYTEST) --ignore=tests/deploy --ignore=tests/observe $(ARGS); tests=$$?; \
+	wait $$mypy; types=$$?; sed 's/^/mypy: /' $$said; exit $$((tests ? tests : types))
+
+test-fast: env ## tests that need no real server; no lint, no types
+	@$(PYTEST) --quiet -m 'not real_servers' tests/architecture tests/contract tests/flow tests/unit $(ARGS)
 
 lint: env ## ruff: rules and layout
 	@$(BIN)/ruff check .

@@ -6,6 +6,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any, Protocol
 
+import pytest
+
 from libs.common.bus import Bus, Durable, Message, Opened
 from libs.common.delivery import Ack, Verdict
 from libs.common.events import EnrichedNodeGone, Leading
@@ -13,7 +15,9 @@ from libs.common.flow_table import FlowTable
 from libs.common.subjects import ENRICHED_NODE, LEADING
 
 NODES = Durable(service="labeler", name="labeler-nodes", filter=f"{ENRICHED_NODE}.>")
+_POLL_SECONDS, _POLL_CAP_SECONDS = 0.01, 0.2
 MAX_BYTES = 64 * 1024 * 1024
+NATS = pytest.param("nats", marks=pytest.mark.real_servers)  # of a fixture that stands for each bus
 
 
 def a_word(
@@ -62,14 +66,22 @@ async def until_led(service: Following, bus: Bus) -> None:
 async def eventually(
     condition: Callable[[], bool | Awaitable[bool]], what: str = "", seconds: float = 30.0
 ) -> None:
-    """Poll until the condition holds; AssertionError at the deadline, far off: machines are busy."""
-    deadline = asyncio.get_running_loop().time() + seconds
+    """Poll until the condition holds; AssertionError at the deadline, far off: machines are busy.
+
+    What has to ask a server is polled less often the longer it takes: polls are most of what a wait costs.
+    """
+    clock = asyncio.get_running_loop().time
+    began = clock()
     while True:
         answer = condition()
+        asks = inspect.isawaitable(answer)
         if await answer if inspect.isawaitable(answer) else answer:
             return
-        assert asyncio.get_running_loop().time() < deadline, f"not within {seconds:g} s: {what or condition}"
-        await asyncio.sleep(0.01)
+        waited = clock() - began
+        assert waited < seconds, f"not within {seconds:g} s: {what or condition}"
+        await asyncio.sleep(
+            min(max(_POLL_SECONDS, waited / 20), _POLL_CAP_SECONDS) if asks else _POLL_SECONDS
+        )
 
 
 @asynccontextmanager

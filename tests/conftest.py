@@ -13,11 +13,13 @@ from pathlib import Path
 
 import hypothesis
 import pytest
+from xdist.remote import Producer
 
 from libs.testbed.control_plane.cluster import ControlPlane
 from libs.testbed.kubelets import Kubelets
 from libs.testbed.machines import Machines
 from libs.testbed.nats_server import NatsServer
+from tests.distribution import ByServers, turn_of
 from tests.flow_actors import Flow
 
 # What a slow machine does to the time of one example says nothing about the code.
@@ -31,9 +33,39 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 _MOST_WORKERS = 6  # each may come to have two control planes, of half a gigabyte each
 
 
+# Whatever asks for one of these runs on a real server; so does a parameter that is marked so itself.
+_REAL_SERVERS = frozenset({"control_plane", "machines", "nats_server", "real_api_server", "real_signer"})
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark tests that need a real server, by their fixtures: `make test-fast` leaves them out."""
+    for item in items:
+        if isinstance(item, pytest.Function) and not _REAL_SERVERS.isdisjoint(item.fixturenames):
+            item.add_marker(pytest.mark.real_servers)
+
+
+class _InTurn:
+    """On a worker the files are sorted after pytest has sorted them."""
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        items.sort(key=turn_of)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if hasattr(config, "workerinput"):
+        config.pluginmanager.register(_InTurn())
+
+
 def pytest_xdist_auto_num_workers() -> int:
-    """Three for two cores: a worker waits for its servers a third of the time, and more."""
-    return min((os.cpu_count() or 1) * 3 // 2, _MOST_WORKERS)
+    """Five for two cores: a worker waits for its servers more than half of the time."""
+    return min((os.cpu_count() or 1) * 5 // 2, _MOST_WORKERS)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByServers:
+    """Whatever --dist says: several workers at once on one module's servers is never right."""
+    return ByServers(config, log)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -27,7 +27,7 @@ async def simulated_api_server(tmp_path_factory: pytest.TempPathFactory) -> Asyn
         yield running
 
 
-@pytest.fixture(scope="session", params=["real", "simulated"])
+@pytest.fixture(scope="session", params=[pytest.param("real", marks=pytest.mark.real_servers), "simulated"])
 def api_server(request: pytest.FixtureRequest) -> ApiServer:
     """Both stay until the end of the session: the parameter changes with every file."""
     server: ApiServer = request.getfixturevalue(f"{request.param}_api_server")
@@ -51,13 +51,16 @@ async def admin(api_server: ApiServer) -> AsyncIterator[Kubelets]:
 
 
 @pytest.fixture(scope="session")
-async def real_signer(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ControlPlane]:
+def real_signer(control_plane: ControlPlane) -> ControlPlane:
     """With a controller manager, which signs what is approved."""
-    async with ControlPlane.start(tmp_path_factory.mktemp("real-signer")) as running:
-        yield running
+    return control_plane
 
 
-@pytest.fixture(scope="session", params=["real_signer", "simulated_api_server"], ids=["real", "simulated"])
+@pytest.fixture(
+    scope="session",
+    params=[pytest.param("real_signer", marks=pytest.mark.real_servers), "simulated_api_server"],
+    ids=["real", "simulated"],
+)
 def signing_api_server(request: pytest.FixtureRequest) -> ApiServer:
     server: ApiServer = request.getfixturevalue(request.param)
     return server

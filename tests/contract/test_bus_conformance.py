@@ -20,14 +20,14 @@ from libs.common.stream_size import STREAM_STEP_BYTES, limit_for
 from libs.common.subjects import ALL, ENRICHED_NODE, FLOW, LEADING, OBSERVED_NODE, SNAPSHOT
 from libs.testbed.nats_server import NatsServer
 from tests.builders import NOW, a_node, a_snapshot
-from tests.bus_actors import MAX_BYTES, NODES, Recorder, Worker, a_word, doing, eventually
+from tests.bus_actors import MAX_BYTES, NATS, NODES, Recorder, Worker, a_word, doing, eventually
 
 STORE_BYTES = 200 * 1024 * 1024  # three steps of the stream's limit fit
 
 BusFactory = Callable[..., Awaitable[Bus]]
 
 
-@pytest.fixture(params=["nats", "memory"])
+@pytest.fixture(params=[NATS, "memory"])
 async def bus_factory(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[BusFactory]:
     """`await bus_factory("labeler")`: one more bus of that service in the same world; closed at the end."""
     async with AsyncExitStack() as stack:

@@ -77,7 +77,7 @@ NODE = "10.20.0.1"
 Start = Callable[..., AbstractAsyncContextManager[Machines]]
 
 
-@pytest.fixture(scope="module", params=sorted(IMPLEMENTATIONS))
+@pytest.fixture(scope="module", params=[pytest.param("go", marks=pytest.mark.real_servers), "python"])
 def start(request: pytest.FixtureRequest) -> Start:
     return IMPLEMENTATIONS[request.param]
 

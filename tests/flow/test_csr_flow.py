@@ -20,7 +20,7 @@ from libs.common.subjects import ENRICHED_CSR, OBSERVED_CSR
 from services.csr.budget import BURST
 from services.csr.on_csr_enriched import AGAIN_SECONDS
 from tests.builders import NOW, a_node, some_facts
-from tests.bus_actors import eventually
+from tests.bus_actors import NATS, eventually
 from tests.csr_actors import REFUSED, CsrFlow, asks
 from tests.csr_cases import CASES, FACTS, NODES, POLICY, WHO
 from tests.turned_clock import TurnedClock
@@ -36,7 +36,7 @@ async def flow(tmp_path: Path) -> AsyncIterator[CsrFlow]:
         yield running
 
 
-@pytest.fixture(params=["memory", "nats"])
+@pytest.fixture(params=["memory", NATS])
 async def any_flow(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[CsrFlow]:
     async with CsrFlow.on(request.param, tmp_path) as running:
         yield running

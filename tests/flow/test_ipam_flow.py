@@ -28,7 +28,7 @@ from services.ipam.pages import NAME_PREFIX
 from services.ipam.plan import Occupied, Want
 from services.ipam.pools import Pool
 from tests.builders import NOW, cluster_networks
-from tests.bus_actors import eventually, until_led
+from tests.bus_actors import NATS, eventually, until_led
 from tests.ipam_actors import PODS, IpamFlow, a_node_of, assert_disjoint, facts_of
 from tests.turned_clock import TurnedClock
 
@@ -42,7 +42,7 @@ async def flow(tmp_path: Path) -> AsyncIterator[IpamFlow]:
         yield running
 
 
-@pytest.fixture(params=["memory", "nats"])
+@pytest.fixture(params=["memory", NATS])
 async def any_flow(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[IpamFlow]:
     async with IpamFlow.on(request.param, tmp_path) as running:
         yield running

@@ -18,7 +18,7 @@ from libs.testbed.service_rights import lease_of, user_of
 from libs.testbed.sim_apiserver.faults import EmptyClose
 from services.lifecycle.budget import ANNOTATION
 from tests.builders import some_facts
-from tests.bus_actors import eventually, until_ready
+from tests.bus_actors import NATS, eventually, until_ready
 from tests.lifecycle_actors import GRACE, LEASE, NODES, LifecycleFlow
 from tests.lifecycle_cases import another, answering
 
@@ -35,7 +35,7 @@ async def flow(tmp_path: Path) -> AsyncIterator[LifecycleFlow]:
         yield running
 
 
-@pytest.fixture(params=["memory", "nats"])
+@pytest.fixture(params=["memory", NATS])
 async def any_flow(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[LifecycleFlow]:
     async with LifecycleFlow.on(request.param, tmp_path) as running:
         yield running

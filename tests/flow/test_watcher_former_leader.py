@@ -17,7 +17,7 @@ from libs.common.nats_bus.bus import NatsBus
 from libs.common.subjects import FLOW, OBSERVED_NODE, subject_of
 from libs.testbed.nats_server import NatsServer
 from tests.builders import NOW, a_node, a_request
-from tests.bus_actors import doing, eventually
+from tests.bus_actors import NATS, doing, eventually
 from tests.watcher_actors import Flow, ScriptedNodes, ScriptedRequests, a_watcher
 
 Connect = Callable[..., Awaitable[Bus]]
@@ -25,7 +25,7 @@ GHOST = "ghost.example"
 RESYNC: dict[str, Any] = {"resync_seconds": 1.0}
 
 
-@pytest.fixture(params=["memory", "nats"])
+@pytest.fixture(params=["memory", NATS])
 async def connect(request: pytest.FixtureRequest, nats_server: NatsServer) -> AsyncIterator[Connect]:
     async with AsyncExitStack() as stack:
         memory = MemoryServer()

@@ -15,7 +15,7 @@ from libs.common.nats_bus.bus import NatsBus
 from libs.common.subjects import LEADING
 from libs.testbed.nats_server import NatsServer
 from tests.builders import a_node
-from tests.bus_actors import a_word, doing, eventually
+from tests.bus_actors import NATS, a_word, doing, eventually
 from tests.watcher_actors import Flow, ScriptedNodes, a_watcher
 
 MEBIBYTE = 1024 * 1024
@@ -25,7 +25,7 @@ Connect = Callable[[str], Awaitable[Bus]]
 Server = Callable[[int], Awaitable[Connect]]
 
 
-@pytest.fixture(params=["nats", "memory"])
+@pytest.fixture(params=[NATS, "memory"])
 async def server(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Server]:
     """`connect = await server(64 * MEBIBYTE)`: buses on one server that stores no more than that."""
     async with AsyncExitStack() as stack:

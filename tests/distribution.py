@@ -1,0 +1,41 @@
+"""How `make test` gives files to its workers: the longest first, and those that share a server together."""
+
+from typing import Final
+
+import pytest
+from xdist.scheduler import LoadFileScheduling
+
+# By what they took when they were last measured. What is not named comes after them, folder by folder, and
+# the many short files of tests/unit last: they fill whatever time a worker has left in the end.
+_LONGEST: Final = (
+    "test_lifecycle_outages",
+    "test_bench",
+    "test_lifecycle_kubernetes",
+    "test_stuck_nodes",
+    "test_main_job",
+    "test_migration",
+    "test_kube_reflector",
+    "test_ipam_services",
+    "test_ownership_native",
+    "test_explain_node",
+    "test_ipam_kubernetes",
+    "test_render",
+    "test_demo",
+)
+_FOLDERS: Final = ("deploy", "observe", "integration", "contract", "flow", "architecture", "unit")
+# The API servers of tests/contract/conftest.py, real and simulated: one worker starts them, once.
+_SHARES_API_SERVERS: Final = "tests/contract/test_kube_"
+
+
+class ByServers(LoadFileScheduling):
+    """A file is run by one worker, and so are all files that share a server."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return _SHARES_API_SERVERS if nodeid.startswith(_SHARES_API_SERVERS) else super()._split_scope(nodeid)
+
+
+def turn_of(item: pytest.Item) -> tuple[int, int]:
+    """Items are sorted by it, and keep their order within a file."""
+    name, folder = item.path.stem, item.path.parent.name
+    length = _LONGEST.index(name) if name in _LONGEST else len(_LONGEST)
+    return length, _FOLDERS.index(folder) if folder in _FOLDERS else len(_FOLDERS)
