@@ -67,8 +67,9 @@ test: testbed lint imports ## lint, types, walls, all tests but those of test-de
 	$(PYTEST) --ignore=tests/deploy --ignore=tests/observe $(ARGS); tests=$$?; \
 	wait $$mypy; types=$$?; sed 's/^/mypy: /' $$said; exit $$((tests ? tests : types))
 
-test-fast: env ## tests that need no real server; no lint, no types
-	@$(PYTEST) --quiet -m 'not real_servers' tests/architecture tests/contract tests/flow tests/unit $(ARGS)
+test-fast: env ## tests that need no real server, with fewer examples; no lint, no types
+	@IPAM_MODEL_EXAMPLES=40 IPAM_MODEL_STEPS=200 $(PYTEST) --quiet --hypothesis-profile=fast -m 'not real_servers' \
+	  tests/architecture tests/contract tests/flow tests/unit $(ARGS)
 
 lint: env ## ruff: rules and layout
 	@$(BIN)/ruff check .

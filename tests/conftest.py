@@ -25,6 +25,7 @@ from tests.flow_actors import Flow
 # What a slow machine does to the time of one example says nothing about the code.
 hypothesis.settings.register_profile("unhurried", deadline=None)
 hypothesis.settings.load_profile("unhurried")
+hypothesis.settings.register_profile("fast", deadline=None, max_examples=20)  # make test-fast names it
 
 
 # A shell that starts a suite in the background has it ignore Ctrl-C, and every process that tests start, too.

@@ -5,8 +5,8 @@ from typing import Final
 import pytest
 from xdist.scheduler import LoadFileScheduling
 
-# By what they took when they were last measured. What is not named comes after them, folder by folder, and
-# the many short files of tests/unit last: they fill whatever time a worker has left in the end.
+# The slowest files of tests/integration, as last measured. Other files follow folder by folder. The many
+# short files of tests/unit come last and fill the time that a worker has left at the end.
 _LONGEST: Final = (
     "test_lifecycle_outages",
     "test_bench",
@@ -37,5 +37,5 @@ class ByServers(LoadFileScheduling):
 def turn_of(item: pytest.Item) -> tuple[int, int]:
     """Items are sorted by it, and keep their order within a file."""
     name, folder = item.path.stem, item.path.parent.name
-    length = _LONGEST.index(name) if name in _LONGEST else len(_LONGEST)
+    length = _LONGEST.index(name) if folder == "integration" and name in _LONGEST else len(_LONGEST)
     return length, _FOLDERS.index(folder) if folder in _FOLDERS else len(_FOLDERS)

@@ -10,11 +10,15 @@ ROOT = Path(__file__).parents[2]
 
 
 class Source(NamedTuple):
-    """One module: its dotted name, its path, its syntax tree."""
+    """One module: its dotted name and its path."""
 
     module: str
     path: Path
-    tree: ast.Module
+
+    @property
+    def tree(self) -> ast.Module:
+        """Its syntax tree, parsed once, and not before a test reads it."""
+        return _tree(self.path)
 
 
 def sources(*packages: str) -> Iterator[Source]:
@@ -25,7 +29,7 @@ def sources(*packages: str) -> Iterator[Source]:
                 continue
             parts = path.relative_to(ROOT).with_suffix("").parts
             module = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-            yield Source(module, path, _tree(path))
+            yield Source(module, path)
 
 
 @functools.cache  # each library, and each wall, goes through all of them

@@ -4,6 +4,7 @@ import re
 from typing import Final
 
 import click
+import msgspec
 import pytest
 import yaml
 from prometheus_client import Counter, Gauge, Histogram
@@ -20,17 +21,20 @@ HEADINGS: Final = ["What it means", "How to see it", "What to do"]
 
 
 def groups():
-    return yaml.safe_load((FOLDER / "rules.yaml").read_text())["groups"]
+    return msgspec.yaml.decode((FOLDER / "rules.yaml").read_text())["groups"]
 
 
 RULES: Final = {rule["alert"]: rule for group in groups() for rule in group["rules"]}
 PAGES: Final = {page.stem: page.read_text() for page in RUNBOOKS.glob("*.md") if page.stem != "README"}
 INDEX: Final = (RUNBOOKS / "README.md").read_text()
-TRIALS: Final = yaml.safe_load((FOLDER / "rules_test.yaml").read_text())
+TRIALS: Final = msgspec.yaml.decode((FOLDER / "rules_test.yaml").read_text())
 RELEASE: Final = "talos-cloud-controller-manager"
 INSTALLED: Final = {
     each["metadata"]["name"]
-    for each in yaml.safe_load_all((ROOT / "deploy/k8s/manifests/cloud-controller-manager.yml").read_text())
+    for each in yaml.load_all(
+        (ROOT / "deploy/k8s/manifests/cloud-controller-manager.yml").read_text(),
+        Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader),  # ten times as fast
+    )
 } | {f"{RELEASE}-{wiring.service}" for wiring in SERVICES}
 WORKLOADS: Final = {("deployment", service) for service in ("nats", *(each.service for each in SERVICES))}
 every_alert = pytest.mark.parametrize("alert", sorted(RULES))
