@@ -59,13 +59,13 @@ demo: $(if $(findstring --real,$(ARGS)),testbed,$(DEMO_ENV)) ## simulated Talos 
 
 PYTEST := $(BIN)/pytest --numprocesses=auto --dist=loadfile --no-loadscope-reorder
 
-# mypy fills the time in which tests wait. It speaks last, and either of the two fails the target.
-test: testbed lint imports ## lint, types, walls, all tests but those of test-deploy and test-observe
+# mypy and import-linter run while tests wait for their servers. Their output comes after that of the tests.
+test: testbed lint ## lint, types, walls, all tests but those of test-deploy and test-observe
 	@$(BIN)/python -m libs.testbed.control_plane.build
-	@said=$$(mktemp); $(BIN)/mypy >$$said 2>&1 & mypy=$$!; \
-	trap 'kill $$mypy 2>/dev/null; rm -f $$said' EXIT; \
+	@checked=$$(mktemp); $(MAKE) --no-print-directory --keep-going imports types >$$checked 2>&1 & checks=$$!; \
+	trap 'kill $$checks 2>/dev/null; rm -f $$checked' EXIT; \
 	$(PYTEST) --ignore=tests/deploy --ignore=tests/observe $(ARGS); tests=$$?; \
-	wait $$mypy; types=$$?; sed 's/^/mypy: /' $$said; exit $$((tests ? tests : types))
+	wait $$checks; types=$$?; cat $$checked; exit $$((tests ? tests : types))
 
 test-fast: env ## tests that need no real server, with fewer examples; no lint, no types
 	@IPAM_MODEL_EXAMPLES=40 IPAM_MODEL_STEPS=200 $(PYTEST) --quiet --hypothesis-profile=fast -m 'not real_servers' \

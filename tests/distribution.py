@@ -27,7 +27,7 @@ _FOLDERS: Final = ("deploy", "observe", "integration", "contract", "flow", "arch
 _SHARES_API_SERVERS: Final = "tests/contract/test_kube_"
 
 
-class ByServers(LoadFileScheduling):
+class ByServers(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types
     """A file is run by one worker, and so are all files that share a server."""
 
     def _split_scope(self, nodeid: str) -> str:
