@@ -15,7 +15,7 @@ from libs.common.flow_table import FlowTable
 from libs.common.subjects import ENRICHED_NODE, LEADING
 
 NODES = Durable(service="labeler", name="labeler-nodes", filter=f"{ENRICHED_NODE}.>")
-_POLL_SECONDS, _POLL_CAP_SECONDS = 0.01, 0.2
+_POLL_SECONDS = 0.01
 MAX_BYTES = 64 * 1024 * 1024
 NATS = pytest.param("nats", marks=pytest.mark.real_servers)  # of a fixture that stands for each bus
 
@@ -68,20 +68,19 @@ async def eventually(
 ) -> None:
     """Poll until the condition holds; AssertionError at the deadline, far off: machines are busy.
 
-    What has to ask a server is polled less often the longer it takes: polls are most of what a wait costs.
+    A condition that asks a server or a process is polled less often the longer the wait and the poll take.
     """
     clock = asyncio.get_running_loop().time
     began = clock()
     while True:
-        answer = condition()
-        asks = inspect.isawaitable(answer)
-        if await answer if inspect.isawaitable(answer) else answer:
+        answer, asked, pause = condition(), clock(), _POLL_SECONDS
+        if inspect.isawaitable(answer):
+            answer = await answer
+            pause = max(pause, min((asked - began) / 20, 0.2), min(clock() - asked, 1.0))
+        if answer:
             return
-        waited = clock() - began
-        assert waited < seconds, f"not within {seconds:g} s: {what or condition}"
-        await asyncio.sleep(
-            min(max(_POLL_SECONDS, waited / 20), _POLL_CAP_SECONDS) if asks else _POLL_SECONDS
-        )
+        assert clock() - began < seconds, f"not within {seconds:g} s: {what or condition}"
+        await asyncio.sleep(pause)
 
 
 @asynccontextmanager
