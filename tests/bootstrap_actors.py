@@ -88,8 +88,13 @@ class Bootstrapped:
         """The sidecar, once it has looked; ended in order."""
         health = ["--secure-serving=false", "--bind-address=127.0.0.1", f"--secure-port={self.health_port}"]
         child = self.bootstrap("--keep", "--look-every=100ms", *health, *more)
+
+        def has_read() -> bool:
+            assert child.running, child.tail(50)
+            return "the server has read" in child.log.read_text()
+
         try:
-            await eventually(lambda: "the server has read" in child.log.read_text(), child.tail(50))
+            await eventually(has_read, "the server has read the files")
             yield child
         finally:
             await child.stop()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
+import fcntl
+import functools
 import os
 import random
 import signal
@@ -148,22 +150,41 @@ def run_directory(purpose: str, kept: Path | None) -> Iterator[Path]:
         yield Path(path)
 
 
-def free_port() -> int:
-    """A TCP port of the loopback that nobody listens on now, and that was not handed out before.
+@functools.cache
+def _reservations() -> int:
+    """A file with a byte for each port. A process locks the bytes of its ports until it ends."""
+    path = Path(tempfile.gettempdir()) / f"talos-ccm-ports-{os.getuid()}"
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
 
+
+def _is_reserved(port: int) -> bool:
+    """Whether this process or another one has the port; otherwise this process has it from now on."""
+    if port in _handed_out:
+        return True
+    try:
+        fcntl.lockf(_reservations(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
+    except OSError:
+        return True
+    _handed_out.add(port)
+    return False
+
+
+def free_port() -> int:
+    """A TCP port of the loopback that nobody listens on now, and that no process here was given before.
+
+    The port stays reserved until this process ends: its server may not listen yet, or be down for a while.
     Below the range from which Linux takes ports for outgoing connections, so that nobody gets it by chance
     before our server binds it, or while that server is down.
     """
     for _ in range(1000):
         port = random.randrange(12000, 32000)  # noqa: S311 - no secret
-        if port in _handed_out:  # its server may not listen yet, or be down for a while
+        if _is_reserved(port):
             continue
         with socket.socket() as probe:
             try:
                 probe.bind(("127.0.0.1", port))
             except OSError:
                 continue
-        _handed_out.add(port)
         return port
     raise RuntimeError("no free port between 12000 and 32000 on 127.0.0.1")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -142,6 +143,18 @@ def _alive(pid: int) -> bool:
     except FileNotFoundError:
         return False
     return state != "Z"  # an orphan that nobody has reaped yet is dead all the same
+
+
+def test_no_port_of_a_process_is_handed_out_by_another_one():
+    program = "import random; from libs.testbed.children import free_port; random.seed(5); print(free_port())"
+    state = random.getstate()
+    try:
+        random.seed(5)
+        ours = free_port()
+    finally:
+        random.setstate(state)
+    theirs = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    assert int(theirs.stdout) != ours
 
 
 def test_no_port_is_handed_out_twice_even_before_its_server_listens():
