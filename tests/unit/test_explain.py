@@ -288,7 +288,7 @@ def test_help_names_every_option_within_80_columns():
 
 
 def test_what_the_readme_shows_is_what_it_says():
-    section = (ROOT / "README.md").read_text().partition("## Certificates of kubelets")[2]
+    section = (ROOT / "README.md").read_text().partition("## Kubelet serving certificates")[2]
     example = section.partition("```text\n")[2].partition("```")[0].splitlines()
     machines = [
         (a_node(name, uid=name, ip=ip), some_facts(node_name=name, node_ip=ip, addresses=addresses(ip)))

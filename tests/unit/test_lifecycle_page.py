@@ -114,7 +114,7 @@ def test_the_example_is_what_explain_says():
 
 
 def test_what_the_readme_shows_is_what_explain_says():
-    readme = (ROOT / "README.md").read_text().partition("## Whose a Node is, and when it is deleted")[2]
+    readme = (ROOT / "README.md").read_text().partition("## Ownership and deletion of Nodes")[2]
     example = readme.partition("```text\n")[2].partition("```")[0]
     assert example in shown(explained("silent"))
 
