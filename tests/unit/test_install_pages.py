@@ -124,9 +124,9 @@ def test_the_lease_and_its_times_are_the_watchers():
     text, settings = words(PAGES["migrate"]), WatcherSettings()
     assert f"`{LEASE_NAMESPACE}/{LEASE_NAME}`" in text
     assert settings.lease_duration_seconds == 15
-    assert "for its duration: 15 s" in text
+    assert "after the Lease expires: 15 s" in text
     assert settings.renew_deadline_seconds == 10
-    assert "believe its last word for ten seconds" in text
+    assert "trust the last leader heartbeat for ten seconds" in text
 
 
 def test_the_versions_are_those_that_are_built_and_pinned():
