@@ -1,5 +1,5 @@
 #!/bin/sh
-# need.sh WHAT TOOL...: ends with 1 and says what is missing, unless these tools are here and an engine answers.
+# need.sh WHAT TOOL...: exits with 1 and prints what is missing, unless all tools exist and the container engine answers.
 set -eu
 what=$1
 shift

@@ -1,6 +1,6 @@
 #!/bin/sh
-# up.sh: a kind cluster whose kubelets wait for a cloud controller, simulated Talos machines in it, and our chart.
-# Run again, it builds, loads and installs anew.
+# up.sh: creates a kind cluster with external cloud provider and simulated Talos machines, and installs the chart.
+# Run it again to build, load and install the current version.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../../.." && pwd)
@@ -18,7 +18,7 @@ in_cluster() {
   kubectl --context "kind-$name" "$@"
 }
 
-# Before anybody is initialized, services have to find NATS by its name: Talos' CoreDNS tolerates that, kubeadm's does not.
+# Services need DNS to connect to NATS before any Node is initialized. CoreDNS tolerates the taint on Talos, but not with kubeadm.
 in_cluster --namespace kube-system patch deployment coredns --patch '{"spec": {"template": {"spec": {"tolerations": [
   {"key": "CriticalAddonsOnly", "operator": "Exists"},
   {"key": "node-role.kubernetes.io/control-plane", "effect": "NoSchedule"},
@@ -29,7 +29,7 @@ in_cluster apply --filename "$here/machines.yaml"
 in_cluster wait --for condition=established --timeout 60s crd/serviceaccounts.talos.dev
 helm upgrade --install "$release" "$root/deploy/k8s/chart" --kube-context "kind-$name" --namespace kube-system \
   --values "$here/values.yaml" --wait --timeout 5m
-# Pods may run again where nobody was initialized before.
+# Pods can be scheduled now that the Nodes are initialized.
 in_cluster --namespace kube-system rollout status deployment/coredns --timeout 3m
 in_cluster get nodes --output \
   custom-columns='NAME:.metadata.name,PROVIDER:.spec.providerID,ADDRESSES:.status.addresses[*].address,TAINTS:.spec.taints[*].key'
