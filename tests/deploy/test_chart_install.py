@@ -50,11 +50,11 @@ async def test_one_profile_becomes_another_in_place_and_nothing_is_left_in_the_e
             said = await operator.upgrade(PROFILES[profile])
             in_one = profile == "all-in-one"
             assert ("One process on each control plane" in said) == in_one
-            assert "No such value" not in said
+            assert "Unknown values" not in said
             found = {each for each in await installed(api_server) if each.startswith("daemonsets/")}
             assert found == ({f"daemonsets/{name}"} if in_one else set())
         said = await operator.upgrade(Values(said={"daemonset.enabled": True, "replicas": 3}))
-        assert "No such value, and nothing came of it: daemonset, replicas" in said
+        assert "Unknown values, ignored: daemonset, replicas" in said
     finally:
         await operator.uninstall()
     assert await installed(api_server) == set()

@@ -41,7 +41,7 @@ def test_what_controllers_do_otherwise_than_in_the_reference_is_told(
 ):
     found = notes(Values(said=said | {"daemonSet.enabled": in_one}))
     assert {each for each in (ALL, SPOT, PROOF) if each in found} == told
-    assert ("Other than in the reference controller (docs/migrate.md):" in found) == bool(told)
+    assert ("Differences from the reference controller (docs/migrate.md):" in found) == bool(told)
 
 
 @pytest.mark.parametrize(

@@ -147,22 +147,22 @@ def test_the_schema_speaks_of_every_value_and_every_value_of_the_schema_has_a_de
         ({"config.transformation": []}, "transformation"),
         ({"enabledControllers": ["cloud-nodes"]}, "enabledControllers"),
         ({"enabledControllers": ["route"]}, "leaves nothing to run"),
-        ({"talos.enabled": False}, "labeler cannot work without asking machines"),
+        ({"talos.enabled": False}, "labeler cannot work without the Talos API"),
         (
             {"talos.enabled": False, "enabledControllers": ["node-csr-approval", "node-ipam-controller"]},
-            "ipam cannot work without asking machines",
+            "ipam cannot work without the Talos API",
         ),
         (
             {"extraArgs": ["--allocate-node-cidrs"], "services.metadata.extraArgs": ["--without-talos"]},
-            "ipam cannot work without asking machines",
+            "ipam cannot work without the Talos API",
         ),
         (
             {"talos.enabled": False, "enabledControllers": ["node-csr-approval"]},
-            "nobody asks a control plane for the Service networks: put --service-cluster-ip-range",
+            "no service queries a control plane for the Service networks: add the --service-cluster-ip-range",
         ),
         (
             {"services.metadata.extraArgs": ["--without-talos"], "enabledControllers": ["node-csr-approval"]},
-            "put --service-cluster-ip-range",
+            "add the --service-cluster-ip-range",
         ),
         (
             {
@@ -171,7 +171,7 @@ def test_the_schema_speaks_of_every_value_and_every_value_of_the_schema_has_a_de
                 "daemonSet.enabled": True,
                 "extraArgs": ["--service-cluster-ip-range="],
             },
-            "put --service-cluster-ip-range",
+            "add the --service-cluster-ip-range",
         ),
         ({"nats.enabled": False}, "nats.external.url"),
         ({"useDaemonSet": True}, "daemonSet.enabled"),

@@ -1,4 +1,4 @@
-{{/* The container that makes NATS' keys, certificates and configuration, and the one that keeps them. */}}
+{{/* The containers that create (bootstrap) and renew (keeper) the keys, certificates and configuration of NATS. */}}
 
 {{- define "talos-ccm.bootstrap" -}}
 {{- $nats := .root.Values.nats -}}
@@ -21,7 +21,7 @@ args:
   - --keep
   {{- end }}
 env:
-  - name: POD_NAME # the server's name: a replica that returns under another one is a stranger
+  - name: POD_NAME # name of the server; a replica must keep its name to rejoin the cluster
     valueFrom:
       fieldRef:
         fieldPath: metadata.name
@@ -37,8 +37,8 @@ volumeMounts:
     readOnly: true
 {{- end }}
 
-{{/* Secrets that bootstrap makes: the authority, and a key for each service that there is, installed or not,
-     and for who only reads. */}}
+{{/* Names of the Secrets that the bootstrap creates: the authority, a key for each service (also for services that are
+     not installed), and a read-only key. */}}
 {{- define "talos-ccm.natsSecrets" -}}
 {{- $names := list -}}
 {{- range concat (.Files.Get "files/rights.yaml" | fromYaml | keys) (list "reader" "ca") | sortAlpha -}}
@@ -47,9 +47,9 @@ volumeMounts:
 {{- toYaml $names -}}
 {{- end }}
 
-{{/* Whether the policy that restricts the bootstrap's account is rendered: "installed", "off" where the values say
-     so, "missing" where the cluster does not serve the kind; "" without a bootstrap. A cluster lists kinds, v1/Pod
-     among them; a render without a cluster has no such list, and the version of Kubernetes decides. */}}
+{{/* State of the policy that restricts the account of the bootstrap: "installed"; "off" if the values disable it;
+     "missing" if the cluster does not serve the kind; "" without a bootstrap. A cluster lists its kinds, including
+     v1/Pod. A render without a cluster has no such list, so the Kubernetes version decides. */}}
 {{- define "talos-ccm.bootstrapPolicy" -}}
 {{- $kind := "admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy" -}}
 {{- $versions := .Capabilities.APIVersions -}}

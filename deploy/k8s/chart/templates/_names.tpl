@@ -4,8 +4,8 @@
 {{ .Values.nameOverride | default .Chart.Name | trunc 63 | trimSuffix "-" }}
 {{- end }}
 
-{{/* Prefix of all names; the reference's rule, so that its release is upgraded in place. Room for
-     "-nats-headless-...": 45 characters. */}}
+{{/* Prefix of all names. It follows the rule of the reference controller's chart, so that its release is upgraded in
+     place. 45 characters leave room for "-nats-headless-...". */}}
 {{- define "talos-ccm.fullname" -}}
 {{- if .Values.fullnameOverride -}}
 {{ .Values.fullnameOverride | trunc 45 | trimSuffix "-" }}
@@ -23,7 +23,7 @@
 {{ .Values.serviceAccount.name | default (include "talos-ccm.fullname" .) }}
 {{- end }}
 
-{{/* No version: labels of a selector can never change. */}}
+{{/* Without the version, because labels of a selector are immutable. */}}
 {{- define "talos-ccm.selector" -}}
 app.kubernetes.io/name: {{ include "talos-ccm.name" . }}
 app.kubernetes.io/instance: {{ .Release.Name }}
@@ -53,8 +53,8 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end -}}
 {{- end }}
 
-{{/* The image of the reference contains none of these services, and its tags do not exist here: pods could never start. A
-     digest names one exact image, which values of the reference's chart cannot, so it is always accepted. */}}
+{{/* The image of the reference controller has none of these services, and its tags do not exist here, so pods could not
+     start. A digest is always accepted: it names one exact image, and values of the reference controller have none. */}}
 {{- define "talos-ccm.image" -}}
 {{- $repository := include "talos-ccm.repository" . -}}
 {{- $tag := include "talos-ccm.tag" . -}}
@@ -66,7 +66,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- fail (printf "image.repository %s is the image of the reference controller, which has none of these services: set image.repository and image.tag to the image that you have pushed; if you have pushed it under this name, set image.digest (docs/migrate.md)" $repository) -}}
 {{- end -}}
 {{- if and (eq $repository "ghcr.io/talos-ccm/talos-cloud-controller-manager") (include "talos-ccm.otherMajor" .) -}}
-{{- fail (printf "image.tag %s is no version of this controller (the chart is of %s) but probably of the reference: leave it out, or set image.repository to the image that you have pushed (docs/migrate.md)" $tag .Chart.AppVersion) -}}
+{{- fail (printf "image.tag %s is no version of this controller (the chart is for %s), but probably one of the reference controller: remove it, or set image.repository to the image that you have pushed (docs/migrate.md)" $tag .Chart.AppVersion) -}}
 {{- end -}}
 {{ $repository }}:{{ $tag | default .Chart.AppVersion }}
 {{- end -}}
@@ -78,7 +78,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end -}}
 {{- end }}
 
-{{/* What stands beside the values that there are: refused by no schema, as the reference's chart refuses nothing. */}}
+{{/* Unknown values at the top level. The schema accepts them, because the reference controller's chart accepts them. */}}
 {{- define "talos-ccm.unknownValues" -}}
 {{- $known := list "replicaCount" "image" "imagePullSecrets" "nameOverride" "fullnameOverride" "extraArgs"
   "enabledControllers" "transformations" "logVerbosityLevel" "serviceAccount" "priorityClassName" "podAnnotations"

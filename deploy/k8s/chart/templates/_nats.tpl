@@ -1,22 +1,22 @@
-{{/* The pod of a NATS server, and what tells those of one alone from those of several. */}}
+{{/* The pod of a NATS server, and the labels that separate a single server from several servers. */}}
 
-{{/* Not empty if several servers replicate the stream. */}}
+{{/* "true" if several servers replicate the stream, else "". */}}
 {{- define "talos-ccm.natsCluster" -}}
 {{- if gt (int .Values.nats.replicas) 1 -}}true{{- end -}}
 {{- end }}
 
-{{/* Of pods, and of the Service that clients ask: who leaves the other workload behind, as `kubectl apply` does, has
-     no client sent to it. */}}
+{{/* Label of the pods and selector of the client Service. `kubectl apply` keeps the previous workload after a change
+     between one and several servers; with this label the Service does not route to it. */}}
 {{- define "talos-ccm.natsServers" -}}
 talos-ccm/servers: {{ ternary "several" "one" (not (empty (include "talos-ccm.natsCluster" .))) }}
 {{- end }}
 
 {{- define "talos-ccm.natsPod" -}}
 serviceAccountName: {{ include "talos-ccm.accounts" . }}-nats
-automountServiceAccountToken: false # only bootstrap and keeper get one, by the volume below
+automountServiceAccountToken: false # only bootstrap and keeper get a token, from the volume api-access
 {{- include "talos-ccm.podCommon" . | nindent 0 }}
 initContainers:
-  - name: bootstrap # makes the keys and certificates, if they are not there yet
+  - name: bootstrap # creates missing keys and certificates
     {{- include "talos-ccm.bootstrap" (dict "root" . "keep" false) | nindent 4 }}
 containers:
   - name: nats
@@ -31,12 +31,12 @@ containers:
       {{- end }}
     securityContext:
       {{- toYaml .Values.securityContext | nindent 6 }}
-    startupProbe: # all of it: the next of several servers is replaced once this one has caught up
+    startupProbe: # checks everything: the next server is replaced only after this one has caught up
       httpGet:
         path: /healthz
         port: monitor
       periodSeconds: 2
-      failureThreshold: 900 # the first of several waits for a second one, on a node that may be late
+      failureThreshold: 900 # the first of several servers waits for a second one, whose node may join late
     livenessProbe:
       httpGet:
         path: /healthz?js-enabled-only=true
@@ -59,13 +59,13 @@ containers:
         mountPath: /data
       - name: tmp
         mountPath: /tmp
-  - name: keeper # renews the server's certificate and takes up new keys
+  - name: keeper # renews the certificate of the server and loads new keys
     {{- include "talos-ccm.bootstrap" (dict "root" . "keep" true) | nindent 4 }}
     ports:
       - name: metrics
         containerPort: 10464
         protocol: TCP
-    livenessProbe: # no readiness: what the keeper cannot do takes no server from its clients
+    livenessProbe: # no readinessProbe: a failing keeper must not remove the server from the Service
       httpGet:
         path: /livez
         port: metrics
@@ -87,16 +87,16 @@ affinity:
 volumes:
   - name: generated
     emptyDir:
-      medium: Memory # keys touch no disk
+      medium: Memory # keys are never written to a disk
       sizeLimit: 1Mi
   - name: data
     emptyDir:
-      sizeLimit: {{ mul 2 .Values.nats.storeMebibytes }}Mi # what is not compacted yet, too
+      sizeLimit: {{ mul 2 .Values.nats.storeMebibytes }}Mi # also for data that is not compacted yet
   - name: tmp
     emptyDir:
       medium: Memory
       sizeLimit: 16Mi
-  - name: api-access # what automountServiceAccountToken would mount, into two containers of three
+  - name: api-access # the same as automountServiceAccountToken, but for two of the three containers
     projected:
       defaultMode: 0440
       sources:

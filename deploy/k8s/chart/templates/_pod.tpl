@@ -1,4 +1,4 @@
-{{/* What all pods have in common. */}}
+{{/* Settings that all pods share. */}}
 
 {{- define "talos-ccm.podCommon" -}}
 priorityClassName: {{ .Values.priorityClassName | default "system-cluster-critical" }}
@@ -11,7 +11,7 @@ imagePullSecrets:
 {{- end }}
 {{- end }}
 
-{{/* A list is replaced, never merged: the service's own wins as a whole. */}}
+{{/* A list of the service replaces the common list; lists are never merged. */}}
 {{- define "talos-ccm.placement" -}}
 tolerations:
   {{- with .own.tolerations | default .root.Values.tolerations }}

@@ -1,6 +1,6 @@
-{{/* Which services are installed, and what each is told. */}}
+{{/* Which services are installed, and their flags. */}}
 
-{{/* What enabledControllers says of each controller by its proper name; the last word counts. JSON. */}}
+{{/* Whether enabledControllers enables each controller, by its proper name. The last entry wins. JSON. */}}
 {{- define "talos-ccm.wanted" -}}
 {{- $aliases := dict
   "cloud-node-controller" "cloud-node"
@@ -28,7 +28,7 @@
 {{- toJson $wanted -}}
 {{- end }}
 
-{{/* Whether no machine is asked: "true" or "". */}}
+{{/* "true" if no machine is queried, else "". */}}
 {{- define "talos-ccm.withoutTalos" -}}
 {{- $without := not .Values.talos.enabled -}}
 {{- range concat (.Values.extraArgs | default list) (.Values.services.metadata.extraArgs | default list) -}}
@@ -37,7 +37,7 @@
 {{- ternary "true" "" $without -}}
 {{- end }}
 
-{{/* Whether csr's process has the Service networks as a flag, where no machine is asked. "true" or "". */}}
+{{/* Not empty if the process of csr has a flag with the Service networks; csr needs it if no machine is queried. */}}
 {{- define "talos-ccm.serviceNetworks" -}}
 {{- $args := concat (.Values.extraArgs | default list) (.Values.services.csr.extraArgs | default list) -}}
 {{- if .Values.daemonSet.enabled -}}
@@ -50,7 +50,7 @@
 {{- end -}}
 {{- end }}
 
-{{/* What enabledControllers does otherwise than in the reference, a line each; "" if nothing. */}}
+{{/* Differences of enabledControllers from the reference controller, one line each; "" if there are none. */}}
 {{- define "talos-ccm.otherThanInReference" -}}
 {{- $wanted := include "talos-ccm.wanted" . | fromJson -}}
 {{- $named := list -}}
@@ -75,10 +75,10 @@
 {{- join "\n" $lines -}}
 {{- end }}
 
-{{/* Names of the services that run, in the order of the flow. JSON: {"names": [...]}. */}}
+{{/* Names of the installed services, in the order of the message flow. JSON: {"names": [...]}. */}}
 {{- define "talos-ccm.services" -}}
 {{- if .Values.useDaemonSet -}}
-{{- fail "useDaemonSet, of old charts of the reference, is daemonSet.enabled: say it there, or pods would wait for a CNI" -}}
+{{- fail "useDaemonSet is a value of old charts of the reference controller: use daemonSet.enabled instead" -}}
 {{- end -}}
 {{- $wanted := include "talos-ccm.wanted" . | fromJson -}}
 {{- $names := list "watcher" "metadata" -}}
@@ -91,13 +91,13 @@
 {{- fail "enabledControllers leaves nothing to run: name cloud-node, node-csr-approval, node-ipam-controller or cloud-node-lifecycle" -}}
 {{- end -}}
 {{- if and (not .Values.talos.enabled) $nodes -}}
-{{- fail (printf "talos.enabled is false, and %s cannot work without asking machines: leave node-csr-approval alone in enabledControllers" (join ", " $nodes)) -}}
+{{- fail (printf "talos.enabled is false, and %s cannot work without the Talos API: enabledControllers may contain only node-csr-approval" (join ", " $nodes)) -}}
 {{- end -}}
 {{- if and (has "ipam" $nodes) (include "talos-ccm.withoutTalos" .) -}}
-{{- fail "--without-talos, and ipam cannot work without asking machines: it would wait for ever" -}}
+{{- fail "--without-talos is set, and ipam cannot work without the Talos API: it would never allocate" -}}
 {{- end -}}
 {{- if and $csr (include "talos-ccm.withoutTalos" .) (not (include "talos-ccm.serviceNetworks" .)) -}}
-{{- fail "talos.enabled is false (--without-talos), so nobody asks a control plane for the Service networks: put --service-cluster-ip-range, as kube-apiserver has it, into services.csr.extraArgs" -}}
+{{- fail "talos.enabled is false (--without-talos), so no service queries a control plane for the Service networks: add the --service-cluster-ip-range of kube-apiserver to services.csr.extraArgs" -}}
 {{- end -}}
 {{- toJson (dict "names" (concat $names $nodes (ternary (list "csr") list $csr))) -}}
 {{- end }}
@@ -110,7 +110,7 @@
 {{- end -}}
 {{- end }}
 
-{{/* Flags that every process takes, whatever it runs. */}}
+{{/* Flags of every process, for any service. */}}
 {{- define "talos-ccm.commonArgs" -}}
 - --v={{ .Values.logVerbosityLevel }}
 - --logging-format={{ .Values.logFormat }}
@@ -125,11 +125,11 @@
 {{- if .Values.nats.enabled -}}
 tls://{{ include "talos-ccm.fullname" . }}-nats.{{ .Release.Namespace }}.svc:4222
 {{- else -}}
-{{ required "nats.external.url says where NATS is; nats.enabled is false" .Values.nats.external.url }}
+{{ required "nats.enabled is false: set nats.external.url to the URL of your NATS servers" .Values.nats.external.url }}
 {{- end -}}
 {{- end }}
 
-{{/* Where NATS is, and who we are to it. */}}
+{{/* URL of NATS, and the credentials of the service. */}}
 {{- define "talos-ccm.natsArgs" -}}
 - --nats-url={{ include "talos-ccm.natsURL" . }}
 {{- if include "talos-ccm.seedPrefix" . }}
@@ -140,7 +140,7 @@ tls://{{ include "talos-ccm.fullname" . }}-nats.{{ .Release.Namespace }}.svc:422
 {{- end }}
 {{- end }}
 
-{{/* The same for `talos-ccm` in the watcher's pod, with a key that may only read. A flag wins over them. */}}
+{{/* The same for `talos-ccm` in the pod of the watcher, with a read-only key. Flags override these variables. */}}
 {{- define "talos-ccm.readerEnv" -}}
 - name: NATS_URL
   value: {{ include "talos-ccm.natsURL" . | quote }}
@@ -170,7 +170,7 @@ tls://{{ include "talos-ccm.fullname" . }}-nats.{{ .Release.Namespace }}.svc:422
 {{- end -}}
 {{- end }}
 
-{{/* Flags of the process that runs a service: those for all, and its own or those of all that run in it. JSON. */}}
+{{/* Extra flags of the process that runs a service: the common flags, and those of each service in the process. JSON. */}}
 {{- define "talos-ccm.extraArgs" -}}
 {{- $all := .root.Values.extraArgs | default list -}}
 {{- $names := ternary (include "talos-ccm.services" .root | fromJson).names (list .service) .root.Values.daemonSet.enabled -}}
@@ -180,7 +180,7 @@ tls://{{ include "talos-ccm.fullname" . }}-nats.{{ .Release.Namespace }}.svc:422
 {{- toJson $all -}}
 {{- end }}
 
-{{/* What a flag is told there, in one word or in two; the last time counts. "" if it is not. */}}
+{{/* Value of a flag in these extra flags, as --flag=value or --flag value. The last one wins; "" if it is not set. */}}
 {{- define "talos-ccm.flag" -}}
 {{- $named := printf "^--?%s" (replace "-" "[-_]" .flag) -}}
 {{- $value := "" -}}
