@@ -156,7 +156,7 @@ def test_the_verdict_is_that_of_json_schema(data: st.DataObject):
     holder = values
     for key in place[:-1]:
         holder = holder[key]
-    holder[place[-1]] = data.draw(ODD)
+    holder[place[-1]] = copy.deepcopy(data.draw(ODD))
     validator = jsonschema.Draft7Validator(CHART["schema"])
     assert bool(judge_schema(values).mistakes) == (not validator.is_valid(values)), json.dumps(values)
 
