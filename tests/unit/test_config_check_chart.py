@@ -169,9 +169,8 @@ def test_whatever_is_written_somewhere_is_judged(data: st.DataObject):
         holder = values
         for key in place[:-1]:
             holder = holder[key]
-        holder[place[-1]] = data.draw(
-            ODD | st.none() | st.floats() | st.lists(st.text(max_size=20), max_size=3)
-        )
+        odd = data.draw(ODD | st.none() | st.floats() | st.lists(st.text(max_size=20), max_size=3))
+        holder[place[-1]] = copy.deepcopy(odd)
     assert check_values(yaml.safe_dump(values), "f").not_checked
 
 
