@@ -91,7 +91,7 @@ def test_its_numbers_are_those_of_the_code():
         f"at most {REQUEST_LIMIT // 1024} KiB, {SAN_LIMIT} names",
         f"RSA of {_RSA_BITS.start} to {_RSA_BITS.stop - 1} bits",
         f"no earlier than {FRESH_SECONDS:g} s before the request",
-        f"more than {PENDING_LIMIT} of them has its newest {PENDING_LIMIT} looked at",
+        f"more than {PENDING_LIMIT} of them, csr receives only the newest {PENDING_LIMIT}",
         f"After {BURST} answers in a row",
         f"once it has waited {LONG_SECONDS:g} s for the same thing",
     ):
