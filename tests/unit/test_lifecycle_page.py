@@ -66,12 +66,12 @@ def test_the_terms_of_a_deletion_are_those_of_the_code():
 
 def test_the_events_are_those_that_are_written():
     events = {node_events.DELETING, node_events.FAILED, node_events.WOULD_DELETE}
-    told = section("What one sees").partition("| Event on the Node |")[2].partition("Of Nodes that")[0]
+    told = section("What you see").partition("| Event on the Node |")[2].partition("`talosccm.v1.decided")[0]
     assert set(named(told)) == events
 
 
 def test_the_outcomes_are_those_that_are_said():
-    told = section("What one sees").partition("| outcome |")[2].partition("| metric |")[0]
+    told = section("What you see").partition("| outcome |")[2].partition("| metric |")[0]
     words = {
         node.value
         for source in sources("services/lifecycle")
@@ -87,11 +87,11 @@ def test_the_metrics_are_those_of_lifecycle():
     ours = {value._name for name, value in vars(metrics).items() if name.startswith("LIFECYCLE_")}
     told = {
         name.partition("{")[0].removesuffix("_total")
-        for name in named(section("What one sees"))
+        for name in named(section("What you see"))
         if "talosccm_" in name
     }
     assert told == ours
-    assert {REPLACED, SPOT} <= set(re.findall(r"`([\w-]+)`", section("What one sees")))
+    assert {REPLACED, SPOT} <= set(re.findall(r"`([\w-]+)`", section("What you see")))
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_the_rights_are_those_of_the_wiring():
 
 
 def test_the_example_is_what_explain_says():
-    example = section("What one sees").partition("```text\n")[2].partition("```")[0]
+    example = section("What you see").partition("```text\n")[2].partition("```")[0]
     assert example in shown(explained("replaced"))
 
 
