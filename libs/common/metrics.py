@@ -62,7 +62,7 @@ def _histogram(name: str, help_text: str, *labels: str, buckets: tuple[float, ..
 
 
 class KnownGauge(Collector):
-    """A gauge without series while nobody knows its values: only who leads does, and `max` must be right."""
+    """A gauge without series while its values are unknown: only the leader has them; `max` must be right."""
 
     def __init__(self, name: str, help_text: str, *labels: str) -> None:
         self._name = name
@@ -98,68 +98,72 @@ TALOS_REQUEST_ERRORS: Final = _counter(
 )
 TALOS_CERTIFICATE_EXPIRY: Final = _gauge(
     "talosccm_talos_client_certificate_expiry_timestamp_seconds",
-    "When our Talos client certificate expires, in Unix time.",
+    "Expiry of metadata's Talos client certificate, in Unix time.",
 )
-TALOS_MACHINE_WATCHES: Final = _gauge("talosccm_talos_machine_watches", "Machines under a live watch.")
+TALOS_MACHINE_WATCHES: Final = _gauge("talosccm_talos_machine_watches", "Machines with a live watch.")
 
 # ---- Nodes
 
 TAINT_REMOVAL_DELAY: Final = _histogram(
     "node_controller_cloud_provider_taint_removal_delay_seconds",
-    "Time from the creation of a Node until its uninitialized taint was removed.",
+    "Time from the creation of a Node to the removal of its uninitialized taint.",
     buckets=_SINCE_CREATION,
 )
 INITIAL_SYNC_DELAY: Final = _histogram(
     "node_controller_initial_node_sync_delay_seconds",
-    "Time from the creation of a Node until it was initialised.",
+    "Time from the creation of a Node to its initialization.",
     buckets=_SINCE_CREATION,
 )
 NODES: Final = KnownGauge(
-    "talosccm_nodes", "Nodes, by whether they still bear the taint that keeps all work off them.", "state"
+    "talosccm_nodes",
+    "Nodes, by state: uninitialized while they have the uninitialized taint, usable without it.",
+    "state",
 )
 OLDEST_UNINITIALIZED: Final = KnownGauge(
     "talosccm_oldest_uninitialized_seconds",
-    "Age of the oldest Node that still bears that taint; 0 = none does.",
+    "Age of the oldest Node with the uninitialized taint; 0 = none.",
 )
 BLOCKED_NODES: Final = _gauge(
-    "talosccm_blocked_nodes", "Nodes that cannot be initialized for now and say why in a condition."
+    "talosccm_blocked_nodes",
+    "Nodes that the labeler cannot initialize now; a condition on each gives the reason.",
 )
 
 # ---- Rules
 
 TRANSFORMER_DURATION: Final = _histogram(
     "talosccm_transformer_duration_seconds",
-    "Time to work out what a Node should become, rules included.",
+    "Time to compute the desired state of a Node, rules included.",
     "type",
     buckets=(0.001, 0.01, 0.05, 0.1),
 )
 TRANSFORMER_ERRORS: Final = _counter(
     "talosccm_transformer_errors_total",
-    "Keys that a rule could not set on a Node, at each look: a template failed, or gave what cannot be set.",
+    "Keys that a rule could not set, at each evaluation: the template failed or gave an invalid value.",
     "type",
 )
 RULES_RELOAD_SUCCESS: Final = _gauge(
     "talosccm_rules_reload_success",
-    "1 while the service obeys the --cloud-config file as it is, 0 while the file has mistakes and an older "
-    "one is obeyed.",
+    "1 while the service uses the current --cloud-config file, 0 while it uses an older, valid one.",
     "service",
 )
 RULES_LAST_RELOAD: Final = _gauge(
     "talosccm_rules_last_reload_timestamp_seconds",
-    "When the --cloud-config file that is obeyed was read, in Unix time.",
+    "Time at which the service read the --cloud-config file that it uses, in Unix time.",
     "service",
 )
 RULES_RELOAD_ERRORS: Final = _counter(
     "talosccm_rules_reload_errors_total",
-    "Times that the --cloud-config file was found to have mistakes since the start.",
+    "Invalid versions of the --cloud-config file that the service rejected since it started.",
     "service",
 )
 RULES_PENDING: Final = _gauge(
-    "talosccm_rules_pending_nodes", "Nodes that have not been looked at by the newest rules yet.", "service"
+    "talosccm_rules_pending_nodes",
+    "Nodes that the labeler has not evaluated with the newest rules yet.",
+    "service",
 )
 RULES_REPLAY_DURATION: Final = _histogram(
     "talosccm_rules_replay_duration_seconds",
-    "Time to look at all Nodes again when the rules have changed.",
+    "Time to evaluate all Nodes again after a change of rules.",
     "service",
     buckets=(0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0),
 )
@@ -196,23 +200,23 @@ class StatusCounter(Collector):
 
 CSR_APPROVALS: Final = StatusCounter(
     "talosccm_csr_approval_count",
-    "Requests for kubelet serving certificates that were decided, counted when it was written.",
+    "Decided requests for kubelet serving certificates, counted after the write.",
     "approve",
     "deny",
 )
 CSR_APPROVED_WITHOUT_TALOS: Final = _counter(
     "talosccm_csr_approved_without_talos_total",
-    "Approvals that only the Node object bore out: no machine was asked.",
+    "Approvals that rest on the Node object alone, without a query to the machine.",
 )
 CSR_WAITING: Final = _gauge(
-    "talosccm_csr_waiting", "Requests that wait for what can still become right, by reason.", "reason"
+    "talosccm_csr_waiting", "Requests that wait and may still become valid, by reason.", "reason"
 )
 CSR_SUPERSEDED: Final = _gauge(
-    "talosccm_csr_superseded", "Pending requests that get no answer, for the same node has a newer one."
+    "talosccm_csr_superseded", "Pending requests without an answer because the same node has a newer one."
 )
 CSR_OLDEST_PENDING_AGE: Final = _gauge(
     "talosccm_csr_oldest_pending_age_seconds",
-    "Age of the oldest request that is to be decided, superseded ones not included; 0 = there is none.",
+    "Age of the oldest undecided request, superseded ones excluded; 0 = none.",
 )
 CSR_APPROVED_NOT_ISSUED: Final = _gauge(
     "talosccm_csr_approved_not_issued", "Approved requests that the cluster's signer has not answered."
@@ -222,29 +226,29 @@ CSR_APPROVED_NOT_ISSUED: Final = _gauge(
 
 
 IPAM_ALLOCATIONS: Final = _counter(
-    "node_ipam_controller_cidrset_cidrs_allocations_total", "Blocks that were claimed.", "clusterCIDR"
+    "node_ipam_controller_cidrset_cidrs_allocations_total", "Claimed blocks.", "clusterCIDR"
 )
 IPAM_RELEASES: Final = _counter(
-    "node_ipam_controller_cidrset_cidrs_releases_total", "Blocks that are free again.", "clusterCIDR"
+    "node_ipam_controller_cidrset_cidrs_releases_total", "Released blocks.", "clusterCIDR"
 )
 IPAM_MAX: Final = _gauge(
-    "node_ipam_controller_cirdset_max_cidrs", "Blocks that the network has in all.", "clusterCIDR"
+    "node_ipam_controller_cirdset_max_cidrs", "Total number of blocks of the network.", "clusterCIDR"
 )
 IPAM_USAGE: Final = _gauge(
     "node_ipam_controller_cidrset_usage_cidrs",
-    "Part of the network's blocks that is taken, 0 to 1, with those that rest.",
+    "Used part of the network's blocks, 0 to 1, quarantined ones included.",
     "clusterCIDR",
 )
 IPAM_TRIES: Final = _histogram(
     "node_ipam_controller_cidrset_allocation_tries_per_request",
-    "Blocks that were looked at until a free one was found.",
+    "Blocks tried until a free one was found.",
     "clusterCIDR",
     buckets=(1.0, 5.0, 25.0, 125.0, 625.0),
 )
-IPAM_NODES_SERVED: Final = _counter("talosccm_ipam_nodes_served_total", "Nodes that were given pod CIDRs.")
+IPAM_NODES_SERVED: Final = _counter("talosccm_ipam_nodes_served_total", "Nodes that got pod CIDRs from ipam.")
 IPAM_NODES_WAITING: Final = _gauge(
     "talosccm_ipam_waiting_nodes",
-    "Nodes without pod CIDRs: waiting for what is not known yet, or unserved until somebody acts.",
+    "Nodes without pod CIDRs: waiting for missing facts, or unserved until an operator acts.",
     "outcome",
 )
 IPAM_EXHAUSTED: Final = _gauge(
@@ -252,35 +256,36 @@ IPAM_EXHAUSTED: Final = _gauge(
 )
 IPAM_QUARANTINED: Final = _gauge(
     "talosccm_ipam_quarantined_cidrs",
-    "Claimed blocks of Nodes that are gone: they rest before they are given again.",
+    "Blocks of deleted Nodes in quarantine, before ipam allocates them again.",
 )
 IPAM_CONFLICTS: Final = _gauge(
-    "talosccm_ipam_conflicts", "podCIDRs of Nodes that are malformed, too wide, or overlap another's."
+    "talosccm_ipam_conflicts",
+    "podCIDRs of Nodes that are malformed, too wide, or overlap those of another Node.",
 )
 IPAM_FOREIGN: Final = _counter(
-    "talosccm_ipam_foreign_nodes_total", "Nodes that got pod CIDRs from somebody else while we allocated."
+    "talosccm_ipam_foreign_nodes_total", "Nodes that got pod CIDRs from another allocator while ipam ran."
 )
 
 # ---- Nodes of machines that are gone
 
 LIFECYCLE_LEADER: Final = _gauge(
-    "talosccm_lifecycle_leader", "1 while this process may delete Nodes (its own Lease), else 0."
+    "talosccm_lifecycle_leader", "1 while this process holds lifecycle's Lease and may delete Nodes, else 0."
 )
 LIFECYCLE_DELETIONS: Final = _counter(
     "talosccm_lifecycle_deletions_total",
-    "Nodes whose machine was proven to be gone: deleted, would-delete (dry run), failed.",
+    "Nodes whose machine is proven gone, by outcome: deleted, would-delete (dry run), failed.",
     "evidence",
     "outcome",
 )
 LIFECYCLE_CAPPED: Final = _counter(
     "talosccm_lifecycle_capped_total",
-    "Times that a Node was kept, though its machine is proven to be gone: the cap, or its record.",
+    "Times that the deletion limit or its record kept a Node whose machine is proven gone.",
 )
 LIFECYCLE_PROVING: Final = _gauge(
-    "talosccm_lifecycle_proving_nodes", "Nodes in whose place other machines answer, as of the last look."
+    "talosccm_lifecycle_proving_nodes", "Nodes at whose addresses other machines answered at the last poll."
 )
 LIFECYCLE_SHUTDOWN_TAINTS: Final = _counter(
-    "talosccm_lifecycle_shutdown_taints_total", "Shutdown taints written: set, removed.", "change"
+    "talosccm_lifecycle_shutdown_taints_total", "Changes of shutdown taints: set, removed.", "change"
 )
 
 # ---- Handling of messages
@@ -294,54 +299,59 @@ HANDLED: Final = _counter(
 )
 HANDLING_DURATION: Final = _histogram(
     "talosccm_event_handling_duration_seconds",
-    "Time that a handler took, waiting for another version of the same object not included.",
+    "Duration of a handler, without the wait for another version of the same object.",
     "service",
     "event",
     buckets=_HANDLING,
 )
 HOP_LATENCY: Final = _histogram(
     "talosccm_hop_latency_seconds",
-    "Age of a message, by the bus's clock, when its first handling begins.",
+    "Age of a message by the bus's clock at the start of its first handling.",
     "service",
     "event",
     buckets=_JOURNEY,
 )
 JOURNEY: Final = _histogram(
     "talosccm_journey_seconds",
-    "Time since the watcher said the state that a message goes back to, when handling it has done something.",
+    "End-to-end latency: time from the watcher's observation to the end of a handling that had an effect.",
     "service",
     "event",
     buckets=_JOURNEY,
 )
-HANDLING_IN_FLIGHT: Final = _gauge("talosccm_events_in_flight", "Messages being handled now.", "service")
+HANDLING_IN_FLIGHT: Final = _gauge("talosccm_events_in_flight", "Messages in handlers now.", "service")
 REDELIVERED: Final = _counter(
     "talosccm_redelivered_total", "Messages that were delivered more than once.", "service"
 )
-DEAD_LETTERS: Final = _counter("talosccm_dead_letters_total", "Messages put aside with a reason.", "service")
+DEAD_LETTERS: Final = _counter(
+    "talosccm_dead_letters_total", "Messages published as dead letters.", "service"
+)
 
-# ---- Queues: what the watcher that leads sees of the stream, and nobody else
+# ---- Queues: stream statistics, which only the leading watcher has
 
-QUEUE_PENDING: Final = KnownGauge("talosccm_queue_pending", "Messages that nobody was given yet.", "durable")
+QUEUE_PENDING: Final = KnownGauge(
+    "talosccm_queue_pending", "Messages that the durable has not delivered yet.", "durable"
+)
 QUEUE_UNACKNOWLEDGED: Final = KnownGauge(
     "talosccm_queue_unacknowledged",
-    "Messages that were given and are not settled: being handled, or parked for another try.",
+    "Delivered messages without acknowledgement: in a handler, or scheduled for a retry.",
     "durable",
 )
 QUEUE_REDELIVERED: Final = KnownGauge(
-    "talosccm_queue_redelivered", "Of the unacknowledged ones, those given more than once.", "durable"
+    "talosccm_queue_redelivered", "Unacknowledged messages that were delivered more than once.", "durable"
 )
 QUEUE_STALLED: Final = KnownGauge(
     "talosccm_queue_stalled_seconds",
-    "How long there has been work that nobody took, tried again or settled; 0 while it moves or is empty.",
+    "Time without a receipt, retry or acknowledgement while there was work; 0 if moving or empty.",
     "durable",
 )
-STREAM_MESSAGES: Final = KnownGauge("talosccm_stream_messages", "Messages that the stream holds.")
-STREAM_BYTES: Final = KnownGauge("talosccm_stream_bytes", "Bytes that the stream holds.")
+STREAM_MESSAGES: Final = KnownGauge("talosccm_stream_messages", "Messages in the stream.")
+STREAM_BYTES: Final = KnownGauge("talosccm_stream_bytes", "Bytes in the stream.")
 STREAM_MAX_BYTES: Final = KnownGauge(
-    "talosccm_stream_max_bytes", "Bytes that the stream may hold; it grows with what it holds."
+    "talosccm_stream_max_bytes",
+    "Maximum size of the stream in bytes; the watcher raises it as the stream fills.",
 )
 DEAD_LETTERS_LYING: Final = KnownGauge(
-    "talosccm_dead_letters_lying", "Dead letters that lie in the stream now; each goes after an hour."
+    "talosccm_dead_letters_lying", "Dead letters in the stream now; each expires after an hour."
 )
 
 # ---- NATS
@@ -350,19 +360,19 @@ NATS_CONNECTED: Final = _gauge(
     "talosccm_nats_connected", "1 while the service's connection to NATS is usable, else 0.", "service"
 )
 NATS_PERMISSION_VIOLATIONS: Final = _counter(
-    "talosccm_nats_permission_violations_total", "Operations that the NATS server refused this identity."
+    "talosccm_nats_permission_violations_total", "Operations of this identity that the NATS server rejected."
 )
 NATS_CERTIFICATE_EXPIRES: Final = _gauge(
     "talosccm_nats_certificate_expires_timestamp_seconds",
-    "When the NATS server's certificate (server), or that of who signs it (authority), ends, in Unix time.",
+    "Expiry of the NATS server's certificate (server) and of its authority's (authority), in Unix time.",
     "certificate",
 )
 STREAM_REPROVISIONED: Final = _counter(
-    "talosccm_stream_reprovision_total", "Times that the stream or a durable had to be made anew."
+    "talosccm_stream_reprovision_total", "Times that the watcher had to create the stream or a durable again."
 )
 PUBLISHED: Final = _counter(
     "talosccm_published_total",
-    "Events for the bus: published, superseded, stream_full, failed, skipped, unreadable.",
+    "Events to publish, by outcome: published, superseded, stream_full, failed, skipped, unreadable.",
     "event",
     "outcome",
 )
@@ -371,27 +381,27 @@ PUBLISHED: Final = _counter(
 
 KUBE_REQUESTS: Final = _counter(
     "talosccm_kubernetes_requests_total",
-    "Requests to the Kubernetes API; status is the HTTP status, or none where no answer came.",
+    "Requests to the Kubernetes API; status is the HTTP status, or none without an answer.",
     "verb",
     "resource",
     "status",
 )
 KUBE_REQUEST_DURATION: Final = _histogram(
     "talosccm_kubernetes_request_duration_seconds",
-    "Duration of requests to the Kubernetes API, watches not included.",
+    "Duration of requests to the Kubernetes API, watches excluded.",
     "verb",
     "resource",
     buckets=_HANDLING,
 )
 NODE_WRITES: Final = _counter(
     "talosccm_node_writes_total",
-    "Writes that the Kubernetes API took: Nodes, their status and Events, approvals, ConfigMaps.",
+    "Writes that the Kubernetes API accepted: Nodes, their status and Events, approvals, ConfigMaps.",
     "service",
     "resource",
 )
 WATCH_LAST_HEARD: Final = _gauge(
     "talosccm_watch_last_heard_timestamp_seconds",
-    "When the API server last said anything about it, be it that a watch is open, in Unix time; 0 = never.",
+    "Time of the last list, watch event or opened watch of the resource, in Unix time; 0 = never.",
     "resource",
 )
 WATCH_RESTARTS: Final = _counter(
@@ -400,19 +410,19 @@ WATCH_RESTARTS: Final = _counter(
 LEADER: Final = _gauge("talosccm_leader", "1 while this process holds the Lease, else 0.")
 LEADER_SILENCE: Final = _gauge(
     "talosccm_leader_silence_seconds",
-    "Seconds for which this service has followed the stream without a message that a watcher leads; NaN "
-    "while it does not follow.",
+    "Seconds that this service has followed the stream without a leader heartbeat; NaN if not following.",
     "service",
 )
 RESYNC_LAST: Final = _gauge(
-    "talosccm_resync_last_timestamp_seconds", "When everything was last published anew, in Unix time."
+    "talosccm_resync_last_timestamp_seconds",
+    "Time of the last resync, which publishes every object again, in Unix time.",
 )
 
 # ---- Process
 
 LOOP_LAG: Final = _histogram(
     "talosccm_event_loop_lag_seconds",
-    "How late the event loop was, twice a second.",
+    "Lateness of the event loop, measured twice a second.",
     buckets=(0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0),
 )
 
