@@ -1,5 +1,5 @@
 .PHONY: metrics-page test-observe
-metrics-page: env ## write docs/metrics.md anew from the code
+metrics-page: env ## write docs/metrics.md from the code
 	@$(BIN)/python -m libs.testbed.metrics_page
 
 test-observe: testbed ## alerts and dashboards by a real Prometheus, which is Debian's or PROMETHEUS=/path

@@ -18,7 +18,7 @@ CHOSEN: Final = {"$cluster": ".*", "$job": "talos-ccm", "$__rate_interval": "10m
 NEVER_HERE: Final = {
     (
         "pipeline",
-        "What goes wrong, by number",
+        "Retries, redeliveries and failed publishes",
         "C",
     ): "nothing fails to be published while NATS is there and has room",
 }
@@ -109,13 +109,13 @@ async def test_a_panel_has_data(fleet: Fleet, where: tuple[str, str, str]):
 
 async def test_numbers_that_were_green_while_all_was_well_are_not_when_much_is_broken(fleet: Fleet):
     wanted = {
-        "Alerts that fire",
+        "Firing alerts",
         "Blocked nodes",
-        "Calls that fail",
+        "Failed calls",
         "Dead letters",
         "Denied",
         "Nodes not usable yet",
-        "Requests that wait",
+        "Waiting requests",
     }
     bad: set[str] = set()
 

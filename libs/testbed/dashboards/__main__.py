@@ -1,4 +1,4 @@
-"""`python -m libs.testbed.dashboards`: write deploy/observability/dashboards anew, and the chart's copies."""
+"""`python -m libs.testbed.dashboards`: write deploy/observability/dashboards, and the chart's copies."""
 
 from libs.testbed.dashboards.boards import FOLDER, write
 from libs.testbed.helm.observed import COPIES

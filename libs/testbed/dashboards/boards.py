@@ -1,4 +1,4 @@
-"""Every board, and the files that they become."""
+"""All dashboards, and the files that `make dashboards` writes."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ BOARDS: Final[tuple[Board, ...]] = (
 
 
 def path_of(board: Board, folder: Path = FOLDER) -> Path:
-    """Its file."""
+    """The file of that dashboard."""
     return folder / f"{board.name}.json"
 
 
 def write(folder: Path = FOLDER) -> None:
-    """Write every file, and remove those of boards that are none any more."""
+    """Write every file, and remove the files of deleted dashboards."""
     folder.mkdir(parents=True, exist_ok=True)
     for stale in set(folder.glob("*.json")) - {path_of(board, folder) for board in BOARDS}:
         stale.unlink()

@@ -1,4 +1,4 @@
-"""IPAM: is there room in the pools, and does every node have its pod CIDRs."""
+"""IPAM: do the pools have room, and does every node have its pod CIDRs."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from libs.testbed.dashboards.panels import (
 _USAGE: Final = "max by (clusterCIDR) (node_ipam_controller_cidrset_usage_cidrs)"
 _BLOCKS: Final = "max by (clusterCIDR) (node_ipam_controller_cirdset_max_cidrs)"
 _FULL: Final = ((0.75, ORANGE), (0.9, RED))
-_OFF: Final = "ipam gives no pod CIDRs here (--allocate-node-cidrs is off)."
+_OFF: Final = "ipam does not allocate pod CIDRs here (--allocate-node-cidrs is off)."
 
 IPAM: Final = Board(
     name="ipam",
     title="IPAM",
-    question="Is there room in the pools, and does every node have its pod CIDRs, from us alone?",
+    question="Do the pools have room, and does every node have its pod CIDRs, from ipam only?",
     panels=(
         stat(
             "Nodes with no block left",
             "max(talosccm_ipam_exhausted_nodes)",
             good="0.",
-            bad="above 0: the pools are used up, and pods on these nodes get no address.",
+            bad="above 0: the pools are full, and pods on these nodes get no address.",
             steps=ANY_IS_BAD,
             alerts=("TalosCCMIPAMExhausted",),
         ),
@@ -41,7 +41,7 @@ IPAM: Final = Board(
             "Fullest pool",
             "max(node_ipam_controller_cidrset_usage_cidrs)",
             good="below 75 %.",
-            bad="above 90 %: add a pool before nodes find none.",
+            bad="above 90 %: add a network to the pool before it is full.",
             unit="percentunit",
             steps=_FULL,
             decimals=1,
@@ -52,14 +52,14 @@ IPAM: Final = Board(
             "Nodes without pod CIDRs",
             "sum(max by (outcome) (talosccm_ipam_waiting_nodes)) or 0 * max(talosccm_ipam_exhausted_nodes)",
             good="0, or a number that falls while nodes join.",
-            bad="a number that stays: see by outcome, below.",
+            bad="a number that does not fall: see the panel by outcome.",
             steps=ANY_IS_A_WARNING,
         ),
         stat(
-            "CIDRs from somebody else",
+            "CIDRs by other allocators",
             "sum(increase(talosccm_ipam_foreign_nodes_total[$__range]))",
-            good="0 in the chosen time.",
-            bad="above 0: another allocator is on, and the same block may be given twice.",
+            good="0 in the selected time range.",
+            bad="above 0: another allocator runs, and both may assign the same block.",
             steps=ANY_IS_BAD,
             decimals=0,
             alerts=("TalosCCMIPAMForeignAllocator",),
@@ -68,21 +68,21 @@ IPAM: Final = Board(
             "Conflicts",
             "max(talosccm_ipam_conflicts)",
             good="0.",
-            bad="above 0: nodes whose pod CIDRs overlap; `talos-ccm status ipam` names them.",
+            bad="above 0: pod CIDRs of nodes overlap or are invalid. `talos-ccm status ipam` lists them.",
             steps=ANY_IS_BAD,
         ),
         stat(
-            "Blocks that rest",
+            "Blocks in quarantine",
             "max(talosccm_ipam_quarantined_cidrs)",
-            good="a few, of nodes that have gone: they are given again after a while.",
-            bad="as many as are missing in a pool that is full.",
+            good="a few, of deleted nodes: they become free after the quarantine.",
+            bad="as many as a full pool lacks.",
             steps=NEUTRAL,
         ),
         Panel(
             kind="bargauge",
             title="Pools",
             good="green.",
-            bad="red: almost full, with those blocks that rest.",
+            bad="red: almost full, counting blocks in quarantine.",
             queries=(Query(_USAGE, "{{clusterCIDR}}"),),
             unit="percentunit",
             steps=_FULL,
@@ -92,41 +92,41 @@ IPAM: Final = Board(
             silent_because=_OFF,
         ),
         series(
-            "Blocks that are free",
+            "Free blocks",
             Query(f"{_BLOCKS} * (1 - {_USAGE}) < 1e6", "{{clusterCIDR}}"),
-            good="more than the nodes that are to come. Pools with a million and more are left out.",
-            bad="a line that goes to 0.",
+            good="more than the nodes that will join. The panel omits pools with a million or more.",
+            bad="a line that falls towards 0.",
             decimals=0,
             alerts=("TalosCCMIPAMExhausted",),
             silent_because=_OFF,
         ),
         series(
-            "Nodes without pod CIDRs, by outcome",
+            "Nodes without pod CIDRs by outcome",
             Query("max by (outcome) (talosccm_ipam_waiting_nodes)", "{{outcome}}"),
             Query("max(talosccm_ipam_exhausted_nodes)", "no block left"),
             good="waiting, for a moment.",
-            bad="unserved: nothing happens until somebody acts; the Node's events say what.",
+            bad="unserved: an operator must act. The Node's Events have the reason.",
             decimals=0,
             alerts=("TalosCCMIPAMExhausted",),
         ),
         series(
-            "Blocks claimed and freed",
+            "Claimed and released blocks",
             Query(
                 risen("node_ipam_controller_cidrset_cidrs_allocations_total", "clusterCIDR"),
                 "{{clusterCIDR}} claimed",
             ),
             Query(
                 risen("node_ipam_controller_cidrset_cidrs_releases_total", "clusterCIDR"),
-                "{{clusterCIDR}} freed",
+                "{{clusterCIDR}} released",
             ),
             Query("sum(increase(talosccm_ipam_nodes_served_total[$__rate_interval]))", "nodes served"),
-            good="it follows joining and leaving nodes.",
+            good="rates that follow joining and leaving nodes.",
             bad="claims while no node joins.",
             decimals=0,
             silent_because=_OFF,
         ),
         series(
-            "Blocks looked at until one was free (99 %)",
+            "Blocks tried until one was free (p99)",
             Query(
                 quantile(0.99, "node_ipam_controller_cidrset_allocation_tries_per_request", "clusterCIDR"),
                 "{{clusterCIDR}}",
@@ -134,17 +134,17 @@ IPAM: Final = Board(
             good="few.",
             bad="hundreds: the pool is almost full.",
             steps=((125, ORANGE), (625, RED)),
-            silent_because="no block was claimed within the time of a point.",
+            silent_because="no claim in the interval of a point.",
         ),
         series(
-            "Time that ipam takes for a message (99 %)",
+            "Handling duration of ipam (p99)",
             Query(
                 quantile(0.99, "talosccm_event_handling_duration_seconds", "event", 'service="ipam"'),
                 "{{event}}",
                 exemplars=True,
             ),
-            good="tens of milliseconds; two writes of a ConfigMap and one of the Node.",
-            bad="seconds: writes are refused or slow.",
+            good="tens of milliseconds, for two writes of a ConfigMap and one of the Node.",
+            bad="seconds: writes fail or are slow.",
             unit="s",
             steps=((1, ORANGE), (10, RED)),
         ),

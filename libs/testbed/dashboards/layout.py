@@ -1,4 +1,4 @@
-"""Where panels stand on Grafana's grid of 24 columns: one after the other, in rows. Pure."""
+"""Positions of panels on Grafana's grid of 24 columns, in rows. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ COLUMNS: Final = 24
 
 
 def placed(panels: Sequence[Panel]) -> Iterator[tuple[Panel, dict[str, int]]]:
-    """Each with its gridPos; a row ends where the next panel has no room, below its highest."""
+    """Each panel with its gridPos. A panel that does not fit starts a row below the highest panel."""
     x = y = row = 0
     for panel in panels:
         if x + panel.width > COLUMNS:

@@ -1,4 +1,4 @@
-"""Overview: does it work, and if not, which board says why."""
+"""Overview: does the controller work, and if not, which dashboard shows why."""
 
 from __future__ import annotations
 
@@ -23,28 +23,28 @@ from libs.testbed.dashboards.panels import (
 OVERVIEW: Final = Board(
     name="overview",
     title="Overview",
-    question="Do joining nodes become usable, and is everything there that makes them so?",
+    question="Do joining nodes become usable, and does everything run that they need?",
     panels=(
         stat(
-            "Alerts that fire",
+            "Firing alerts",
             'count(ALERTS{alertname=~"TalosCCM.+", alertstate="firing"}) or vector(0)',
-            good="0, if Prometheus has loaded the rules: without them it is always 0.",
-            bad="anything else; the table below says which, with its runbook.",
+            good="0, provided that Prometheus has loaded the rules. Without them it is always 0.",
+            bad="any other value. The table below lists the alerts with their runbooks.",
             steps=ANY_IS_BAD,
         ),
         stat(
             "Nodes not usable yet",
             'max(talosccm_nodes{state="uninitialized"})',
             good="0, or a number that falls while nodes join.",
-            bad="a number that stays: these nodes bear the uninitialized taint, and no pod runs on them.",
+            bad="a number that does not fall: these nodes keep the uninitialized taint and get no pods.",
             steps=((1, ORANGE), (10, RED)),
             alerts=("TalosCCMNodeUninitializedTooLong",),
         ),
         stat(
-            "The oldest of them waits",
+            "Age of the oldest",
             "max(talosccm_oldest_uninitialized_seconds)",
             good="0, or less than a minute.",
-            bad="more than five minutes: `talos-ccm explain node NAME` says what it waits for.",
+            bad="more than five minutes: `talos-ccm explain node NAME` shows the cause.",
             unit="s",
             steps=((60, ORANGE), (300, RED)),
             alerts=("TalosCCMNodeUninitializedTooLong",),
@@ -53,7 +53,7 @@ OVERVIEW: Final = Board(
             "Processes not answering",
             "count(up == 0) or 0 * count(up)",
             good="0.",
-            bad="one or more: Prometheus gets no metrics of them.",
+            bad="one or more: Prometheus cannot scrape them.",
             steps=ANY_IS_BAD,
             alerts=("TalosCCMDown",),
         ),
@@ -61,7 +61,7 @@ OVERVIEW: Final = Board(
             "Services without NATS",
             "count(talosccm_nats_connected == 0) or 0 * count(talosccm_nats_connected)",
             good="0.",
-            bad="one or more: they neither hear nor say anything until it is back.",
+            bad="one or more: they pause until they have a connection again.",
             steps=ANY_IS_BAD,
             alerts=("TalosCCMBusDisconnected",),
             silent_because="all services are one process without NATS (--bus=memory).",
@@ -70,16 +70,16 @@ OVERVIEW: Final = Board(
             "Leader",
             "max(talosccm_leader)",
             good="one watcher leads.",
-            bad="nobody: the services are told of no node and of no request for a certificate.",
+            bad="no leader: no process publishes nodes and certificate requests to the services.",
             steps=((float("-inf"), RED), (1, GREEN)),
-            meanings={0: Meaning("nobody", RED), 1: Meaning("leads", GREEN)},
+            meanings={0: Meaning("none", RED), 1: Meaning("leads", GREEN)},
             alerts=("TalosCCMNoLeader", "TalosCCMLeaderSilent"),
         ),
         Panel(
             kind="table",
-            title="What fires or is about to",
+            title="Firing and pending alerts",
             good="an empty table.",
-            bad="rows; a name leads to its runbook. `pending` has not lasted long enough to fire.",
+            bad="rows; each name links to its runbook. A `pending` alert has not lasted long enough to fire.",
             queries=(
                 Query('max by (alertname, alertstate, severity, service) (ALERTS{alertname=~"TalosCCM.+"})'),
             ),
@@ -91,29 +91,29 @@ OVERVIEW: Final = Board(
         series(
             "Nodes",
             Query("max by (state) (talosccm_nodes)", "{{state}}"),
-            Query("max(talosccm_blocked_nodes)", "blocked, says why in a condition"),
-            good="all usable; uninitialized comes and goes with joining nodes.",
-            bad="blocked above 0, or uninitialized that stays.",
+            Query("max(talosccm_blocked_nodes)", "blocked, with a condition"),
+            good="all usable; uninitialized rises only while nodes join.",
+            bad="blocked above 0, or uninitialized that does not fall.",
             decimals=0,
             alerts=("TalosCCMNodeUninitializedTooLong",),
         ),
         series(
-            "Since the API server was last heard",
+            "Time since the last data from the API server",
             Query(
                 "time() - max by (resource) (talosccm_watch_last_heard_timestamp_seconds > 0)", "{{resource}}"
             ),
-            Query("time() - max(talosccm_resync_last_timestamp_seconds > 0)", "last re-sync"),
-            good="watches below a minute; the re-sync below its period, which is five minutes by default.",
-            bad="a line that climbs: the watcher is deaf, or does not lead.",
+            Query("time() - max(talosccm_resync_last_timestamp_seconds > 0)", "last resync"),
+            good="watches below a minute; the resync below its period, five minutes by default.",
+            bad="a line that climbs: the watcher receives nothing, or does not lead.",
             unit="s",
             steps=((600, RED),),
             alerts=("TalosCCMWatchStale", "TalosCCMNoLeader"),
         ),
         stat(
-            "Config file not obeyed by",
+            "Services that reject the config file",
             "count(talosccm_rules_reload_success == 0) or 0 * count(talosccm_rules_reload_success)",
             good="0 services.",
-            bad="one or more: the --cloud-config file has mistakes for them, and they obey an older one.",
+            bad="one or more: the --cloud-config file is invalid for them, and they use an older version.",
             steps=ANY_IS_A_WARNING,
             alerts=("TalosCCMRulesReloadFailed",),
             silent_because="no service has a --cloud-config file.",
@@ -122,14 +122,16 @@ OVERVIEW: Final = Board(
         ),
         series(
             "Nodes of machines that are gone",
-            Query("sum(increase(talosccm_lifecycle_capped_total[$__rate_interval]))", "kept: cap or record"),
+            Query(
+                "sum(increase(talosccm_lifecycle_capped_total[$__rate_interval]))", "kept: limit or record"
+            ),
             Query(
                 risen("talosccm_lifecycle_deletions_total", "outcome"),
                 "{{outcome}}",
             ),
-            Query("max(talosccm_lifecycle_proving_nodes)", "being proven"),
-            good="flat: nodes are deleted when their machine was replaced, and not many at once.",
-            bad="kept or failed above 0: somebody has to look.",
+            Query("max(talosccm_lifecycle_proving_nodes)", "evidence incomplete"),
+            good="flat, or single deletions: lifecycle deletes a node when its machine was replaced.",
+            bad="kept or failed above 0: an operator must check the nodes.",
             alerts=("TalosCCMLifecycleCapped", "TalosCCMNoLifecycleLeader"),
             width=18,
         ),

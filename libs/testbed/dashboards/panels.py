@@ -1,4 +1,4 @@
-"""What a dashboard is made of, before it is Grafana's JSON. Pure."""
+"""Dashboards, panels and queries, independent of Grafana's JSON. Pure."""
 
 from __future__ import annotations
 
@@ -8,36 +8,38 @@ from typing import Any, Final, Literal
 import msgspec
 
 Kind = Literal["stat", "timeseries", "bargauge", "table", "traces"]
-Steps = tuple[tuple[float, str], ...]  # from that value on, that colour; below the first it is green
+Steps = tuple[
+    tuple[float, str], ...
+]  # each colour applies from its value upwards; green applies below the first
 
 GREEN: Final = "green"
 ORANGE: Final = "orange"
 RED: Final = "red"
 BLUE: Final = "blue"
-NEUTRAL: Final[Steps] = ((float("-inf"), BLUE),)  # a number that is neither good nor bad
+NEUTRAL: Final[Steps] = ((float("-inf"), BLUE),)  # no value is good or bad
 ANY_IS_BAD: Final[Steps] = ((1, RED),)
 ANY_IS_A_WARNING: Final[Steps] = ((1, ORANGE),)
 
-METRICS: Final = "datasource"  # the dashboard's variable that names the Prometheus
+METRICS: Final = "datasource"  # the variable with the Prometheus data source
 
 
 class Query(msgspec.Struct, frozen=True):
-    """One query in PromQL, without the selection of clusters and jobs, which every metric gets."""
+    """One PromQL query, without the selectors for cluster and job, which `promql.scoped` adds."""
 
     expr: str
     legend: str = ""
-    exemplars: bool = False  # dots that lead to traces
+    exemplars: bool = False  # dots that link to traces
 
 
 class Meaning(msgspec.Struct, frozen=True):
-    """A value in words."""
+    """The text and colour for one value."""
 
     words: str
     colour: str
 
 
 class Panel(msgspec.Struct, frozen=True, kw_only=True):
-    """One panel. What it may be without data for, while all is well, is said in `silent_because`."""
+    """One panel. `silent_because` is the harmless reason for a panel without data."""
 
     kind: Kind
     title: str
@@ -56,21 +58,21 @@ class Panel(msgspec.Struct, frozen=True, kw_only=True):
     height: int = 8
     source: str = METRICS
     source_type: str = "prometheus"
-    targets: tuple[Mapping[str, Any], ...] = ()  # of sources that do not speak PromQL
-    links: Mapping[str, tuple[str, str]] = {}  # column (a regular expression): title and address
+    targets: tuple[Mapping[str, Any], ...] = ()  # queries of data sources other than Prometheus
+    links: Mapping[str, tuple[str, str]] = {}  # column (a regular expression): title and URL
     hidden_columns: tuple[str, ...] = ()
 
 
 class Variable(msgspec.Struct, frozen=True):
-    """One more choice at the top of a dashboard, in Grafana's own words."""
+    """One more variable of a dashboard, as Grafana's JSON."""
 
     model: Mapping[str, Any]
 
 
 class Board(msgspec.Struct, frozen=True, kw_only=True):
-    """A dashboard: its panels from the most important to the least."""
+    """A dashboard, with its panels in order of importance."""
 
-    name: str  # of its file, and with `talosccm-` before it its uid
+    name: str  # name of its file; its uid is `talosccm-` plus this name
     title: str
     question: str
     panels: tuple[Panel, ...]
@@ -78,14 +80,14 @@ class Board(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def stat(title: str, expr: str, *, good: str, bad: str, legend: str = "", **more: Any) -> Panel:
-    """A number as it is now, coloured by its thresholds."""
+    """A panel with the current value, coloured by its thresholds."""
     size = {"width": 4, "height": 4}
     query = Query(expr, legend)
     return Panel(kind="stat", title=title, queries=(query,), good=good, bad=bad, **(size | more))
 
 
 def series(title: str, *queries: Query, good: str, bad: str, **more: Any) -> Panel:
-    """Curves over time."""
+    """A panel with curves over time."""
     return Panel(kind="timeseries", title=title, queries=queries, good=good, bad=bad, **more)
 
 

@@ -1,4 +1,4 @@
-"""The metrics that a query names, and the selection of clusters and jobs that each of them gets. Pure."""
+"""The metrics in a query, and the selectors for cluster and job that each gets. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ CHOSEN: Final = 'cluster=~"$cluster", job=~"$job"'
 
 
 def scoped(expr: str) -> str:
-    """The query, each metric narrowed to the clusters and jobs that were chosen; ALERTS have neither."""
+    """The query, with every metric restricted to the selected clusters and jobs; ALERTS has neither label."""
     out, at = "", 0
     for name in metrics_in(expr):
         end = expr.index(name, at) + len(name)
@@ -24,6 +24,6 @@ def scoped(expr: str) -> str:
 
 
 def metrics_in(expr: str) -> list[str]:
-    """Their names, as they stand in the query; what is in quotes is none."""
+    """The names of the metrics in the query, in order; quoted strings are ignored."""
     bare = _STRING.sub(lambda found: " " * len(found[0]), expr)
     return [found["name"] for found in _METRIC.finditer(bare)]

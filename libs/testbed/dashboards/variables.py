@@ -1,4 +1,4 @@
-"""What is chosen at the top of a dashboard: where data come from, and of which cluster. Pure."""
+"""Variables at the top of a dashboard: data source, cluster, job and runbooks. Pure."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _ALL: Final = {"text": ["All"], "value": ["$__all"]}
 
 
 def of_every_board() -> list[dict[str, Any]]:
-    """Prometheus, cluster, job, and where the runbooks are."""
+    """The variables of every dashboard: Prometheus, cluster, job, address of the runbooks."""
     return [
         source(METRICS, "Metrics", "prometheus"),
-        # A Prometheus of one cluster has no such label: then only "All" is there, which takes it as it is.
+        # A Prometheus of one cluster has no such label: the variable then offers only "All".
         _label("cluster", "Cluster", all_value=".*"),
         _label("job", "Scrape job", all_value=None),
         text(RUNBOOKS, "Runbooks at", "docs/runbooks"),
@@ -22,7 +22,7 @@ def of_every_board() -> list[dict[str, Any]]:
 
 
 def source(name: str, label: str, plugin: str) -> dict[str, Any]:
-    """A choice of one data source of that kind."""
+    """A variable that selects one data source of that type."""
     return {
         "current": {},
         "hide": 0,
@@ -39,7 +39,7 @@ def source(name: str, label: str, plugin: str) -> dict[str, Any]:
 
 
 def text(name: str, label: str, default: str) -> dict[str, Any]:
-    """Words that are typed in."""
+    """A text box."""
     chosen = {"text": default, "value": default}
     return {
         "current": chosen,
@@ -63,7 +63,7 @@ def text_variable(name: str, label: str, default: str = "") -> Variable:
 
 
 def tempo_values(name: str, label: str, attribute: str, tempo: str) -> Variable:
-    """A choice of what Tempo has seen of that attribute; others may be typed in."""
+    """A variable with the values of that attribute in Tempo; custom values are allowed."""
     return Variable(
         {
             "allowCustomValue": True,
