@@ -294,7 +294,7 @@ def test_programs_hear_all_of_it_with_numbers_in_full():
 
 
 def test_the_page_shows_what_is_shown_and_names_every_conflict():
-    page = (ROOT / "docs" / "ipam.md").read_text().partition("## How it stands")[2].partition("\n## ")[0]
+    page = (ROOT / "docs" / "ipam.md").read_text().partition("## Pool usage")[2].partition("\n## ")[0]
     assert (TEXTS / "status-ipam-well.txt").read_text() in page
     assert re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE) == list(get_args(Kind))
 
