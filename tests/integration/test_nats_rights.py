@@ -377,7 +377,10 @@ async def test_what_nobody_may_ask_the_server_does_not_ask_itself_by_an_answer_t
 async def test_what_somebody_has_the_server_delete_by_its_answer_is_made_anew_and_nobody_is_acknowledged_so(
     nats_as_installed: Bootstrapped, connect_bus: ConnectBus
 ):
-    """A reply subject needs no right: the least of all keys can have a durable deleted. See decision 25."""
+    """A reply subject needs no permission, so even the weakest key can have a durable deleted.
+
+    See docs/decisions/0025-nats-keys-and-certificates.md.
+    """
     watcher = await connect_bus("watcher", **nats_as_installed.options("watcher"))
     await watcher.provision(DURABLES, max_bytes=MAX_BYTES)
     access, refused = nats_as_installed.access("reader"), list[str]()
