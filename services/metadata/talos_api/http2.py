@@ -1,6 +1,6 @@
 """The client's side of one HTTP/2 connection that carries gRPC calls, with limits and TCP keepalive.
 
-As little as such a client needs, and quick: docs/decisions/0011-own-http2-client-for-talos.md gives the reason.
+It is small and fast on purpose; see docs/decisions/0011-own-http2-client-for-talos.md.
 """
 
 import asyncio
