@@ -10,7 +10,7 @@ from bench.measuring import Measuring, present
 from bench.pod_cidr_figures import carried_figures, served_figures
 from bench.speed import speed_measured
 from bench.stage import Controlled, Stage, quiet
-from libs.common.wiring import BY_DEFAULT, IPAM
+from libs.common.service_spec import DEFAULT_SERVICES, IPAM
 from libs.testbed.kubelets_in_go import Joined, Joins
 
 # Inside what no machine of the fleet has. The last two are those of the testbed's API server.
@@ -45,9 +45,9 @@ async def joined_with_ours(
     stage, asking = m.stage, m.wanted.certificates
     first, *machines = fleet(m.name, nodes + 1)
     ours = (
-        m.controlled(*POD_CIDR_FLAGS, wirings=(*BY_DEFAULT, IPAM), own_flags=own_flags)
+        m.controlled(*POD_CIDR_FLAGS, wirings=(*DEFAULT_SERVICES, IPAM), own_flags=own_flags)
         if pod_cidrs
-        else m.controlled(wirings=BY_DEFAULT, own_flags=own_flags)
+        else m.controlled(wirings=DEFAULT_SERVICES, own_flags=own_flags)
     )
     everybody = present(stage, [first, *machines], certificates=int(asking))
     async with ours as controlled, everybody as names:

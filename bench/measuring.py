@@ -11,7 +11,7 @@ from bench.figures import Figures, Run
 from bench.fleet import kubelets
 from bench.stage import Controlled, Stage, controlled
 from bench.wanted import Mode, Scenario, Wanted
-from libs.common.wiring import BY_DEFAULT, Wiring
+from libs.common.service_spec import DEFAULT_SERVICES, ServiceSpec
 from libs.testbed.kubelets_in_go import Joins
 from libs.testbed.machines import Machine
 
@@ -31,7 +31,7 @@ class Measuring(msgspec.Struct, frozen=True, kw_only=True):
     def controlled(
         self,
         *flags: str,
-        wirings: Sequence[Wiring] = BY_DEFAULT,
+        wirings: Sequence[ServiceSpec] = DEFAULT_SERVICES,
         replicas: Mapping[str, int] | None = None,
         own_flags: Mapping[str, Sequence[str]] | None = None,
     ) -> contextlib.AbstractAsyncContextManager[Controlled]:

@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 from msgspec import field
 
-from libs.common.wiring import IPAM
+from libs.common.service_spec import IPAM
 from libs.testbed.control_plane.cluster import ControlPlane
 from libs.testbed.control_plane.node_history import Write
 from libs.testbed.service_rights import user_of

@@ -10,11 +10,11 @@ from bench.joining import PATIENT, joined_with_ours
 from bench.measuring import Measuring
 from bench.pod_cidr_figures import compared, pod_cidr_problems
 from bench.stage import Stage, made
-from libs.common.wiring import PAGES_NAMESPACE
+from libs.common.service_spec import CLAIM_PAGES_NAMESPACE
 from libs.testbed.kubelets import Refused
 from services.ipam.pages import NAME_PREFIX
 
-_CONFIG_MAPS: Final = f"/api/v1/namespaces/{PAGES_NAMESPACE}/configmaps"
+_CONFIG_MAPS: Final = f"/api/v1/namespaces/{CLAIM_PAGES_NAMESPACE}/configmaps"
 
 
 async def with_and_without_pod_cidrs(m: Measuring) -> tuple[Figures, list[str]]:

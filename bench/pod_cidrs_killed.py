@@ -18,7 +18,7 @@ from bench.pod_cidr_figures import (
 from bench.pod_cidr_writes import writes_of_ipam
 from bench.pod_cidrs import end_claims
 from bench.stage import quiet
-from libs.common.wiring import BY_DEFAULT, IPAM
+from libs.common.service_spec import DEFAULT_SERVICES, IPAM
 from libs.testbed.running_services import RunningServices
 
 _REPLICAS: Final = 3
@@ -32,7 +32,7 @@ async def pod_cidrs_killed(m: Measuring) -> Run:
     first, *machines = fleet(m.name, count + 1)
     ours = m.controlled(
         *POD_CIDR_FLAGS,
-        wirings=(*BY_DEFAULT, IPAM),
+        wirings=(*DEFAULT_SERVICES, IPAM),
         replicas={IPAM.service: _REPLICAS},
         own_flags=PATIENT,
     )

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bench.wanted import Mode
-from libs.common.wiring import BY_DEFAULT, Wiring
+from libs.common.service_spec import DEFAULT_SERVICES, ServiceSpec
 from libs.testbed.children import Child
 from libs.testbed.control_plane.cluster import ControlPlane
 from libs.testbed.kubelets import Kubelets
@@ -83,7 +83,7 @@ async def controlled(
     name: str,
     *,
     flags: Sequence[str] = (),
-    wirings: Sequence[Wiring] = BY_DEFAULT,
+    wirings: Sequence[ServiceSpec] = DEFAULT_SERVICES,
     replicas: Mapping[str, int] | None = None,
     own_flags: Mapping[str, Sequence[str]] | None = None,
     profiles: Path | None = None,

@@ -5,14 +5,19 @@ from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from typing import Final
 
-from libs.common.cloud_config.fields import Resource
-from libs.common.machine import AnotherMachine, MachineFacts, MachineFault
-from libs.common.node import PROVIDED_NODE_IP, Node
-from services.metadata.ask_machine import Seen, Unseen, ask_in_turn, look_in_turn
-from services.metadata.ask_others import Members, ask_others
-from services.metadata.in_its_place import NotProven
-from services.metadata.links import STEP, dial_order
-from services.metadata.resolve import recognize
+from libs.common.cloud_config.fact_fields import TalosResource
+from libs.common.machine import ForeignMachine, MachineFacts, MachineFault
+from libs.common.node import PROVIDED_NODE_IP_ANNOTATION, Node
+from services.metadata.dial_targets import STEP, order_dial_targets
+from services.metadata.identity import verify
+from services.metadata.machine_replacement import Inconclusive
+from services.metadata.query_machine import (
+    QueryFailure,
+    QueryResult,
+    query_in_turn,
+    query_in_turn_with_rejected,
+)
+from services.metadata.replacement_detector import MemberCache, detect_replacements
 from services.metadata.talos_api.api import TalosApi
 
 _LOOK_SECONDS: Final = 5.0
@@ -24,11 +29,11 @@ async def ask(
     nodes: Sequence[Node],
     *,
     prefer_ipv6: bool = False,
-    resources: frozenset[Resource] = frozenset(),
-) -> Seen | MachineFault:
+    resources: frozenset[TalosResource] = frozenset(),
+) -> QueryResult | MachineFault:
     """What the machine says that bears this one of the Nodes, or why it does not."""
     found = await look(talos, node, nodes, prefer_ipv6=prefer_ipv6, resources=resources)
-    return found.fault if isinstance(found, Unseen) else found
+    return found.fault if isinstance(found, QueryFailure) else found
 
 
 async def look(
@@ -37,40 +42,40 @@ async def look(
     nodes: Sequence[Node],
     *,
     prefer_ipv6: bool = False,
-    resources: frozenset[Resource] = frozenset(),
-) -> Seen | Unseen:
+    resources: frozenset[TalosResource] = frozenset(),
+) -> QueryResult | QueryFailure:
     """The same, and who answered instead of it."""
-    addresses = dial_order(node.provided_node_ip, prefer_ipv6=prefer_ipv6)
+    addresses = order_dial_targets(node.provided_node_ip, prefer_ipv6=prefer_ipv6)
     if isinstance(addresses, MachineFault):
-        return Unseen(addresses, ())
+        return QueryFailure(addresses, ())
     if not addresses:
-        message = f"the Node has no annotation {PROVIDED_NODE_IP}: its machine is not asked"
-        return Unseen(MachineFault(kind="bad_node_ip", step=STEP, message=message), ())
+        message = f"the Node has no annotation {PROVIDED_NODE_IP_ANNOTATION}: its machine is not asked"
+        return QueryFailure(MachineFault(kind="bad_node_ip", step=STEP, message=message), ())
 
     def why_not(facts: MachineFacts) -> MachineFault | None:
-        judged = recognize(node, facts, nodes)
+        judged = verify(node, facts, nodes)
         return judged if isinstance(judged, MachineFault) else None
 
-    return await look_in_turn(
-        talos, addresses, parts=resources, deadline_seconds=_LOOK_SECONDS, why_not=why_not
+    return await query_in_turn_with_rejected(
+        talos, addresses, parts=resources, deadline_seconds=_LOOK_SECONDS, reject=why_not
     )
 
 
 async def in_its_place(
     talos: TalosApi, node: Node, answered: tuple[MachineFacts, ...], reached: AbstractSet[str]
-) -> tuple[AnotherMachine, ...] | NotProven:
+) -> tuple[ForeignMachine, ...] | Inconclusive:
     """Who answers in the place of the Node's machine, as metadata judges it.
 
     `answered` is what others said where it was looked for; `reached` names the Nodes whose machines answer.
     """
-    members = Members(talos, deadline_seconds=_LOOK_SECONDS, monotonic=time.monotonic)
+    members = MemberCache(talos, deadline_seconds=_LOOK_SECONDS, monotonic=time.monotonic)
     try:
-        return await ask_others(
+        return await detect_replacements(
             talos,
             node,
             answered,
             members=members,
-            reached=lambda: reached,
+            reachable_nodes=lambda: reached,
             deadline_seconds=_LOOK_SECONDS,
         )
     finally:
@@ -79,10 +84,10 @@ async def in_its_place(
 
 async def node_name_at(talos: TalosApi, address: str) -> str:
     """Which Node's name the machine at an address bears, "" where none answers or none may be dialled."""
-    addresses = dial_order(address, prefer_ipv6=False)
+    addresses = order_dial_targets(address, prefer_ipv6=False)
     if isinstance(addresses, MachineFault) or not addresses:
         return ""
-    seen = await ask_in_turn(
-        talos, addresses, parts=(), deadline_seconds=_LOOK_SECONDS, why_not=lambda facts: None
+    seen = await query_in_turn(
+        talos, addresses, parts=(), deadline_seconds=_LOOK_SECONDS, reject=lambda facts: None
     )
     return "" if isinstance(seen, MachineFault) else seen.facts.node_name

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Final
 
 from libs.common.kube_api.api import KubeApi
-from libs.common.kube_api.config import KubeConfigError, load_kube_config
+from libs.common.kube_api.load_kube_config import KubeConfigError, load_kube_config
 from services.metadata.talos_api.api import TalosApi
 from services.metadata.talos_api.credentials import CredentialStore
-from services.metadata.talos_api.talosconfig import CredentialsError, file_candidates
+from services.metadata.talos_api.talosconfig import CredentialsError, list_candidate_files
 
 TALOSCONFIG_HINT: Final = "name one with --talosconfig or TALOSCONFIG (the role os:reader suffices)"
 
@@ -35,7 +35,7 @@ def talos(talosconfig: Path | None, endpoints: str, *, with_stage: bool = False)
 
     `with_stage`: each look asks for the machine's stage, too.
     """
-    paths = (talosconfig,) if talosconfig else file_candidates(os.environ, _home())
+    paths = (talosconfig,) if talosconfig else list_candidate_files(os.environ, _home())
     store = CredentialStore(paths, endpoints=endpoints or os.environ.get("TALOS_ENDPOINTS", ""))
     try:
         problem = store.current(_now()).problem(_now())
@@ -49,7 +49,7 @@ def talos(talosconfig: Path | None, endpoints: str, *, with_stage: bool = False)
 def talos_certificate_until() -> datetime | None:
     """The end of the certificate in the talosconfig that a service finds by itself; None without one."""
     try:
-        store = CredentialStore(file_candidates(os.environ, _home()), endpoints="127.0.0.1")
+        store = CredentialStore(list_candidate_files(os.environ, _home()), endpoints="127.0.0.1")
         return store.current(_now()).not_after
     except CredentialsError:
         return None

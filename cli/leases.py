@@ -10,7 +10,7 @@ from cli.doctor.installation import installations
 from libs.common.kube_api.api import KubeApi
 from libs.common.kube_api.errors import KubeError, NotFound
 from libs.common.kube_api.lease import Lease
-from libs.common.wiring import LEASE_NAME, LEASE_NAMESPACE
+from libs.common.service_spec import LEASE_NAMESPACE, WATCHER_LEASE_NAME
 
 _SAY: Final = "--lease-name and --lease-namespace name it"
 
@@ -19,7 +19,7 @@ class LeaseName(msgspec.Struct, frozen=True, kw_only=True):
     """Where the Lease is. `guessed` is why the workload was not read: this is the default then."""
 
     namespace: str = LEASE_NAMESPACE
-    name: str = LEASE_NAME
+    name: str = WATCHER_LEASE_NAME
     guessed: str = ""
 
     def __str__(self) -> str:

@@ -11,7 +11,7 @@ _TOLERATED: Final = timedelta(seconds=5)  # HTTP tells whole seconds, and an ans
 
 def ahead(kube: KubeApi) -> timedelta:
     """How far its clock is ahead of ours, by its last answer, which has just come."""
-    return ahead_by(kube.transport.date, datetime.now(UTC))
+    return ahead_by(kube.transport.server_date, datetime.now(UTC))
 
 
 def ahead_by(said: str, ours: datetime) -> timedelta:

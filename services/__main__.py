@@ -2,15 +2,22 @@
 
 import sys
 
-from libs.common.process.run import run_process
-from services.conflicts import conflicts
-from services.csr.service import CSR_RUN
-from services.ipam.service import IPAM_RUN
-from services.labeler.service import LABELER_RUN
-from services.lifecycle.service import LIFECYCLE_RUN
-from services.metadata.service import METADATA_RUN
-from services.watcher.service import WATCHER_RUN
+from libs.common.process.run_process import run_process
+from services.csr.service import CSR_DEFINITION
+from services.flag_conflicts import find_conflicts
+from services.ipam.service import IPAM_DEFINITION
+from services.labeler.service import LABELER_DEFINITION
+from services.lifecycle.service import LIFECYCLE_DEFINITION
+from services.metadata.service import METADATA_DEFINITION
+from services.watcher.service import WATCHER_DEFINITION
 
 if __name__ == "__main__":
-    runs = (WATCHER_RUN, METADATA_RUN, LABELER_RUN, CSR_RUN, IPAM_RUN, LIFECYCLE_RUN)
-    sys.exit(run_process(*runs, program="python -m services", conflicts=conflicts))
+    runs = (
+        WATCHER_DEFINITION,
+        METADATA_DEFINITION,
+        LABELER_DEFINITION,
+        CSR_DEFINITION,
+        IPAM_DEFINITION,
+        LIFECYCLE_DEFINITION,
+    )
+    sys.exit(run_process(*runs, program="python -m services", conflicts=find_conflicts))

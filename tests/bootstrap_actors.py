@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from libs.common.nats_bus.access import Access
+from libs.common.nats_bus.nats_access import NatsAccess
 from libs.testbed.children import Child, free_port
 from libs.testbed.nats_server import NatsServer
 from tests.bus_actors import eventually
@@ -53,9 +53,9 @@ class Bootstrapped:
             "tls_ca_file": self.ca_file,
         }
 
-    def access(self, user: str) -> Access:
+    def access(self, user: str) -> NatsAccess:
         """The same for a connection alone."""
-        return Access(
+        return NatsAccess(
             servers=(self.url,),
             service=user,
             nkey_seed_file=self.seed_file(user),

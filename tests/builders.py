@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 from typing import Any
 
-from libs.common.bus import Message, Opened, Unreadable
+from libs.common.bus import Message, StreamPosition, UnreadablePayload
 from libs.common.events import (
     ClusterNetworksObserved,
     CsrEnriched,
@@ -14,13 +14,13 @@ from libs.common.events import (
     NodeEnriched,
     NodeGone,
     NodeObserved,
-    ObservedOrder,
+    ObservationOrder,
     SnapshotComplete,
 )
 from libs.common.machine import AddressStatus, MachineFacts, PlatformMetadata, SystemInformation
 from libs.common.node import (
-    PROVIDED_NODE_IP,
-    TAINT_UNINITIALIZED,
+    PROVIDED_NODE_IP_ANNOTATION,
+    UNINITIALIZED_TAINT,
     Node,
     NodeAddress,
     NodeCondition,
@@ -32,7 +32,7 @@ from libs.common.node import (
 )
 from libs.common.signing_request import (
     KUBELET_SERVING,
-    NODE_USER,
+    NODE_USER_PREFIX,
     NODES_GROUP,
     SigningRequest,
     SigningRequestCondition,
@@ -43,7 +43,7 @@ from libs.common.subjects import subject_of
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 INCARNATION = "2026-03-01T11:00:00Z"
-UNINITIALIZED = Taint(key=TAINT_UNINITIALIZED, value="true", effect="NoSchedule")
+UNINITIALIZED = Taint(key=UNINITIALIZED_TAINT, value="true", effect="NoSchedule")
 
 
 def a_node(
@@ -62,7 +62,7 @@ def a_node(
     resource_version: str = "100",
 ) -> Node:
     """A Node as a kubelet with --cloud-provider=external registers it; ip="" leaves the annotation out."""
-    provided = {PROVIDED_NODE_IP: ip} if ip else {}
+    provided = {PROVIDED_NODE_IP_ANNOTATION: ip} if ip else {}
     return Node(
         metadata=ObjectMeta(
             name=name,
@@ -102,7 +102,7 @@ def some_facts(
         addresses=addresses,
         node_name=node_name,
         cluster_name=cluster_name,
-        looked_at=looked_at,
+        queried_at=looked_at,
         node_ip=node_ip,
     )
 
@@ -131,7 +131,7 @@ def a_request(
         spec=SigningRequestSpec(
             request=pem,
             signer_name=signer,
-            username=f"{NODE_USER}{node}" if username is None else username,
+            username=f"{NODE_USER_PREFIX}{node}" if username is None else username,
             groups=groups,
             usages=usages,
             expiration_seconds=expiration_seconds,
@@ -142,8 +142,8 @@ def a_request(
 
 def csr_observed(request: SigningRequest, *, incarnation: str = INCARNATION, epoch: int = 1) -> CsrObserved:
     """The watcher's word of a request, in the order of its own resourceVersion."""
-    order = ObservedOrder(epoch=epoch, resource_version=request.version)
-    return CsrObserved(incarnation=incarnation, order=order, request=request, observed_at=NOW)
+    order = ObservationOrder(epoch=epoch, resource_version=request.resource_version_number)
+    return CsrObserved(stream_id=incarnation, order=order, request=request, observed_at=NOW)
 
 
 def csr_gone(
@@ -155,8 +155,8 @@ def csr_gone(
 ) -> CsrGone:
     """The watcher's word that a request is no more."""
     return CsrGone(
-        incarnation=incarnation,
-        order=ObservedOrder(epoch=epoch, resource_version=resource_version),
+        stream_id=incarnation,
+        order=ObservationOrder(epoch=epoch, resource_version=resource_version),
         name=request.name,
         uid=request.uid,
         observed_at=NOW,
@@ -172,7 +172,7 @@ def csr_enriched(
 ) -> CsrEnriched:
     """Metadata's word of a request; other keywords are fields of CsrEnriched: facts, fault, ..."""
     return CsrEnriched(
-        incarnation=incarnation,
+        stream_id=incarnation,
         observed_sequence=observed_sequence,
         request=request,
         observed_at=NOW,
@@ -183,8 +183,8 @@ def csr_enriched(
 
 def observed(node: Node, *, incarnation: str = INCARNATION, epoch: int = 1) -> NodeObserved:
     """The watcher's word of a node, in the order of its own resourceVersion."""
-    order = ObservedOrder(epoch=epoch, resource_version=int(node.metadata.resource_version))
-    return NodeObserved(incarnation=incarnation, order=order, node=node, observed_at=NOW)
+    order = ObservationOrder(epoch=epoch, resource_version=int(node.metadata.resource_version))
+    return NodeObserved(stream_id=incarnation, order=order, node=node, observed_at=NOW)
 
 
 def gone(
@@ -192,8 +192,8 @@ def gone(
 ) -> NodeGone:
     """The watcher's word that a node is no more."""
     return NodeGone(
-        incarnation=incarnation,
-        order=ObservedOrder(epoch=epoch, resource_version=resource_version),
+        stream_id=incarnation,
+        order=ObservationOrder(epoch=epoch, resource_version=resource_version),
         name=node.name,
         uid=node.uid,
         observed_at=NOW,
@@ -205,11 +205,11 @@ def enriched(
 ) -> NodeEnriched:
     """Metadata's word of a node."""
     return NodeEnriched(
-        incarnation=incarnation,
+        stream_id=incarnation,
         observed_sequence=observed_sequence,
         node=node,
         facts=facts,
-        recognized_by="nodename",
+        verified_by="nodename",
         observed_at=NOW,
         enriched_at=NOW,
     )
@@ -225,7 +225,7 @@ def cluster_networks(
 ) -> ClusterNetworksObserved:
     """Metadata's word of the cluster's networks; other keywords are its mask sizes."""
     return ClusterNetworksObserved(
-        incarnation=incarnation,
+        stream_id=incarnation,
         pod_cidrs=pod_cidrs,
         service_cidrs=service_cidrs,
         observed_at=observed_at,
@@ -235,22 +235,24 @@ def cluster_networks(
 
 def a_snapshot(*, incarnation: str = INCARNATION, epoch: int = 1, nodes: int = 0) -> SnapshotComplete:
     """The watcher's word that all has been said."""
-    return SnapshotComplete(incarnation=incarnation, epoch=epoch, nodes=nodes)
+    return SnapshotComplete(stream_id=incarnation, epoch=epoch, nodes=nodes)
 
 
 def leading(*, incarnation: str = INCARNATION, epoch: int = 1, holder: str = "a") -> Leading:
     """The watcher's word that it leads."""
-    return Leading(incarnation=incarnation, epoch=epoch, holder=holder)
+    return Leading(stream_id=incarnation, epoch=epoch, holder=holder)
 
 
-def a_message(event: Event | Unreadable, *, sequence: int = 1, subject: str = "", **fields: Any) -> Message:
+def a_message(
+    event: Event | UnreadablePayload, *, sequence: int = 1, subject: str = "", **fields: Any
+) -> Message:
     """An event as the bus delivers it."""
     where = subject or (
-        "talosccm.v1.flow.observed.node.x" if isinstance(event, Unreadable) else subject_of(event)
+        "talosccm.v1.flow.observed.node.x" if isinstance(event, UnreadablePayload) else subject_of(event)
     )
     return Message(subject=where, event=event, sequence=sequence, published_at=NOW, **fields)
 
 
-def opened(last: int = 10, incarnation: str = INCARNATION) -> Opened:
+def opened(last: int = 10, incarnation: str = INCARNATION) -> StreamPosition:
     """A follower's beginning, with that many messages in the stream."""
-    return Opened(incarnation=incarnation, last_sequence=last)
+    return StreamPosition(stream_id=incarnation, last_sequence=last)

@@ -8,10 +8,10 @@ from typing import Any, Protocol
 
 import pytest
 
-from libs.common.bus import Bus, Durable, Message, Opened
-from libs.common.delivery import Ack, Verdict
+from libs.common.bus import Bus, Durable, Message, StreamPosition
+from libs.common.delivery import Ack, Disposition
 from libs.common.events import EnrichedNodeGone, Leading
-from libs.common.flow_table import FlowTable
+from libs.common.stream_cache import StreamCache
 from libs.common.subjects import ENRICHED_NODE, LEADING
 
 NODES = Durable(service="labeler", name="labeler-nodes", filter=f"{ENRICHED_NODE}.>")
@@ -24,13 +24,13 @@ def a_word(
     name: str = "web-1", *, order: int = 1, incarnation: str = "", uid: str = "uid-1"
 ) -> EnrichedNodeGone:
     """The smallest event that has a name and a place in an order."""
-    return EnrichedNodeGone(incarnation=incarnation, observed_sequence=order, name=name, uid=uid)
+    return EnrichedNodeGone(stream_id=incarnation, observed_sequence=order, name=name, uid=uid)
 
 
 class Following(Protocol):
     """A service that follows the flow."""
 
-    _table: FlowTable
+    _stream_cache: StreamCache
 
     def problems(self) -> tuple[str, ...]: ...
 
@@ -50,12 +50,16 @@ async def until_led(service: Following, bus: Bus) -> None:
 
     async def hears() -> bool:
         nonlocal said
-        last, table = await bus.last(LEADING), service._table
+        last, table = await bus.get_last(LEADING), service._stream_cache
         if last is None or not isinstance(last.event, Leading):
             return True
-        if table.sequence < said and table.incarnation == last.event.incarnation:
+        if table.sequence < said and table.stream_id == last.event.stream_id:
             return False
-        if said and table.incarnation == last.event.incarnation and table.seconds_since_leading() is not None:
+        if (
+            said
+            and table.stream_id == last.event.stream_id
+            and table.seconds_since_leader_heartbeat() is not None
+        ):
             return True
         said = await bus.publish(last.event)
         return False
@@ -100,25 +104,25 @@ class Recorder:
     """A follower that remembers all it is told."""
 
     def __init__(self) -> None:
-        self.opened: list[Opened] = []
+        self.opened: list[StreamPosition] = []
         self.messages: list[Message] = []  # since the last begin
         self.times_caught_up = 0
         self.is_caught_up = False
         self.losses: list[str] = []
 
-    def begin(self, opened: Opened) -> None:
-        self.opened.append(opened)
+    def start_replay(self, position: StreamPosition) -> None:
+        self.opened.append(position)
         self.messages.clear()
         self.is_caught_up = False
 
     def apply(self, message: Message) -> None:
         self.messages.append(message)
 
-    def caught_up(self) -> None:
+    def finish_replay(self) -> None:
         self.times_caught_up += 1
         self.is_caught_up = True
 
-    def lost(self, reason: str) -> None:
+    def mark_disconnected(self, reason: str) -> None:
         self.losses.append(reason)
         self.is_caught_up = False
 
@@ -130,7 +134,7 @@ class Recorder:
 class Worker:
     """A handler that records; `judge` decides, `gate` (set at first) holds handlers in flight."""
 
-    def __init__(self, judge: Callable[[Message], Verdict] = lambda message: Ack()) -> None:
+    def __init__(self, judge: Callable[[Message], Disposition] = lambda message: Ack()) -> None:
         self.judge = judge
         self.seen: list[Message] = []
         self.finished: list[Message] = []
@@ -139,7 +143,7 @@ class Worker:
         self.gate = asyncio.Event()
         self.gate.set()
 
-    async def handle(self, message: Message) -> Verdict:
+    async def handle(self, message: Message) -> Disposition:
         self.seen.append(message)
         self.in_flight += 1
         self.most_in_flight = max(self.most_in_flight, self.in_flight)

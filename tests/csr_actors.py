@@ -31,10 +31,10 @@ from libs.common.machine import MachineFacts, MachineFault
 from libs.common.memory_bus.bus import MemoryBus, MemoryServer
 from libs.common.nats_bus.bus import NatsBus
 from libs.common.node import Node
-from libs.common.process.service import Parts
-from libs.common.signing_request import NODE_USER, SigningRequest
+from libs.common.process.service import Dependencies
+from libs.common.service_spec import CSR, DURABLES
+from libs.common.signing_request import NODE_USER_PREFIX, SigningRequest
 from libs.common.subjects import DECIDED, STREAM
-from libs.common.wiring import CSR, DURABLES
 from libs.testbed.nats_server import NatsServer
 from libs.testbed.signing_requests import request_pem
 from services.csr.service import CsrService
@@ -55,7 +55,7 @@ REFUSED = MachineFault(
 @cache
 def serving_pem(node: str, dns: tuple[str, ...], ips: tuple[str, ...]) -> bytes:
     """What that node's kubelet asks for, signed by its key."""
-    return request_pem(common_name=f"{NODE_USER}{node}", dns=dns, ips=ips)
+    return request_pem(common_name=f"{NODE_USER_PREFIX}{node}", dns=dns, ips=ips)
 
 
 def asks(
@@ -111,11 +111,11 @@ class InMemoryRequests:
 
     def told(self, node: str) -> list[str]:
         """Reasons of the Events on a Node, in order."""
-        return [event.reason for event in self.events if event.about.name == node]
+        return [event.reason for event in self.events if event.regarding.name == node]
 
     # ---- watch_endpoint.Kubernetes
 
-    async def server_identity(self) -> ServerIdentity:
+    async def fetch_server_identity(self) -> ServerIdentity:
         if isinstance(self.identity, KubeError):
             raise self.identity
         return self.identity
@@ -225,7 +225,7 @@ class CsrFlow:
         clock = clock or TurnedClock()
         bus = await self._connect(service="csr")
         try:
-            parts = Parts(
+            parts = Dependencies(
                 bus=bus,
                 kube=self._real_kube or self.kube,  # type: ignore[arg-type]  # what csr needs of it
                 monotonic=clock,
@@ -251,10 +251,10 @@ class CsrFlow:
         return await self._bus.publish(event)
 
     async def snapshot(self, requests: int | None = 0) -> None:
-        await self.say(SnapshotComplete(incarnation=self.incarnation, epoch=1, nodes=0, requests=requests))
+        await self.say(SnapshotComplete(stream_id=self.incarnation, epoch=1, nodes=0, requests=requests))
 
     async def lead(self) -> None:
-        await self.say(Leading(incarnation=self.incarnation, epoch=1, holder="test"))
+        await self.say(Leading(stream_id=self.incarnation, epoch=1, holder="test"))
 
     async def node(self, node: Node) -> int:
         """How a Node is now."""
@@ -280,7 +280,7 @@ class CsrFlow:
         place = await self.say(csr_gone(request, incarnation=self.incarnation))
         await self.say(
             EnrichedCsrGone(
-                incarnation=self.incarnation, observed_sequence=place, name=request.name, uid=request.uid
+                stream_id=self.incarnation, observed_sequence=place, name=request.name, uid=request.uid
             )
         )
 
@@ -290,11 +290,11 @@ class CsrFlow:
         """What the Node's machine says."""
         await self.say(
             NodeEnriched(
-                incarnation=self.incarnation,
+                stream_id=self.incarnation,
                 observed_sequence=await self.node(node),
                 node=node,
                 facts=facts,
-                recognized_by="nodename",
+                verified_by="nodename",
                 observed_at=NOW,
                 enriched_at=NOW,
             )
@@ -306,7 +306,7 @@ class CsrFlow:
         """The Node's machine says nothing."""
         await self.say(
             NodeUnreachable(
-                incarnation=self.incarnation,
+                stream_id=self.incarnation,
                 observed_sequence=await self.node(node),
                 node=node,
                 fault=fault,
@@ -323,13 +323,13 @@ class CsrFlow:
         for node in NODES.values():
             await self.node(node)
         for event in words_of_metadata():
-            await self.say(msgspec.structs.replace(event, incarnation=self.incarnation))
+            await self.say(msgspec.structs.replace(event, stream_id=self.incarnation))
 
     async def enrich(self, request: SigningRequest, *, observed: int = 1, **fields: Any) -> int:
         """What metadata says of a request; keywords are fields of CsrEnriched."""
         return await self.say(
             CsrEnriched(
-                incarnation=self.incarnation,
+                stream_id=self.incarnation,
                 observed_sequence=observed,
                 request=request,
                 observed_at=NOW,
@@ -345,7 +345,7 @@ class CsrFlow:
     # ---- what csr has decided
 
     async def decided(self, name: str) -> Decided | None:
-        message = await self._bus.last(f"{DECIDED}.csr.csr.{name}")
+        message = await self._bus.get_last(f"{DECIDED}.csr.csr.{name}")
         if message is None:
             return None
         assert isinstance(message.event, Decided)

@@ -15,8 +15,8 @@ from libs.common.node import Node, NodeAddress
 from libs.common.node_ips import parse_ip
 from libs.common.signing_request import KUBELET_SERVING, NODES_GROUP, SigningRequest
 from libs.testbed.kube_credentials import API_SERVER_HOSTS
-from services.csr.decide import Policy
-from services.csr.endpoint import Endpoint
+from services.csr.api_endpoint import ApiEndpoint
+from services.csr.decide import ApprovalPolicy
 from tests.builders import INCARNATION, NOW, a_node, a_request, enriched, some_facts
 from tests.csr_der import (
     BASIC_CONSTRAINTS,
@@ -62,9 +62,9 @@ API_SERVER = ServerIdentity(
     names=frozenset(host for host in API_SERVER_HOSTS if parse_ip(host) is None),
     addresses=frozenset(host for host in API_SERVER_HOSTS if parse_ip(host) is not None),
 )
-POLICY = Policy(
+POLICY = ApprovalPolicy(
     service_networks=SERVICE_NETWORKS,
-    endpoint=Endpoint(identities=(API_SERVER,)),
+    api_endpoint=ApiEndpoint(identities=(API_SERVER,)),
     min_expiration_seconds=3600,
     max_expiration_seconds=30 * 86400,
 )
@@ -163,7 +163,7 @@ def words_of_metadata() -> tuple[NodeEnriched | NodeUnreachable, ...]:
     """What metadata says of these Nodes; of new-1 nothing yet."""
     return tuple(
         NodeUnreachable(
-            incarnation=INCARNATION,
+            stream_id=INCARNATION,
             observed_sequence=1,
             node=NODES[name],
             fault=MachineFault(kind="timeout", step="connect", message="no answer"),

@@ -7,13 +7,13 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 
 from libs.common.bus import BusError, Message
-from libs.common.events import CsrEnriched, Event, NodeGone, NodeObserved, ObservedOrder, SnapshotComplete
+from libs.common.events import CsrEnriched, Event, NodeGone, NodeObserved, ObservationOrder, SnapshotComplete
 from libs.common.memory_bus.bus import MemoryBus, MemoryServer
 from libs.common.node import Node
-from libs.common.process.service import Parts
+from libs.common.process.service import Dependencies
 from libs.common.signing_request import SigningRequest
 from libs.common.subjects import ENRICHED_CSR, ENRICHED_NODE, subject_of
-from services.metadata.ask_machine import Talos
+from services.metadata.query_machine import TalosClient
 from services.metadata.service import MetadataService
 from services.metadata.settings import MetadataSettings
 from tests.builders import NOW, csr_gone, csr_observed
@@ -67,16 +67,16 @@ class CsrFlow:
         return flow
 
     @property
-    def incarnation(self) -> str:
-        return self.bus.incarnation
+    def stream_id(self) -> str:
+        return self.bus.stream_id
 
     @asynccontextmanager
     async def metadata(
-        self, talos: Talos | None, settings: MetadataSettings = UNWATCHED, *, seed: int = 1
+        self, talos: TalosClient | None, settings: MetadataSettings = UNWATCHED, *, seed: int = 1
     ) -> AsyncIterator[tuple[MetadataService, ObstinateBus]]:
         """A metadata service on a bus of its own; None = with what the settings say."""
         bus = ObstinateBus(self.server, self.words)
-        parts = Parts(
+        parts = Dependencies(
             bus=bus,
             kube=None,
             monotonic=time.monotonic,
@@ -93,29 +93,29 @@ class CsrFlow:
     async def observe(self, node: Node) -> int:
         order = self._next()
         return await self.bus.publish(
-            NodeObserved(incarnation=self.incarnation, order=order, node=node, observed_at=NOW)
+            NodeObserved(stream_id=self.stream_id, order=order, node=node, observed_at=NOW)
         )
 
     async def gone(self, node: Node) -> int:
         order = self._next()
         return await self.bus.publish(
-            NodeGone(incarnation=self.incarnation, order=order, name=node.name, uid=node.uid, observed_at=NOW)
+            NodeGone(stream_id=self.stream_id, order=order, name=node.name, uid=node.uid, observed_at=NOW)
         )
 
     async def ask(self, request: SigningRequest) -> int:
         """A request is as that says; the word's place in the stream."""
-        return await self.bus.publish(csr_observed(request, incarnation=self.incarnation))
+        return await self.bus.publish(csr_observed(request, incarnation=self.stream_id))
 
     async def withdraw(self, request: SigningRequest) -> int:
-        return await self.bus.publish(csr_gone(request, incarnation=self.incarnation))
+        return await self.bus.publish(csr_gone(request, incarnation=self.stream_id))
 
     async def snapshot(self) -> None:
-        await self.bus.publish(SnapshotComplete(incarnation=self.incarnation, epoch=1, nodes=1, requests=1))
+        await self.bus.publish(SnapshotComplete(stream_id=self.stream_id, epoch=1, nodes=1, requests=1))
 
     # ---- metadata's
 
     async def last(self, name: str) -> Message | None:
-        return await self.bus.last(f"{ENRICHED_CSR}.{name}")
+        return await self.bus.get_last(f"{ENRICHED_CSR}.{name}")
 
     async def said(self, name: str = "csr-1") -> CsrEnriched | None:
         message = await self.last(name)
@@ -148,13 +148,13 @@ class CsrFlow:
         """Return once metadata has spoken of the Node."""
 
         async def there() -> bool:
-            return await self.bus.last(f"{ENRICHED_NODE}.{name}") is not None
+            return await self.bus.get_last(f"{ENRICHED_NODE}.{name}") is not None
 
         await eventually(there)
 
-    def _next(self) -> ObservedOrder:
+    def _next(self) -> ObservationOrder:
         self._version += 1
-        return ObservedOrder(epoch=1, resource_version=self._version)
+        return ObservationOrder(epoch=1, resource_version=self._version)
 
 
 def with_facts(event: CsrEnriched) -> bool:

@@ -32,7 +32,7 @@ from cli.doctor.talos_seen import Asked, TalosSeen
 from cli.inside.seen import FlowSeen, QueueSeen, ServiceSeen, StreamSeen, Word
 from libs.common.events import Leading
 from libs.common.kube_api.lease import LeaseSpec
-from libs.common.wiring import DURABLES, LEASE_NAME, SERVICES
+from libs.common.service_spec import DURABLES, SERVICES, WATCHER_LEASE_NAME
 from libs.testbed.pki import Authority
 from tests.builders import INCARNATION, NOW, a_node
 
@@ -110,7 +110,7 @@ def a_manager(*flags: str) -> Pod:
     return Pod(metadata=Meta(name="kube-controller-manager-cp-1"), spec=PodSpec(containers=(container,)))
 
 
-def a_lease(holder: str, name: str = LEASE_NAME, *, age: timedelta = SECOND) -> LeaseItem:
+def a_lease(holder: str, name: str = WATCHER_LEASE_NAME, *, age: timedelta = SECOND) -> LeaseItem:
     renewed = (NOW - age).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     spec = LeaseSpec(holder_identity=holder, lease_duration_seconds=15, renew_time=renewed)
     return LeaseItem(metadata=Meta(name=name, namespace="kube-system"), spec=spec)
@@ -135,7 +135,7 @@ def a_talos(**changed: Any) -> TalosSeen:
 
 
 def a_flow(**changed: Any) -> FlowSeen:
-    leading = Leading(incarnation=INCARNATION, epoch=1, holder="watcher-0")
+    leading = Leading(stream_id=INCARNATION, epoch=1, holder="watcher-0")
     well = {
         "at": NOW,
         "stream": StreamSeen(incarnation=INCARNATION, messages=7, bytes=10, max_bytes=1000),

@@ -13,22 +13,22 @@ from libs.common.events import (
     NodeGone,
     NodeObserved,
     NodeUnreachable,
-    ObservedOrder,
+    ObservationOrder,
     SnapshotComplete,
 )
 from libs.common.machine import MachineFacts, MachineFault
 from libs.common.nats_bus.bus import NatsBus
-from libs.common.nats_bus.jetstream import consumer_info
-from libs.common.nats_bus.link import Timing
+from libs.common.nats_bus.connection_supervisor import Timeouts
+from libs.common.nats_bus.jetstream import fetch_consumer_info
 from libs.common.node import Node
+from libs.common.service_spec import DURABLES
 from libs.common.subjects import DECIDED, ENRICHED_NODE
-from libs.common.wiring import DURABLES
 from tests.builders import NOW
 from tests.bus_actors import MAX_BYTES, eventually
 
 Said = TypeVar("Said", NodeEnriched, NodeUnreachable, EnrichedNodeGone)
 
-QUICK = Timing(probe_every=0.5, probe_deadline=0.5, retry_first=0.05, retry_cap=0.3, follow_retry_cap=0.3)
+QUICK = Timeouts(probe_every=0.5, probe_deadline=0.5, retry_first=0.05, retry_cap=0.3, follow_retry_cap=0.3)
 
 
 class Flow:
@@ -66,22 +66,22 @@ class Flow:
     # ---- the watcher's words
 
     async def snapshot(self, nodes: int = 1) -> None:
-        await self.bus.publish(SnapshotComplete(incarnation=self.incarnation, epoch=1, nodes=nodes))
+        await self.bus.publish(SnapshotComplete(stream_id=self.incarnation, epoch=1, nodes=nodes))
 
     async def lead(self) -> None:
-        await self.bus.publish(Leading(incarnation=self.incarnation, epoch=1, holder="test"))
+        await self.bus.publish(Leading(stream_id=self.incarnation, epoch=1, holder="test"))
 
     async def observe(self, node: Node, *, headers: dict[str, str] | None = None) -> int:
         """How the Node is; the word's place in the stream."""
         order = self._next()
-        event = NodeObserved(incarnation=self.incarnation, order=order, node=node, observed_at=NOW)
+        event = NodeObserved(stream_id=self.incarnation, order=order, node=node, observed_at=NOW)
         return await self.bus.publish(event, headers=headers)
 
     async def gone(self, node: Node) -> int:
         """That it is no more."""
         order = self._next()
         return await self.bus.publish(
-            NodeGone(incarnation=self.incarnation, order=order, name=node.name, uid=node.uid, observed_at=NOW)
+            NodeGone(stream_id=self.incarnation, order=order, name=node.name, uid=node.uid, observed_at=NOW)
         )
 
     # ---- metadata's words
@@ -93,11 +93,11 @@ class Flow:
         """What the machine says; `observed` 0 = the watcher says so first."""
         return await self.bus.publish(
             NodeEnriched(
-                incarnation=incarnation or self.incarnation,
+                stream_id=incarnation or self.incarnation,
                 observed_sequence=observed or await self.observe(node),
                 node=node,
                 facts=facts,
-                recognized_by=recognized_by,
+                verified_by=recognized_by,
                 observed_at=NOW,
                 enriched_at=NOW,
             )
@@ -107,7 +107,7 @@ class Flow:
         """That the machine says nothing."""
         return await self.bus.publish(
             NodeUnreachable(
-                incarnation=self.incarnation,
+                stream_id=self.incarnation,
                 observed_sequence=observed or await self.observe(node),
                 node=node,
                 fault=fault,
@@ -121,21 +121,21 @@ class Flow:
     async def enriched_gone(self, node: Node) -> int:
         """That a Node is gone, passed on."""
         return await self.bus.publish(
-            EnrichedNodeGone(incarnation=self.incarnation, observed_sequence=1, name=node.name, uid=node.uid)
+            EnrichedNodeGone(stream_id=self.incarnation, observed_sequence=1, name=node.name, uid=node.uid)
         )
 
     # ---- what metadata under test has said
 
     async def said(self, name: str) -> EnrichedNode | None:
         """What the stream holds of the enriched Node."""
-        message = await self.bus.last(f"{ENRICHED_NODE}.{name}")
+        message = await self.bus.get_last(f"{ENRICHED_NODE}.{name}")
         event = message.event if message else None
         assert event is None or isinstance(event, EnrichedNode)
         return event
 
     async def sequence(self, name: str) -> int:
         """The place of that word in the stream, 0 for none: it grows with each one."""
-        message = await self.bus.last(f"{ENRICHED_NODE}.{name}")
+        message = await self.bus.get_last(f"{ENRICHED_NODE}.{name}")
         return message.sequence if message else 0
 
     async def once(
@@ -162,7 +162,7 @@ class Flow:
 
     async def decided(self, name: str) -> Decided | None:
         """What was decided last."""
-        message = await self.bus.last(f"{DECIDED}.labeler.node.{name}")
+        message = await self.bus.get_last(f"{DECIDED}.labeler.node.{name}")
         if message is None:
             return None
         assert isinstance(message.event, Decided)
@@ -170,7 +170,7 @@ class Flow:
 
     async def decisions(self, name: str) -> int:
         """The place of the last decision in the stream, 0 for none: it grows with each one."""
-        message = await self.bus.last(f"{DECIDED}.labeler.node.{name}")
+        message = await self.bus.get_last(f"{DECIDED}.labeler.node.{name}")
         return message.sequence if message else 0
 
     async def until_decided(self, name: str, *outcomes: str) -> Decided:
@@ -191,11 +191,11 @@ class Flow:
         """Everything that metadata has said is settled: nothing pending, in flight or parked."""
 
         async def is_settled() -> bool:
-            info = await consumer_info(await self.bus._link.connection(), DURABLES[0].name)
+            info = await fetch_consumer_info(await self.bus._link.wait_for_connection(), DURABLES[0].name)
             return info.num_pending == 0 and info.num_ack_pending == 0
 
         await eventually(is_settled, f"all of {ENRICHED_NODE} handled")
 
-    def _next(self) -> ObservedOrder:
+    def _next(self) -> ObservationOrder:
         self._version += 1
-        return ObservedOrder(epoch=1, resource_version=self._version)
+        return ObservationOrder(epoch=1, resource_version=self._version)

@@ -32,9 +32,9 @@ from libs.common.machine import AddressStatus, MachineFacts, MachineFault
 from libs.common.memory_bus.bus import MemoryBus, MemoryServer
 from libs.common.nats_bus.bus import NatsBus
 from libs.common.node import Node
-from libs.common.process.service import Parts
+from libs.common.process.service import Dependencies
+from libs.common.service_spec import CLAIM_PAGES_NAMESPACE, DURABLES
 from libs.common.subjects import DECIDED, STREAM
-from libs.common.wiring import DURABLES, PAGES_NAMESPACE
 from libs.testbed.nats_server import NatsServer
 from services.ipam.service import IpamService
 from services.ipam.settings import IpamSettings
@@ -98,7 +98,7 @@ class InMemoryCluster:
 
     def told(self, node: str) -> list[str]:
         """Reasons of the Events on a Node, in order."""
-        return [event.reason for event in self.events if event.about.name == node]
+        return [event.reason for event in self.events if event.regarding.name == node]
 
     def _next(self) -> str:
         self._version += 1
@@ -114,7 +114,7 @@ class InMemoryCluster:
     async def list_config_maps(
         self, namespace: str, labels: Mapping[str, str]
     ) -> AsyncIterator[Page[ConfigMap]]:
-        assert namespace == PAGES_NAMESPACE
+        assert namespace == CLAIM_PAGES_NAMESPACE
         self._fail(self.fails_before, "list", "configmaps")
         found = [
             page for page in self._config_maps.values() if labels.items() <= page.metadata.labels.items()
@@ -249,7 +249,7 @@ class IpamFlow:
         clock = clock or TurnedClock()
         bus = await self._connect(service="ipam")
         try:
-            parts = Parts(
+            parts = Dependencies(
                 bus=bus,
                 kube=self.kube,  # type: ignore[arg-type]  # what ipam needs of it
                 monotonic=clock,
@@ -270,10 +270,10 @@ class IpamFlow:
         return await self.bus.publish(event)
 
     async def snapshot(self) -> None:
-        await self.say(SnapshotComplete(incarnation=self.incarnation, epoch=1, nodes=0, requests=0))
+        await self.say(SnapshotComplete(stream_id=self.incarnation, epoch=1, nodes=0, requests=0))
 
     async def lead(self) -> None:
-        await self.say(Leading(incarnation=self.incarnation, epoch=1, holder="test"))
+        await self.say(Leading(stream_id=self.incarnation, epoch=1, holder="test"))
 
     async def see(self, node: Node) -> int:
         """How a Node is now."""
@@ -299,7 +299,7 @@ class IpamFlow:
         """The Node's machine says nothing."""
         await self.say(
             NodeUnreachable(
-                incarnation=self.incarnation,
+                stream_id=self.incarnation,
                 observed_sequence=await self.see(node),
                 node=node,
                 fault=REFUSED,
@@ -326,7 +326,7 @@ class IpamFlow:
         place = await self.say(gone(node, incarnation=self.incarnation))
         await self.say(
             EnrichedNodeGone(
-                incarnation=self.incarnation, observed_sequence=place, name=node.name, uid=node.uid
+                stream_id=self.incarnation, observed_sequence=place, name=node.name, uid=node.uid
             )
         )
 
@@ -341,7 +341,7 @@ class IpamFlow:
         return self.kube.pod_cidrs()
 
     async def decided(self, number: int) -> Decided | None:
-        message = await self.bus.last(f"{DECIDED}.ipam.node.web-{number}")
+        message = await self.bus.get_last(f"{DECIDED}.ipam.node.web-{number}")
         return message.event if message and isinstance(message.event, Decided) else None
 
     async def until_decided(self, number: int, *outcomes: str, seconds: float = 30.0) -> Decided:
@@ -368,11 +368,11 @@ def an_enriched(
 ) -> NodeEnriched:
     """Metadata's word of a Node."""
     return NodeEnriched(
-        incarnation=incarnation,
+        stream_id=incarnation,
         observed_sequence=place,
         node=node,
         facts=facts,
-        recognized_by="nodename",
+        verified_by="nodename",
         observed_at=NOW,
         enriched_at=NOW,
     )

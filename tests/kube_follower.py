@@ -5,9 +5,9 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from libs.common.kube_api.api import NODES, KubeApi
-from libs.common.kube_api.happenings import Changed, Deleted, Happening, Listed
 from libs.common.kube_api.objects import UnreadableObject
 from libs.common.kube_api.reflector import Reflector
+from libs.common.kube_api.watch_events import Changed, Deleted, ListSnapshot, WatchEvent
 from libs.common.node import Node
 from tests.bus_actors import doing
 
@@ -16,15 +16,15 @@ class Follower:
     """Keeps what a reflector tells, and what the Nodes are by it."""
 
     def __init__(self) -> None:
-        self.told: list[Happening[Node]] = []
+        self.told: list[WatchEvent[Node]] = []
         self.nodes: dict[str, Node] = {}
         self.unreadable: list[UnreadableObject] = []
         self.troubles: list[Exception] = []
 
-    async def handle(self, happening: Happening[Node]) -> None:
+    async def handle(self, happening: WatchEvent[Node]) -> None:
         self.told.append(happening)
         match happening:
-            case Listed():
+            case ListSnapshot():
                 self.nodes = {node.name: node for node in happening.items}
             case Changed():
                 self.nodes[happening.item.name] = happening.item
@@ -42,7 +42,7 @@ async def following(api: KubeApi, **options: Any) -> AsyncIterator[tuple[Followe
         api,
         NODES,
         on_unreadable=follower.unreadable.append,
-        on_trouble=follower.troubles.append,
+        on_failure=follower.troubles.append,
         **({"jitter": lambda: 0.0} | options),
     )
     async with doing(reflector.run(follower.handle)):

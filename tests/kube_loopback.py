@@ -10,7 +10,7 @@ import msgspec
 from aiohttp import web
 
 from libs.common.kube_api.api import KubeApi
-from libs.common.kube_api.config import load_kube_config
+from libs.common.kube_api.load_kube_config import load_kube_config
 
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 

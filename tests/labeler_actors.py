@@ -12,7 +12,7 @@ from libs.common.kube_api.errors import FenceFailed, KubeError, NotFound
 from libs.common.kube_api.events import ObjectEvent, event_name
 from libs.common.nats_bus.bus import NatsBus
 from libs.common.node import Node
-from libs.common.process.service import Parts
+from libs.common.process.service import Dependencies
 from services.labeler.service import LabelerService
 from services.labeler.settings import LabelerSettings
 from tests.bus_actors import doing, until_led, until_ready
@@ -65,7 +65,7 @@ class InMemoryNodes:
 
     def told(self, name: str) -> list[str]:
         """Reasons of the Events on a Node, in order."""
-        return [event.reason for event in self.events if event.about.name == name]
+        return [event.reason for event in self.events if event.regarding.name == name]
 
     # ---- node_api.Kubernetes
 
@@ -132,7 +132,7 @@ async def labeler_running(
     clock = clock or TurnedClock()
     bus = await NatsBus.connect((url,), service="labeler", timing=QUICK)
     try:
-        parts = Parts(
+        parts = Dependencies(
             bus=bus,
             kube=kube,
             monotonic=clock,

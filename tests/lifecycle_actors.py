@@ -14,14 +14,14 @@ import nats
 from libs.common.bus import Bus
 from libs.common.events import Decided, Event, Leading, SnapshotComplete
 from libs.common.kube_api.api import KubeApi
-from libs.common.kube_api.config import load_kube_config
-from libs.common.machine import AnotherMachine
+from libs.common.kube_api.load_kube_config import load_kube_config
+from libs.common.machine import ForeignMachine
 from libs.common.memory_bus.bus import MemoryBus, MemoryServer
 from libs.common.nats_bus.bus import NatsBus
 from libs.common.node import Node
-from libs.common.process.service import Parts
+from libs.common.process.service import Dependencies
+from libs.common.service_spec import DURABLES, LIFECYCLE, LIFECYCLE_LEASE_NAME
 from libs.common.subjects import DECIDED, STREAM
-from libs.common.wiring import DURABLES, LIFECYCLE, LIFECYCLE_LEASE_NAME
 from libs.testbed.kubelets import Kubelets
 from libs.testbed.nats_server import NatsServer
 from libs.testbed.running_services import grant_rights
@@ -43,7 +43,7 @@ GRACE = 601.0
 # The clock is turned by minutes at a time: a Lease must outlast that, or it is lost with every turn.
 PATIENT: dict[str, Any] = {"lease_duration_seconds": 20_000.0, "renew_deadline_seconds": 10_000.0}
 QUICK_LOOKS: dict[str, Any] = {
-    "retry_period_seconds": 0.05, "look_around_seconds": 0.05, "file_look_seconds": 0.05
+    "retry_period_seconds": 0.05, "requeue_interval_seconds": 0.05, "cloud_config_poll_seconds": 0.05
 }  # fmt: skip
 
 
@@ -93,7 +93,7 @@ class LifecycleFlow:
     async def provision(self) -> None:
         """A stream as the watcher makes it."""
         self.incarnation = await self.bus.provision(DURABLES, max_bytes=MAX_BYTES)
-        await self.say(SnapshotComplete(incarnation=self.incarnation, epoch=1, nodes=0, requests=0))
+        await self.say(SnapshotComplete(stream_id=self.incarnation, epoch=1, nodes=0, requests=0))
         await self.lead()
 
     async def wipe(self) -> None:
@@ -117,7 +117,7 @@ class LifecycleFlow:
         bus = await self._connect(service="lifecycle")
         api = KubeApi(load_kube_config(self.server.kubeconfig(USER), {}), user_agent="test", instance="test")
         try:
-            parts = Parts(
+            parts = Dependencies(
                 bus=bus,
                 kube=kube(api),
                 monotonic=self.clock,
@@ -129,7 +129,9 @@ class LifecycleFlow:
             async with doing(service.run()):
                 await (until_ready if ready else until_led)(service, bus)
                 if grown_up:
-                    await eventually(lambda: service.standing().leading is not None, "lifecycle leads")
+                    await eventually(
+                        lambda: service.replica_status().leading_for is not None, "lifecycle leads"
+                    )
                     self.clock.turn(GRACE)
                     await self.lead()
                 yield service
@@ -143,7 +145,7 @@ class LifecycleFlow:
         return await self.bus.publish(event)
 
     async def lead(self) -> None:
-        await self.say(Leading(incarnation=self.incarnation, epoch=1, holder="test"))
+        await self.say(Leading(stream_id=self.incarnation, epoch=1, holder="test"))
 
     async def see(self, name: str) -> Node:
         """The watcher's word of the Node as it is."""
@@ -152,7 +154,7 @@ class LifecycleFlow:
         await self.say(observed(node, incarnation=self.incarnation))
         return node
 
-    async def looked(self, node: Node, *answered: AnotherMachine, **fields: Any) -> None:
+    async def looked(self, node: Node, *answered: ForeignMachine, **fields: Any) -> None:
         """Metadata's word after a look that found no facts; without `answered` nobody answered."""
         attempt = self._attempts[node.name] = self._attempts.get(node.name, 0) + 1
         said: dict[str, Any] = {"attempt": attempt, "incarnation": self.incarnation} | fields
@@ -225,7 +227,7 @@ class LifecycleFlow:
     # ---- what lifecycle said
 
     async def decided(self, name: str) -> Decided | None:
-        message = await self.bus.last(f"{DECIDED}.lifecycle.node.{name}")
+        message = await self.bus.get_last(f"{DECIDED}.lifecycle.node.{name}")
         return message.event if message and isinstance(message.event, Decided) else None
 
     async def until_decided(self, name: str, outcome: str, *told: str) -> Decided:

@@ -4,7 +4,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from libs.common.events import NodeEnriched, NodeUnreachable
-from libs.common.machine import AnotherMachine, MachineFacts, MachineFault
+from libs.common.machine import ForeignMachine, MachineFacts, MachineFault
 from libs.common.node import Node, NodeCondition
 from tests.builders import INCARNATION, NOW, a_node, some_facts
 
@@ -41,15 +41,15 @@ def a_lost_node(name: str = "web-1", **fields: Any) -> Node:
 
 def another(
     node_name: str = "new-1", *, address: str = "10.0.0.5", uuid: str = NEW_UUID, looked_at: datetime = NOW
-) -> AnotherMachine:
+) -> ForeignMachine:
     """Who answers in its place."""
-    return AnotherMachine(address=address, node_name=node_name, uuid=uuid, looked_at=looked_at)
+    return ForeignMachine(address=address, node_name=node_name, uuid=uuid, queried_at=looked_at)
 
 
 def unreachable(
     node: Node,
     *,
-    answered_by: tuple[AnotherMachine, ...] = (),
+    answered_by: tuple[ForeignMachine, ...] = (),
     fault: MachineFault | None = None,
     attempt: int = 1,
     last_known: MachineFacts | None = None,
@@ -57,14 +57,14 @@ def unreachable(
 ) -> NodeUnreachable:
     """Metadata's word: without `fault`, that others answered, or that nobody did."""
     return NodeUnreachable(
-        incarnation=incarnation,
+        stream_id=incarnation,
         observed_sequence=1,
         node=node,
         fault=fault or (OTHERS if answered_by else REFUSED),
         last_known=last_known,
         attempt=attempt,
         retry_at=NOW,
-        answered_by=answered_by,
+        foreign_machines=answered_by,
         observed_at=NOW,
         enriched_at=NOW,
     )
@@ -73,11 +73,11 @@ def unreachable(
 def answering(node: Node, *, incarnation: str = INCARNATION, **facts: Any) -> NodeEnriched:
     """Metadata's word: its machine answers; keywords are `some_facts`'."""
     return NodeEnriched(
-        incarnation=incarnation,
+        stream_id=incarnation,
         observed_sequence=1,
         node=node,
         facts=some_facts(**({"node_name": node.name} | facts)),
-        recognized_by="nodename",
+        verified_by="nodename",
         observed_at=NOW,
         enriched_at=NOW,
     )

@@ -12,16 +12,16 @@ import msgspec
 
 from libs.common.machine import FaultKind, Inventory, MachineFacts, MachineFault
 from libs.common.nats_bus.bus import NatsBus
-from libs.common.process.service import Parts
-from services.metadata.ask_machine import Talos
+from libs.common.process.service import Dependencies
+from services.metadata.query_machine import TalosClient
 from services.metadata.service import MetadataService
 from services.metadata.settings import MetadataSettings
 from services.metadata.talos_api.api import (
-    ClusterNetworks,
-    Contents,
-    InventoryAnswer,
+    InventoryResponse,
+    MachineConfigNetworks,
     MachineUnavailable,
     Part,
+    WatchSnapshot,
 )
 from tests.bus_actors import doing
 from tests.flow_actors import QUICK
@@ -52,7 +52,7 @@ class ScriptedTalos:
         self.inventories: dict[str, Inventory] = {}
         self.part_faults: dict[Part, MachineFault] = {}  # of every machine
         self.asked: list[tuple[str, frozenset[Part]]] = []  # for which parts of the inventory
-        self.networks: ClusterNetworks | MachineFault = MachineFault(
+        self.networks: MachineConfigNetworks | MachineFault = MachineFault(
             kind="refused", step="ControllerManagerConfig", message="nobody there"
         )
         self.members: frozenset[str] | MachineFault = frozenset()  # whom discovery knows
@@ -83,7 +83,7 @@ class ScriptedTalos:
         self._cut.add(ip)
         self._changes[ip].set()
 
-    async def look(self, node_ip: str, *, deadline_seconds: float) -> MachineFacts:
+    async def fetch_facts(self, node_ip: str, *, deadline_seconds: float) -> MachineFacts:
         self.looks.append(node_ip)
         self.looking[node_ip] += 1
         self.most_at_once[node_ip] = max(self.most_at_once[node_ip], self.looking[node_ip])
@@ -96,25 +96,25 @@ class ScriptedTalos:
         if node_ip in self.faults or node_ip not in self.machines:
             unknown = MachineFault(kind="refused", step="PlatformMetadata", message=f"nobody at {node_ip}")
             raise MachineUnavailable(self.faults.get(node_ip, unknown))
-        return msgspec.structs.replace(self.machines[node_ip], looked_at=looked_at)
+        return msgspec.structs.replace(self.machines[node_ip], queried_at=looked_at)
 
-    async def inventory(
+    async def fetch_inventory(
         self, node_ip: str, parts: Collection[Part], *, deadline_seconds: float
-    ) -> InventoryAnswer:
+    ) -> InventoryResponse:
         self.asked.append((node_ip, frozenset(parts)))
         faults = {part: fault for part, fault in self.part_faults.items() if part in parts}
         held = self.inventories.get(node_ip, Inventory())
         told = {PARTS[part]: getattr(held, PARTS[part]) for part in parts if part not in faults}
-        return InventoryAnswer(inventory=Inventory(**told), faults=faults)
+        return InventoryResponse(inventory=Inventory(**told), faults=faults)
 
-    async def watch(
+    async def watch_machine(
         self, node_ip: str, *, read_deadline_seconds: float
-    ) -> AsyncGenerator[Contents | None, None]:
+    ) -> AsyncGenerator[WatchSnapshot | None, None]:
         changed = self._changes[node_ip] = asyncio.Event()
         self.watching[node_ip] += 1
         now = self.machines[node_ip]
         try:
-            yield Contents(
+            yield WatchSnapshot(
                 platform=now.platform, addresses=now.addresses, node_name=now.node_name, stage=now.stage
             )
             while True:
@@ -127,13 +127,13 @@ class ScriptedTalos:
         finally:
             self.watching[node_ip] -= 1
 
-    async def cluster_networks(self, *, deadline_seconds: float) -> ClusterNetworks:
+    async def fetch_cluster_networks(self, *, deadline_seconds: float) -> MachineConfigNetworks:
         self.questions += 1
         if isinstance(self.networks, MachineFault):
             raise MachineUnavailable(self.networks)
         return self.networks
 
-    async def member_names(self, *, deadline_seconds: float) -> frozenset[str]:
+    async def list_member_names(self, *, deadline_seconds: float) -> frozenset[str]:
         self.questions_for_members += 1
         if isinstance(self.members, MachineFault):
             raise MachineUnavailable(self.members)
@@ -151,12 +151,12 @@ class ScriptedTalos:
 
 @asynccontextmanager
 async def metadata_running(
-    url: str, talos: Talos | None, settings: MetadataSettings = CALM, *, seed: int = 1
+    url: str, talos: TalosClient | None, settings: MetadataSettings = CALM, *, seed: int = 1
 ) -> AsyncIterator[MetadataService]:
     """A metadata service on a bus of its own, as in a process of its own; None = ask as the settings say."""
     bus = await NatsBus.connect((url,), service="metadata", timing=QUICK)
     try:
-        parts = Parts(
+        parts = Dependencies(
             bus=bus,
             kube=None,
             monotonic=time.monotonic,

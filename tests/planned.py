@@ -7,22 +7,22 @@ import msgspec
 
 from libs.common.cloud_config.document import parse_cloud_config
 from libs.common.machine import MachineFacts
-from libs.common.node import CONDITION_BLOCKED, OWNED_RECORD, RECORD_DIGEST, Node
-from libs.common.patch import node_patch, status_patch
-from services.labeler.owned import digest
-from services.labeler.plan import Global, Plan, plan_node
+from libs.common.node import BLOCKED_CONDITION, FIELD_OWNERSHIP_ANNOTATION, FIELD_OWNERSHIP_DIGEST_LABEL, Node
+from libs.common.node_patch import build_node_patch, build_status_patch
+from services.labeler.ownership_record import compute_digest
+from services.labeler.plan import ClusterConfig, Plan, plan_node
 from services.labeler.rules import compile_rules
 from tests.builders import NOW
 from tests.json_patch import apply
 from tests.status_patch import apply_status
 
 
-def ruled(text: str = "", **config: Any) -> Global:
+def ruled(text: str = "", **config: Any) -> ClusterConfig:
     """What holds for all Nodes with these rules, as a file writes them."""
-    return Global(rules=compile_rules(parse_cloud_config(text, "ccm-config.yaml")), **config)
+    return ClusterConfig(rules=compile_rules(parse_cloud_config(text, "ccm-config.yaml")), **config)
 
 
-def one_rule(**parts: str) -> Global:
+def one_rule(**parts: str) -> ClusterConfig:
     """One rule for all machines, each part as YAML: one_rule(labels="{team: web}")."""
     return ruled("transformations:\n- name: one\n" + "".join(f"  {k}: {v}\n" for k, v in parts.items()))
 
@@ -36,18 +36,18 @@ def document_of(node: Node) -> dict[str, Any]:
 def carried_out(node: Node, plan: Plan) -> Node:
     """The Node as the API server would hold it after the plan's two patches."""
     document = document_of(node)
-    gone = CONDITION_BLOCKED if plan.unblock else ""
-    status = status_patch(node, addresses=plan.addresses, remove_condition=gone, now=NOW)
+    gone = BLOCKED_CONDITION if plan.removes_condition else ""
+    status = build_status_patch(node, addresses=plan.addresses, remove_condition=gone, now=NOW)
     document = apply_status(document, status)
-    return msgspec.convert(apply(document, node_patch(node, plan.changes)), Node)
+    return msgspec.convert(apply(document, build_node_patch(node, plan.changes)), Node)
 
 
-def planned_by(node: Node, facts: MachineFacts, config: Global) -> Plan:
+def planned_by(node: Node, facts: MachineFacts, config: ClusterConfig) -> Plan:
     """The plan for a machine known by its node name."""
     return plan_node(node, facts, "nodename", config)
 
 
-def obeyed(node: Node, facts: MachineFacts, config: Global) -> Node:
+def obeyed(node: Node, facts: MachineFacts, config: ClusterConfig) -> Node:
     """The Node after such a plan."""
     return carried_out(node, planned_by(node, facts, config))
 
@@ -71,18 +71,22 @@ def changed(
 
 def record_in(node: Node) -> dict[str, Any]:
     """What the Node's record says."""
-    found: dict[str, Any] = msgspec.json.decode(node.annotations[OWNED_RECORD])
+    found: dict[str, Any] = msgspec.json.decode(node.annotations[FIELD_OWNERSHIP_ANNOTATION])
     return found
 
 
 def with_record(node: Node, text: str) -> Node:
     """The Node with that text as its record, as the labeler writes it: with its digest."""
-    return changed(node, labels={RECORD_DIGEST: digest(text)}, annotations={OWNED_RECORD: text})
+    return changed(
+        node,
+        labels={FIELD_OWNERSHIP_DIGEST_LABEL: compute_digest(text)},
+        annotations={FIELD_OWNERSHIP_ANNOTATION: text},
+    )
 
 
 def but_record(labels: Mapping[str, str | None]) -> dict[str, str | None]:
     """Labels without the one that vouches for the record."""
-    return {key: value for key, value in labels.items() if key != RECORD_DIGEST}
+    return {key: value for key, value in labels.items() if key != FIELD_OWNERSHIP_DIGEST_LABEL}
 
 
 def _merged(present: dict[str, str], wanted: dict[str, str | None]) -> dict[str, str]:

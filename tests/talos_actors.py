@@ -9,5 +9,5 @@ from services.metadata.talos_api.api import MachineUnavailable, TalosApi
 async def fault_of(api: TalosApi, node_ip: str, *, deadline_seconds: float = 5) -> MachineFault:
     """Why a look at that machine fails; the test fails if it does not."""
     with pytest.raises(MachineUnavailable) as unavailable:
-        await api.look(node_ip, deadline_seconds=deadline_seconds)
+        await api.fetch_facts(node_ip, deadline_seconds=deadline_seconds)
     return unavailable.value.fault

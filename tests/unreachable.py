@@ -21,7 +21,7 @@ def unreachable(
 ) -> NodeUnreachable:
     """Metadata's word that the machine behind a Node does not answer."""
     return NodeUnreachable(
-        incarnation=INCARNATION,
+        stream_id=INCARNATION,
         observed_sequence=1,
         node=node or a_node(),
         fault=fault,

@@ -24,24 +24,24 @@ from libs.common.events import (
 )
 from libs.common.kube_api.api import KubeApi
 from libs.common.kube_api.errors import KubeError
-from libs.common.kube_api.happenings import Bookmark, Changed, Deleted, Happening, Listed
 from libs.common.kube_api.objects import UnreadableObject
+from libs.common.kube_api.watch_events import Bookmark, Changed, Deleted, ListSnapshot, WatchEvent
 from libs.common.node import Node
-from libs.common.process.service import Parts
+from libs.common.process.service import Dependencies
 from libs.common.signing_request import SigningRequest
 from libs.common.subjects import FLOW, OBSERVED_NODE
-from services.watcher.kinds import Seen
-from services.watcher.leader import Candidacy
+from services.watcher.informer import ObjectSourceFactory
+from services.watcher.kinds import ObjectT
+from services.watcher.leader_elector import LeaderElector
 from services.watcher.service import WatcherService
 from services.watcher.settings import WatcherSettings
-from services.watcher.watch_objects import SourceMaker
 from tests.bus_actors import Recorder, doing, eventually
 
 
-class Scripted(Generic[Seen]):
+class Scripted(Generic[ObjectT]):
     """What an API server has of a kind, told as the reflector tells it; several watchers may listen."""
 
-    def __init__(self, *objects: Seen) -> None:
+    def __init__(self, *objects: ObjectT) -> None:
         self.version = 1000
         self.objects = {each.name: each for each in objects}
         self.unreadable: tuple[str, ...] = ()
@@ -49,15 +49,15 @@ class Scripted(Generic[Seen]):
         self.lists = 0
         self.asked: list[str] = []  # names of which it was asked whether they exist
         self.freshness: float | None = 0.0
-        self._listeners: list[asyncio.Queue[Happening[Seen]]] = []
+        self._listeners: list[asyncio.Queue[WatchEvent[ObjectT]]] = []
         self._granted = asyncio.Event()
 
     def source(
         self, on_unreadable: Callable[[UnreadableObject], None], on_trouble: Callable[[Exception], None]
-    ) -> "_Telling[Seen]":
+    ) -> "_Telling[ObjectT]":
         return _Telling(self, on_unreadable, on_trouble)
 
-    def put(self, changed: Seen) -> Seen:
+    def put(self, changed: ObjectT) -> ObjectT:
         """Add or modify; the object gets the next resourceVersion."""
         self.version += 1
         self.objects[changed.name] = stored = _at(changed, self.version)
@@ -81,16 +81,16 @@ class Scripted(Generic[Seen]):
         self.refusal = None
         self._granted.set()
 
-    def _list(self) -> Listed[Seen]:
+    def _list(self) -> ListSnapshot[ObjectT]:
         self.lists += 1
-        return Listed(tuple(self.objects.values()), str(self.version), self.unreadable)
+        return ListSnapshot(tuple(self.objects.values()), str(self.version), self.unreadable)
 
-    def _tell(self, happening: Happening[Seen]) -> None:
+    def _tell(self, happening: WatchEvent[ObjectT]) -> None:
         for listener in self._listeners:
             listener.put_nowait(happening)
 
-    async def _listen(self, handle: Callable[[Happening[Seen]], Awaitable[None]]) -> NoReturn:
-        queue: asyncio.Queue[Happening[Seen]] = asyncio.Queue()
+    async def _listen(self, handle: Callable[[WatchEvent[ObjectT]], Awaitable[None]]) -> NoReturn:
+        queue: asyncio.Queue[WatchEvent[ObjectT]] = asyncio.Queue()
         if self.refusal is not None:
             await self._granted.wait()
         self._listeners.append(queue)
@@ -102,7 +102,7 @@ class Scripted(Generic[Seen]):
             self._listeners.remove(queue)
 
 
-def _at(stored: Seen, version: int) -> Seen:
+def _at(stored: ObjectT, version: int) -> ObjectT:
     metadata = msgspec.structs.replace(stored.metadata, resource_version=str(version))
     return msgspec.structs.replace(stored, metadata=metadata)
 
@@ -111,10 +111,10 @@ ScriptedNodes = Scripted[Node]
 ScriptedRequests = Scripted[SigningRequest]
 
 
-class _Telling(Generic[Seen]):
+class _Telling(Generic[ObjectT]):
     def __init__(
         self,
-        script: Scripted[Seen],
+        script: Scripted[ObjectT],
         on_unreadable: Callable[[UnreadableObject], None],
         on_trouble: Callable[[Exception], None],
     ) -> None:
@@ -126,19 +126,19 @@ class _Telling(Generic[Seen]):
         refusal = self._script.refusal
         return () if refusal is None else (f"not listed yet: {refusal}",)
 
-    def freshness(self) -> float | None:
+    def seconds_since_contact(self) -> float | None:
         return self._script.freshness
 
-    async def absent_as_of(self, name: str) -> str | None:
+    async def absent_as_of_version(self, name: str) -> str | None:
         self._script.asked.append(name)
         return None if name in self._script.objects else str(self._script.version)
 
-    async def run(self, handle: Callable[[Happening[Seen]], Awaitable[None]]) -> NoReturn:
+    async def run(self, handle: Callable[[WatchEvent[ObjectT]], Awaitable[None]]) -> NoReturn:
         if self._script.refusal is not None:
             self._on_trouble(self._script.refusal)
 
-        async def tell(happening: Happening[Seen]) -> None:
-            if isinstance(happening, Listed):
+        async def tell(happening: WatchEvent[ObjectT]) -> None:
+            if isinstance(happening, ListSnapshot):
                 for name in happening.unreadable:
                     self._on_unreadable(UnreadableObject(resource="", name=name, reason="no metadata"))
             await handle(happening)
@@ -225,8 +225,8 @@ def _csr_name(event: ObservedCsr) -> str:
     return event.name if isinstance(event, CsrGone) else event.request.name
 
 
-def parts(bus: Bus, *, kube: KubeApi | None = None, identity: str = "host-a_1") -> Parts:
-    return Parts(
+def parts(bus: Bus, *, kube: KubeApi | None = None, identity: str = "host-a_1") -> Dependencies:
+    return Dependencies(
         bus=bus,
         kube=kube,
         monotonic=time.monotonic,
@@ -242,12 +242,12 @@ QUICK = {"lease_duration_seconds": 3.0, "renew_deadline_seconds": 2.0, "retry_pe
 
 def a_watcher(
     bus: Bus,
-    source: SourceMaker[Node] | None = None,
+    source: ObjectSourceFactory[Node] | None = None,
     *,
-    requests: SourceMaker[SigningRequest] | None = None,
+    requests: ObjectSourceFactory[SigningRequest] | None = None,
     kube: KubeApi | None = None,
     identity: str = "host-a_1",
-    candidacy: Candidacy | None = None,
+    candidacy: LeaderElector | None = None,
     **settings: Any,
 ) -> WatcherService:
     """A watcher with quick timing; without a kube it takes no Lease, and hears of what has a script."""
@@ -260,7 +260,7 @@ def a_watcher(
     return WatcherService(
         parts(bus, kube=kube, identity=identity),
         WatcherSettings(**chosen),
-        source=source,
-        requests=requests,
-        candidacy=candidacy,
+        node_source=source,
+        request_source=requests,
+        elector=candidacy,
     )

@@ -7,11 +7,11 @@ from typing import Final
 import msgspec
 
 from cli.config.chart_schema import Judged, about
-from libs.common.cloud_config.rule import CloudConfig
+from libs.common.cloud_config.model import CloudConfig
 from libs.common.controllers import CLOUD_NODE, CSR_APPROVAL, NODE_LIFECYCLE
-from libs.common.settings.of_process import ProcessSettings
-from libs.common.settings.reading import Reading, judge_settings, options_of
-from libs.common.settings.reference_flags import allocates_pod_cidrs, runs_controller
+from libs.common.settings.process_settings import ProcessSettings
+from libs.common.settings.read_settings import ParsedSettings, list_options, validate_settings
+from libs.common.settings.reference_flags import allocates_pod_cidrs, is_controller_selected
 from services.csr.settings import CsrSettings
 from services.ipam.settings import IpamSettings
 from services.labeler.settings import LabelerSettings
@@ -56,13 +56,13 @@ class Given(msgspec.Struct, frozen=True, kw_only=True):
 def services_of(given: Given) -> tuple[str, ...]:
     """Names of the services that the chart installs."""
     runs = {
-        "labeler": runs_controller(given.controllers, CLOUD_NODE),
+        "labeler": is_controller_selected(given.controllers, CLOUD_NODE),
         "ipam": allocates_pod_cidrs(
             given.controllers,
             allocate_node_cidrs=is_switched_on("allocate-node-cidrs", given.args_of("ipam")),
         ),
-        "lifecycle": runs_controller(given.controllers, NODE_LIFECYCLE),
-        "csr": runs_controller(given.controllers, CSR_APPROVAL),
+        "lifecycle": is_controller_selected(given.controllers, NODE_LIFECYCLE),
+        "csr": is_controller_selected(given.controllers, CSR_APPROVAL),
     }
     return tuple(name for name in SETTINGS if runs.get(name, True))
 
@@ -117,7 +117,7 @@ def _of_process(given: Given, names: Sequence[str]) -> _Words:
     kinds: list[Struct] = [*_structs(names, given), ProcessSettings]
     found, before = _Words([], []), (frozenset[str](), frozenset[str]())
     for path, arguments, environment in stages:
-        reading, mistakes = judge_settings(kinds, [*fixed, *arguments], environment, config=CloudConfig())
+        reading, mistakes = validate_settings(kinds, [*fixed, *arguments], environment, config=CloudConfig())
         mistakes = (*map(_without_guess, mistakes), *_more_mistakes(reading, given))
         if path:
             found.mistakes.extend((path, each) for each in mistakes if each not in before[0])
@@ -130,10 +130,10 @@ def _structs(names: Sequence[str], given: Given) -> list[Struct]:
     return [*SETTINGS.values()] if given.in_one_process else [SETTINGS[name] for name in names]
 
 
-def _more_mistakes(reading: Reading, given: Given) -> Iterator[str]:
+def _more_mistakes(reading: ParsedSettings, given: Given) -> Iterator[str]:
     if reading.wants_help or reading.wants_version:
         yield _ENDS
-    elif reading.of(ProcessSettings).bus == "memory" and not given.in_one_process:
+    elif reading.get(ProcessSettings).bus == "memory" and not given.in_one_process:
         yield _BUS
 
 
@@ -167,7 +167,7 @@ def _takers(told: str) -> list[str]:
 
 
 def _takes(service: str, flag: str) -> bool:
-    return any(flag in (each.flag.name, *each.flag.aliases) for each in options_of(SETTINGS[service]))
+    return any(flag in (each.flag.name, *each.flag.aliases) for each in list_options(SETTINGS[service]))
 
 
 def _set_by_values(given: Given) -> Iterator[str]:

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from cli.config.chart_schema import CHART, about
-from libs.common.cloud_config.findings import shown
-from libs.common.cloud_config.rule import Finding
+from libs.common.cloud_config.findings import truncate_line
+from libs.common.cloud_config.model import Finding
 
 _REFERENCE_IMAGE: Final = re.compile(r"(^|/)siderolabs/talos-cloud-controller-manager([:@].*)?$")
 _VERSION: Final = re.compile(r"v[0-9]+([.-]|$)|[0-9]+\.[0-9]")
@@ -19,12 +19,14 @@ def image_mistakes(image: dict[str, Any]) -> Iterator[Finding]:
     if image.get("digest"):
         return  # it names one exact image
     if _REFERENCE_IMAGE.search(repository):
-        problem = f"{shown(repository)} is the reference's image. Set your own image"
+        problem = f"{truncate_line(repository)} is the reference's image. Set your own image"
         if not repository.startswith("ghcr.io/"):
             problem += ". If your own image has this name, set image.digest"
         yield about("image.repository", problem)
     if repository == CHART["repository"] and _has_other_major(tag):
-        problem = f"{shown(tag)} is not a version of this controller. Remove it, or set image.repository"
+        problem = (
+            f"{truncate_line(tag)} is not a version of this controller. Remove it, or set image.repository"
+        )
         yield about("image.tag", f"{problem} to your own image")
 
 
@@ -37,7 +39,9 @@ def image_warnings(image: dict[str, Any]) -> Iterator[Finding]:
     if is_version and repository == CHART["repository"]:
         return  # a mistake
     why = f" is not a version of this controller ({CHART['appVersion']})" if is_version else ""
-    yield about("image.tag", f"{shown(tag)}{why}: remove it unless you have pushed an image with this tag")
+    yield about(
+        "image.tag", f"{truncate_line(tag)}{why}: remove it unless you have pushed an image with this tag"
+    )
 
 
 def _repository(image: dict[str, Any]) -> str:

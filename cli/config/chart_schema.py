@@ -12,8 +12,8 @@ from typing import Any, Final
 
 import msgspec
 
-from libs.common.cloud_config.findings import nearest, shown
-from libs.common.cloud_config.rule import Finding
+from libs.common.cloud_config.findings import suggest_name, truncate_line
+from libs.common.cloud_config.model import Finding
 
 CHART: Final[dict[str, Any]] = json.loads((files("cli.config") / "chart.json").read_text())
 _NAMES: Final = {
@@ -74,14 +74,14 @@ def _judge(value: Any, schema: dict[str, Any], path: str, judged: Judged) -> Non
 def _judge_keys(value: dict[Any, Any], schema: dict[str, Any], path: str, judged: Judged) -> None:
     known, others = schema.get("properties"), schema.get("additionalProperties", {})
     for key, item in value.items():
-        here = f"{path}.{shown(str(key))}" if path else shown(str(key))
+        here = f"{path}.{truncate_line(str(key))}" if path else truncate_line(str(key))
         if known and key in known:
             _judge_known(item, known[key], here, judged)
         elif others is False:
-            hint = nearest(str(key), list(known or ()))
+            hint = suggest_name(str(key), list(known or ()))
             judged.mistakes.append(about(here, f"the chart refuses this key{hint}"))
         elif known and here not in _OTHER_RULES:
-            hint = nearest(str(key), list(known))
+            hint = suggest_name(str(key), list(known))
             judged.warnings.append(about(here, f"has no effect: the chart has no such value{hint}"))
         elif item is not None:
             _judge(item, others, here, judged)
@@ -116,7 +116,7 @@ def _form_problems(value: Any, schema: dict[str, Any]) -> Iterator[str]:
         if len(value) < schema.get("minLength", 0):
             yield "must not be empty"
         if "pattern" in schema and not re.search(schema["pattern"], value):
-            yield f'"{shown(value)}" does not have the form {schema["pattern"]}'
+            yield f'"{truncate_line(value)}" does not have the form {schema["pattern"]}'
     elif isinstance(value, list) and len(value) < schema.get("minItems", 0):
         yield "must not be empty"
     elif isinstance(value, int | float) and not isinstance(value, bool):
@@ -140,8 +140,8 @@ def _is_same(value: Any, other: Any) -> bool:
 def _shape(value: Any) -> str:
     if isinstance(value, dict | list):
         return _NAMES["object" if isinstance(value, dict) else "array"]
-    return f'the string "{shown(value)}"' if isinstance(value, str) else _text(value)
+    return f'the string "{truncate_line(value)}"' if isinstance(value, str) else _text(value)
 
 
 def _text(value: Any) -> str:
-    return value if isinstance(value, str) else shown(json.dumps(value, default=str))
+    return value if isinstance(value, str) else truncate_line(json.dumps(value, default=str))

@@ -11,9 +11,9 @@ from cli.config.chart_flags import Given, is_switched_on, judge_flags, services_
 from cli.config.chart_image import image_mistakes, image_warnings
 from cli.config.chart_schema import CHART, about, judge_schema
 from cli.config.checking import Checked, check
-from libs.common.cloud_config.rule import Finding
-from libs.common.settings.reference_flags import choose_controllers, differing_all
-from libs.common.yaml_reading import YamlError, read_yaml
+from libs.common.cloud_config.model import Finding
+from libs.common.safe_yaml import YamlError, read_yaml
+from libs.common.settings.reference_flags import list_wildcard_differences, select_controllers
 
 _SPOT: Final = re.compile(r"--?delete[-_]preempted[-_]gcp[-_]spot(=.*)?")
 _NETWORKS: Final = re.compile(r"--?service[-_]cluster[-_]ip[-_]range(=.+)?")
@@ -42,7 +42,7 @@ def check_values(text: str | bytes, source: str) -> Checked:
 def _check(values: dict[str, Any], source: str) -> Checked:
     schema, rules = judge_schema(values), check(_config_of(values), source)
     given, image = _given(values), _mapping(values.get("image"))
-    chosen, flags = choose_controllers(given.controllers), judge_flags(given)
+    chosen, flags = select_controllers(given.controllers), judge_flags(given)
     wrong_name = bool(chosen.mistakes)  # told with the names that there are, not with the schema's pattern
     return Checked(
         source=source,
@@ -117,7 +117,7 @@ def _of_templates(values: dict[str, Any], given: Given) -> Iterator[Finding]:
 
 
 def _of_controllers(given: Given) -> Iterator[Finding]:
-    yield from _findings(differing_all(given.controllers))
+    yield from _findings(list_wildcard_differences(given.controllers))
     if "lifecycle" not in services_of(given):
         return
     yield about("enabledControllers", _PROVEN)

@@ -8,8 +8,8 @@ from cli.config.differences import tell_differences
 from cli.config.judging import judge
 from cli.config.trials import tried
 from libs.common.cloud_config.document import CloudConfigError, parse_cloud_config
-from libs.common.cloud_config.findings import Findings, shown
-from libs.common.cloud_config.rule import CloudConfig, Finding
+from libs.common.cloud_config.findings import Findings, truncate_line
+from libs.common.cloud_config.model import CloudConfig, Finding
 from services.labeler.rules import RulesError, compile_rules
 
 
@@ -28,7 +28,7 @@ class Checked(msgspec.Struct, frozen=True, kw_only=True):
         head, _, rest = finding.path.partition("[")
         number = rest.partition("]")[0]
         is_rule = head == "transformations" and number.isdecimal() and int(number) < len(self.rules)
-        return shown(self.rules[int(number)]) if is_rule else ""
+        return truncate_line(self.rules[int(number)]) if is_rule else ""
 
 
 def check(text: str | bytes, source: str) -> Checked:

@@ -8,11 +8,11 @@ from typing import Final
 
 from cli.config.judging import example_of, invalid, on_platforms, value_problem
 from cli.config.trials import Tried, sample_machines
-from libs.common.cloud_config.fields import FIELDS, field_of
-from libs.common.cloud_config.findings import Findings, shown
-from libs.common.cloud_config.refused_keys import refused_key
-from libs.common.cloud_config.rule import Rule
-from libs.common.cloud_config.selectors import matches
+from libs.common.cloud_config.fact_fields import FIELDS, find_field
+from libs.common.cloud_config.findings import Findings, truncate_line
+from libs.common.cloud_config.model import Rule
+from libs.common.cloud_config.reserved_keys import why_reserved
+from libs.common.cloud_config.selectors import match_selector
 
 _ESCAPED: Final = {"&": "&amp;", "+": "&#43;", "'": "&#39;", '"': "&#34;", "<": "&lt;", ">": "&gt;"}
 _TABLE: Final = str.maketrans(_ESCAPED)
@@ -31,7 +31,7 @@ _FOR_EVER: Final = (
 def tell_differences(rules: Sequence[Rule], entries: Sequence[Tried], findings: Findings) -> None:
     """Tell each effect that differs, at its line."""
     if rules:
-        findings.differ(0, "", _FOR_EVER)
+        findings.add_difference(0, "", _FOR_EVER)
     for rule in rules:
         _tell_rule(rule, findings)
     for one in entries:
@@ -43,13 +43,13 @@ def _tell_rule(rule: Rule, findings: Findings) -> None:
     path = f"transformations[{rule.index}]"
     for term in rule.selector:
         for requirement in term.requirements:
-            field = field_of(requirement.key)
+            field = find_field(requirement.key)
             if field is not None and field.in_reference != "selectors and templates":
-                told = f'asks for "{shown(requirement.key)}", which counts as absent in the reference'
-                findings.differ(requirement.line, f"{path}.nodeSelector", told)
+                told = f'asks for "{truncate_line(requirement.key)}", which counts as absent in the reference'
+                findings.add_difference(requirement.line, f"{path}.nodeSelector", told)
     if rule.sanitize:
         told = "is not known to the reference: there such a label stops the node's initialisation for ever"
-        findings.differ(rule.line, f"{path}.sanitize", told)
+        findings.add_difference(rule.line, f"{path}.sanitize", told)
     if rule.public_ip_discovery:
         _tell_discovery(rule, f"{path}.features.publicIPDiscovery", findings)
 
@@ -58,7 +58,7 @@ def _tell_discovery(rule: Rule, path: str, findings: Findings) -> None:
     about = {
         platform
         for platform, machine in sample_machines().items()
-        if matches(rule.selector, machine.fields.texts).matched
+        if match_selector(rule.selector, machine.fields.texts).is_match
     }
     new = about - _DISCOVERING
     if about and not new:
@@ -68,17 +68,19 @@ def _tell_discovery(rule: Rule, path: str, findings: Findings) -> None:
         "takes effect, which it never did in the reference: a public address on a link of such a machine "
         f"becomes an ExternalIP of its Node{where}"
     )
-    findings.differ(rule.line, path, told)
+    findings.add_difference(rule.line, path, told)
 
 
 def _tell_entry(one: Tried, findings: Findings) -> None:
     assert one.template is not None
     for name in sorted(one.template.fields & _OURS):
         told = f"asks for .{name}, which the reference does not have: there the node is not initialised"
-        findings.differ(one.entry.line, one.path, told)
-    why = refused_key(one.kind, one.entry.key)
+        findings.add_difference(one.entry.line, one.path, told)
+    why = why_reserved(one.kind, one.entry.key)
     if why and one.kind in ("labels", "annotations"):
-        findings.differ(one.entry.line, one.path, f"is skipped, because {why}; the reference writes it")
+        findings.add_difference(
+            one.entry.line, one.path, f"is skipped, because {why}; the reference writes it"
+        )
         return
     if "{{" not in one.entry.template:
         return
@@ -91,7 +93,7 @@ def _tell_entry(one: Tried, findings: Findings) -> None:
             "for ever; here the node is initialised without this label"
         )
         if not one.rule.sanitize:
-            findings.differ(one.entry.line, one.path, told)
+            findings.add_difference(one.entry.line, one.path, told)
     else:
         _tell_escapes(one, findings)
 
@@ -99,12 +101,12 @@ def _tell_entry(one: Tried, findings: Findings) -> None:
 def _tell_taint(one: Tried, findings: Findings) -> None:
     good = (trial.text for trial in one.matched if not trial.error and not value_problem(one, trial.text))
     given = next(good, "")
-    example = f', such as "{shown(given)}"' if given else ""
+    example = f', such as "{truncate_line(given)}"' if given else ""
     told = (
         f"is what its template gives{example}; the reference wrote the template itself, which Kubernetes "
         "refuses, so its nodes have no such taint"
     )
-    findings.differ(one.entry.line, one.path, told)
+    findings.add_difference(one.entry.line, one.path, told)
 
 
 def _tell_escapes(one: Tried, findings: Findings) -> None:
@@ -114,12 +116,17 @@ def _tell_escapes(one: Tried, findings: Findings) -> None:
         if trial.error is not None or not made:
             continue
         was = trial.text.translate(_TABLE) if not literal.strip() else ""
-        before = f'"{shown(was)}"' if was else f"{', '.join(_ESCAPED[c] for c in made)} for {' '.join(made)}"
+        before = (
+            f'"{truncate_line(was)}"'
+            if was
+            else f"{', '.join(_ESCAPED[c] for c in made)} for {' '.join(made)}"
+        )
         told = (
-            f'gives "{shown(trial.text)}" for a machine of {trial.platform}; the reference escaped it for '
+            f'gives "{truncate_line(trial.text)}" for a machine of {trial.platform}; the reference '
+            "escaped it for "
             f"HTML and wrote {before}"
         )
-        findings.differ(one.entry.line, one.path, told)
+        findings.add_difference(one.entry.line, one.path, told)
         return
 
 

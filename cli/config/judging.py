@@ -4,11 +4,16 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from cli.config.trials import Trial, Tried
-from libs.common.cloud_config.fields import FIELDS, OVERRIDABLE
-from libs.common.cloud_config.findings import Findings, nearest, shown
+from libs.common.cloud_config.fact_fields import FIELDS, OVERRIDABLE
+from libs.common.cloud_config.findings import Findings, suggest_name, truncate_line
 from libs.common.cloud_config.kubernetes_names import label_value_problem
-from libs.common.cloud_config.refused_keys import refused_key
-from services.labeler.rules.judging import Unfit, annotation_value, metadata_value, taint_of
+from libs.common.cloud_config.reserved_keys import why_reserved
+from services.labeler.rules.value_validation import (
+    InvalidValueError,
+    make_annotation_value,
+    make_metadata_value,
+    make_taint,
+)
 from services.labeler.templates import TemplateError
 
 _NAMES: Final = [field.name for field in FIELDS]
@@ -20,15 +25,15 @@ def judge(one: Tried, findings: Findings) -> None:
     """Tell what is wrong with one entry."""
     if one.broken is not None:
         told = f"is no template that Go takes: {_in_words(one.broken, one.entry.template)}"
-        findings.mistake(one.entry.line, one.path, told)
+        findings.add_mistake(one.entry.line, one.path, told)
         return
     unknown = sorted(one.template.fields - set(_NAMES)) if one.template else []
     for name in unknown:
-        told = f"asks for .{shown(name)}, which no machine has{nearest(name, _NAMES)}"
-        findings.mistake(one.entry.line, one.path, told)
+        told = f"asks for .{truncate_line(name)}, which no machine has{suggest_name(name, _NAMES)}"
+        findings.add_mistake(one.entry.line, one.path, told)
     if not unknown:
         _judge_errors(one, findings)
-    if not refused_key(one.kind, one.entry.key):  # told already
+    if not why_reserved(one.kind, one.entry.key):  # told already
         _judge_values(one, findings)
 
 
@@ -39,12 +44,12 @@ def value_problem(one: Tried, text: str) -> str:
     try:
         match one.kind:
             case "taints":
-                taint_of(one.entry.key, text)
+                make_taint(one.entry.key, text)
             case "annotations":
-                annotation_value(text)
+                make_annotation_value(text)
             case "platformMetadata" if one.entry.key in OVERRIDABLE.values():
-                metadata_value(one.entry.key, text, sanitize=one.rule.sanitize)
-    except Unfit as error:
+                make_metadata_value(one.entry.key, text, sanitize=one.rule.sanitize)
+    except InvalidValueError as error:
         return str(error)
     return ""
 
@@ -67,7 +72,7 @@ def example_of(trials: Sequence[Trial]) -> str:
     """What the first of them gave, and on what."""
     first, *others = trials
     likewise = f" (likewise {on_platforms(t.platform for t in others)})" if others else ""
-    return f'gives "{shown(first.text)}" for a machine of {first.platform}{likewise}'
+    return f'gives "{truncate_line(first.text)}" for a machine of {first.platform}{likewise}'
 
 
 def _judge_errors(one: Tried, findings: Findings) -> None:
@@ -77,10 +82,10 @@ def _judge_errors(one: Tried, findings: Findings) -> None:
         of_it = [(trial, error) for trial, error in failed if error.reason == reason]
         words = _in_words(of_it[0][1], one.entry.template)
         if always or any(known in reason for known in _OF_THE_TEMPLATE):
-            findings.mistake(one.entry.line, one.path, f"cannot be rendered: {words}")
+            findings.add_mistake(one.entry.line, one.path, f"cannot be rendered: {words}")
         elif platforms := [trial.platform for trial, _ in of_it if trial.matched]:
             told = f"cannot be rendered for a machine of {on_platforms(platforms)} and is skipped there: "
-            findings.warn(one.entry.line, one.path, told + words)
+            findings.add_warning(one.entry.line, one.path, told + words)
 
 
 def _judge_values(one: Tried, findings: Findings) -> None:
@@ -90,7 +95,7 @@ def _judge_values(one: Tried, findings: Findings) -> None:
         told = f"{example_of(of_it)} and is skipped there: {problem}"
         if one.kind == "labels":
             told += "; sanitize: true on the rule would write the nearest valid value"
-        findings.warn(one.entry.line, one.path, told)
+        findings.add_warning(one.entry.line, one.path, told)
 
 
 def _by_problem(given: Sequence[tuple[Trial, str]]) -> dict[str, list[Trial]]:
@@ -104,7 +109,7 @@ def _in_words(error: TemplateError, source: str) -> str:
     where = f"column {error.column + 1}"
     if "\n" in source.strip():
         where = f"line {error.line}, {where}"
-    context = f" in {{{{{shown(error.context)}}}}}" if error.context else ""
+    context = f" in {{{{{truncate_line(error.context)}}}}}" if error.context else ""
     return f"{shown_long(error.reason)} ({where} of the template{context})"
 
 

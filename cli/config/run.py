@@ -10,8 +10,8 @@ from cli.config.chart_values import check_values
 from cli.config.checking import Checked, check, with_hint
 from cli.config.told import as_json, lines
 from cli.lines import complain, print_json, print_lines
-from libs.common.settings.cloud_config_file import Unreadable, read_config_file
-from libs.common.yaml_reading import MOST_BYTES
+from libs.common.safe_yaml import MAX_BYTES
+from libs.common.settings.cloud_config_reloader import UnreadableFile, read_config_file
 
 GOOD, MISTAKEN, NOT_CHECKED = 0, 1, 2
 
@@ -25,8 +25,8 @@ def check_files(
     unreadable: list[tuple[str, str]] = []
     for path in files:
         source = "standard input" if str(path) == "-" else str(path)
-        content = sys.stdin.buffer.read(MOST_BYTES + 1) if str(path) == "-" else read_config_file(path)
-        if isinstance(content, Unreadable):
+        content = sys.stdin.buffer.read(MAX_BYTES + 1) if str(path) == "-" else read_config_file(path)
+        if isinstance(content, UnreadableFile):
             unreadable.append((source, content.reason))
         else:
             checked.append(judge(content, source))

@@ -7,7 +7,7 @@ from rich.text import Text
 
 from cli.config.checking import Checked
 from cli.lines import Line
-from libs.common.cloud_config.rule import Finding
+from libs.common.cloud_config.model import Finding
 
 COLOURS: Final = {"error": "bold red", "warning": "bold yellow", "differs": "bold cyan"}
 

@@ -6,10 +6,10 @@ from functools import cache
 import msgspec
 
 from cli.render.samples import samples
-from libs.common.cloud_config.fields import FIELDS, OVERRIDABLE
-from libs.common.cloud_config.findings import shown
-from libs.common.cloud_config.rule import Entry, Kind, Rule
-from libs.common.cloud_config.selectors import matches
+from libs.common.cloud_config.fact_fields import FIELDS, OVERRIDABLE
+from libs.common.cloud_config.findings import truncate_line
+from libs.common.cloud_config.model import Kind, Rule, RuleEntry
+from libs.common.cloud_config.selectors import match_selector
 from services.labeler.rules.machine_data import MachineData
 from services.labeler.templates import Template, TemplateError, parse, render
 
@@ -30,7 +30,7 @@ class Tried(msgspec.Struct, frozen=True, kw_only=True):
 
     rule: Rule
     kind: Kind
-    entry: Entry
+    entry: RuleEntry
     template: Template | None = None  # None for a plain text, and for what is no template
     broken: TemplateError | None = None  # why it is none
     trials: tuple[Trial, ...] = ()
@@ -38,7 +38,7 @@ class Tried(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def path(self) -> str:
         key = _GO_NAMES.get(self.entry.key, self.entry.key) if self.kind == "platformMetadata" else ""
-        return f'transformations[{self.rule.index}].{self.kind}["{shown(key or self.entry.key)}"]'
+        return f'transformations[{self.rule.index}].{self.kind}["{truncate_line(key or self.entry.key)}"]'
 
     @property
     def matched(self) -> tuple[Trial, ...]:
@@ -56,7 +56,7 @@ def tried(rules: Sequence[Rule]) -> list[Tried]:
     """Every entry of every rule, on every sample, whether or not the rule matches it."""
     machines = sample_machines()
     matched = {
-        (rule.index, platform): matches(rule.selector, machine.fields.texts).matched
+        (rule.index, platform): match_selector(rule.selector, machine.fields.texts).is_match
         for rule in rules
         for platform, machine in machines.items()
     }

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from libs.common.node import RECORD_DIGEST
+from libs.common.node import FIELD_OWNERSHIP_DIGEST_LABEL
 from libs.testbed.machines import Machine, a_machine
 
 # What an ordinary mixed fleet looks like; every platform gives its node another kind of providerID.
@@ -38,7 +38,7 @@ def readable(node: Mapping[str, Any]) -> list[str]:
         *(
             f"label      {key}={value}"
             for key, value in sorted(metadata.get("labels", {}).items())
-            if key != RECORD_DIGEST  # a number for ourselves
+            if key != FIELD_OWNERSHIP_DIGEST_LABEL  # a number for ourselves
         ),
         *(f"taint      {taint['key']}:{taint['effect']}" for taint in taints),
     ]

@@ -31,7 +31,7 @@ class Certificates:
             return
         if (request.status.issued or request.status.certificate) and asked.issued_at is None:
             asked.issued_at = at
-        against = request.condition("Denied") or request.condition("Failed")
+        against = request.find_condition("Denied") or request.find_condition("Failed")
         if against is not None:
             asked.trouble = against.message
 

@@ -74,7 +74,7 @@ class Journeys:
     def seen(self, node: Node, at: datetime) -> None:
         """Kubernetes holds the node like this."""
         self._change(node.name, registered=True)
-        if node.initialized:
+        if node.is_initialized:
             self._mark(node.name, ready_at=at)
 
     def counts(self) -> Counter[str]:

@@ -10,10 +10,10 @@ from typing import BinaryIO
 from cli.demo.journeys import Journeys
 from cli.demo.log_line import read_line
 from libs.common.kube_api.api import KubeApi
-from libs.common.kube_api.config import load_kube_config
-from libs.common.kube_api.happenings import Changed, Happening, Listed
+from libs.common.kube_api.load_kube_config import load_kube_config
 from libs.common.kube_api.objects import Item, Resource, UnreadableObject
 from libs.common.kube_api.reflector import Reflector
+from libs.common.kube_api.watch_events import Changed, ListSnapshot, WatchEvent
 
 # What makes the services log every hop, in lines that `log_line` reads.
 LOG_FLAGS = ("--v=3", "--logging-format=json")
@@ -48,10 +48,10 @@ async def seeing(
     """Watch the objects as Kubernetes holds them: what is done is what Kubernetes says."""
     api = KubeApi(load_kube_config(kubeconfig, {}), user_agent="talos-ccm-demo")
 
-    async def see(happening: Happening[Item]) -> None:
+    async def see(happening: WatchEvent[Item]) -> None:
         now = datetime.now(UTC)
         match happening:
-            case Listed(items=items):
+            case ListSnapshot(items=items):
                 for item in items:
                     seen(item, now)
             case Changed(item=item):

@@ -39,5 +39,5 @@ async def bootstraps(ask_kube: Ask, name: str) -> bool:
 
 
 def _is_ready(node: Node) -> bool:
-    ready = node.condition("Ready")
+    ready = node.find_condition("Ready")
     return ready is not None and ready.status == "True"

@@ -11,7 +11,7 @@ import msgspec
 from cli.doctor.seen import Absent, Moment, NotSeen
 from libs.common.kube_api.api import KubeApi
 from libs.common.kube_api.errors import Forbidden, KubeError, NotFound
-from libs.common.kube_api.objects import decoded
+from libs.common.kube_api.objects import decode_answer
 from libs.common.kube_api.transport import Request
 
 T = TypeVar("T")
@@ -40,7 +40,7 @@ class Ask:
         while True:
             said = {**(query or {}), "limit": str(_PAGE), **({"continue": token} if token else {})}
             request = Request(verb="list", resource=path.rpartition("/")[2], path=path, query=said)
-            page = decoded(await self.kube.transport.call(request), _Listed[kind], request)  # type: ignore[valid-type]
+            page = decode_answer(await self.kube.transport.call(request), _Listed[kind], request)  # type: ignore[valid-type]
             found += page.items or ()
             token = page.metadata.token
             if not token:
@@ -62,25 +62,25 @@ class Ask:
             name=name,
             path=path,
             query=query or {},
-            most_bytes=most_bytes,
+            max_bytes=most_bytes,
         )
         return await self.kube.transport.call(request, deadline_seconds=seconds)
 
     async def got(self, path: str, kind: type[T]) -> T:
         """One object. Raises KubeError."""
-        return decoded(await self.read(path), kind, path)
+        return decode_answer(await self.read(path), kind, path)
 
     async def review(self, path: str, document: dict[str, Any], kind: type[T]) -> T:
         """A question that is put as the creation of an object that nobody stores. Raises KubeError."""
         resource = path.rpartition("/")[2]
         body = msgspec.json.encode(document)
         request = Request(verb="create", resource=resource, method="POST", path=path, body=body)
-        return decoded(await self.kube.transport.call(request), kind, request)
+        return decode_answer(await self.kube.transport.call(request), kind, request)
 
     @asynccontextmanager
     async def apart(self, connections: int) -> "AsyncIterator[Ask]":
         """The same over so many connections of its own: of those asked at once none waits for another."""
-        kube = self.kube.apart(connections=connections)
+        kube = self.kube.with_own_connections(connections=connections)
         try:
             yield Ask(kube)
         finally:
@@ -95,7 +95,7 @@ class Ask:
             return NotSeen(why=str(error))
         answered = datetime.now(UTC)
         try:
-            said = parsedate_to_datetime(self.kube.transport.date).astimezone(UTC)
+            said = parsedate_to_datetime(self.kube.transport.server_date).astimezone(UTC)
         except ValueError:
             return NotSeen(why="its answers bear no date")
         return Moment(said_from=said, said_until=said + timedelta(seconds=1), asked=asked, answered=answered)

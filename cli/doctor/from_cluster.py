@@ -67,7 +67,7 @@ def gather(source: Source, only: frozenset[str]) -> Seen:
 
 async def _gather(source: Source, only: frozenset[str]) -> Seen:
     kube = kubernetes(source.kubeconfig, source.context, user_agent="talos-ccm-doctor")
-    several = kube.apart(connections=_CONNECTIONS)
+    several = kube.with_own_connections(connections=_CONNECTIONS)
     try:
         return await _seen(Ask(several), source, only)
     finally:

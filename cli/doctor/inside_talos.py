@@ -10,10 +10,10 @@ import msgspec
 
 from cli.doctor.talos_seen import Asked, TalosSeen
 from libs.common.machine import MachineFault
-from services.metadata.ask_machine import ask_in_turn
+from services.metadata.query_machine import query_in_turn
 from services.metadata.talos_api.api import MachineUnavailable, TalosApi
 from services.metadata.talos_api.credentials import CredentialStore
-from services.metadata.talos_api.talosconfig import CredentialsError, file_candidates
+from services.metadata.talos_api.talosconfig import CredentialsError, list_candidate_files
 
 _SECONDS: Final = 5.0
 _ENDPOINTS: Final = 16  # that are asked
@@ -21,7 +21,7 @@ _ENDPOINTS: Final = 16  # that are asked
 
 async def look(node_ips: tuple[str, ...], endpoints: str) -> TalosSeen:
     """`at` is taken last: whoever asked knows until when."""
-    paths = file_candidates(os.environ, _home())
+    paths = list_candidate_files(os.environ, _home())
     endpoints = endpoints or os.environ.get("TALOS_ENDPOINTS", "")
     store = CredentialStore(paths, endpoints=endpoints)
     try:
@@ -52,7 +52,7 @@ async def _endpoint(paths: tuple[Path, ...], endpoint: str) -> Asked:
     """A question to that one, which every control plane answers of itself."""
     api = TalosApi(CredentialStore(paths, endpoints=endpoint), clock=_now)
     try:
-        await api.member_names(deadline_seconds=_SECONDS)
+        await api.list_member_names(deadline_seconds=_SECONDS)
     except MachineUnavailable as unavailable:
         return Asked(address=endpoint, fault=unavailable.fault.message)
     finally:
@@ -61,8 +61,8 @@ async def _endpoint(paths: tuple[Path, ...], endpoint: str) -> Asked:
 
 
 async def _machine(api: TalosApi, node_ip: str) -> Asked:
-    found = await ask_in_turn(
-        api, (node_ip,), parts=(), deadline_seconds=_SECONDS, why_not=lambda facts: None
+    found = await query_in_turn(
+        api, (node_ip,), parts=(), deadline_seconds=_SECONDS, reject=lambda facts: None
     )
     if isinstance(found, MachineFault):
         return Asked(address=node_ip, fault=found.message)

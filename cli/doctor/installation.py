@@ -17,14 +17,21 @@ from cli.doctor.objects import (
     Workload,
     WorkloadSpec,
 )
+from libs.common.service_spec import (
+    DEFAULT_SERVICES,
+    LEASE_NAMESPACE,
+    LIFECYCLE_LEASE_NAME,
+    SERVICES,
+    WATCHER_LEASE_NAME,
+    ServiceSpec,
+)
 from libs.common.settings.reference_flags import (
     CLOUD_NODE,
     CSR_APPROVAL,
     NODE_LIFECYCLE,
     allocates_pod_cidrs,
-    runs_controller,
+    is_controller_selected,
 )
-from libs.common.wiring import BY_DEFAULT, LEASE_NAME, LEASE_NAMESPACE, LIFECYCLE_LEASE_NAME, SERVICES, Wiring
 
 CHART: Final = "talos-cloud-controller-manager"
 PUBLISHED: Final = "ghcr.io/talos-ccm/"  # what the rendered files name, and nobody has published
@@ -39,7 +46,7 @@ class Process(msgspec.Struct, frozen=True, kw_only=True):
 
     workload: Workload
     container: Container
-    services: tuple[Wiring, ...]
+    services: tuple[ServiceSpec, ...]
 
     @property
     def account(self) -> str:
@@ -126,7 +133,9 @@ class Installation(msgspec.Struct, frozen=True, kw_only=True):
     def lease(self) -> tuple[str, str]:
         """Namespace and name of the watcher's Lease."""
         process = self.process_of("watcher")
-        return lease_held_by(process.container, "watcher") if process else (LEASE_NAMESPACE, LEASE_NAME)
+        return (
+            lease_held_by(process.container, "watcher") if process else (LEASE_NAMESPACE, WATCHER_LEASE_NAME)
+        )
 
     @property
     def config_file(self) -> tuple[str, str]:
@@ -151,7 +160,7 @@ class Installation(msgspec.Struct, frozen=True, kw_only=True):
 
 # By service: the flag that names its Lease, and the default.
 _LEASE_FLAGS: Final = {
-    "watcher": ("leader-elect-resource-name", LEASE_NAME),
+    "watcher": ("leader-elect-resource-name", WATCHER_LEASE_NAME),
     "lifecycle": ("lifecycle-lease-name", LIFECYCLE_LEASE_NAME),
 }
 
@@ -193,7 +202,7 @@ def assumed(namespace: str, release: str, why: str) -> Installation:
         return Workload(kind=kind, metadata=meta, spec=WorkloadSpec(template=PodTemplate(spec=pod)))
 
     processes = []
-    for wiring in BY_DEFAULT:
+    for wiring in DEFAULT_SERVICES:
         container = Container(name=wiring.service, args=("--cloud-config=/etc/talos/ccm-config.yaml",))
         volumes = [Volume(name="cloud-config", config_map=Named(name=prefix))]
         if "talosconfig" in wiring.secrets:
@@ -238,13 +247,13 @@ def _process(workload: Workload) -> Process | None:
     return None
 
 
-def _services_of_all(container: Container) -> tuple[Wiring, ...]:
+def _services_of_all(container: Container) -> tuple[ServiceSpec, ...]:
     """Which services run in the one process, by what it is told."""
     said = container.last_said("controllers", "*")
     items = tuple(item.strip() for item in said.split(",") if item.strip())
     allocate = container.last_said("allocate-node-cidrs", "false").lower() in ("true", "t", "1")
     running = {"watcher", "metadata"}
-    running |= {service for service, name in _CONTROLLERS.items() if runs_controller(items, name)}
+    running |= {service for service, name in _CONTROLLERS.items() if is_controller_selected(items, name)}
     if allocates_pod_cidrs(items, allocate_node_cidrs=allocate):
         running.add("ipam")
     return tuple(wiring for wiring in SERVICES if wiring.service in running)

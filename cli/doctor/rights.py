@@ -6,9 +6,9 @@ from typing import Final
 import msgspec
 
 from cli.doctor.installation import Installation, Process, lease_held_by
-from libs.common.wiring import LEASE_NAME, LIFECYCLE_LEASE_NAME, Right
-from services.bootstrap.names import Names
-from services.bootstrap.rights import rights as bootstrap_rights
+from libs.common.service_spec import LIFECYCLE_LEASE_NAME, WATCHER_LEASE_NAME, PolicyRule
+from services.bootstrap.policy_rules import list_policy_rules as bootstrap_rights
+from services.bootstrap.resource_names import ResourceNames
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,12 +53,12 @@ def questions(installation: Installation) -> tuple[Asked, ...]:
     """All of them, service by service; metadata, too, which may do nothing."""
     found: list[Asked] = []
     for process in installation.processes:
-        rights = [right for wiring in process.services for right in wiring.rights]
+        rights = [right for wiring in process.services for right in wiring.policy_rules]
         service = "" if len(process.services) > 1 else process.services[0].service
         found += _wanted(service, process.account, (as_told(process, r) for r in rights))
         found += _unwanted(service, process.account, rights, installation.namespace)
     if installation.nats is not None:
-        names = Names(namespace=installation.namespace, prefix=installation.prefix)
+        names = ResourceNames(namespace=installation.namespace, prefix=installation.prefix)
         account = installation.nats.pod.service_account_name or "default"
         rights = list(bootstrap_rights(names))
         found += _wanted("nats", account, rights)
@@ -66,10 +66,10 @@ def questions(installation: Installation) -> tuple[Asked, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def _wanted(service: str, account: str, rights: Iterable[Right]) -> Iterator[Asked]:
+def _wanted(service: str, account: str, rights: Iterable[PolicyRule]) -> Iterator[Asked]:
     for right in rights:
         for verb in right.verbs:
-            for name in right.names or ("",):
+            for name in right.resource_names or ("",):
                 yield Asked(
                     service=service,
                     account=account,
@@ -81,7 +81,7 @@ def _wanted(service: str, account: str, rights: Iterable[Right]) -> Iterator[Ask
                 )
 
 
-def _unwanted(service: str, account: str, rights: Sequence[Right], namespace: str) -> Iterator[Asked]:
+def _unwanted(service: str, account: str, rights: Sequence[PolicyRule], namespace: str) -> Iterator[Asked]:
     """In the installation's own namespace, where somebody gives most easily too much."""
     given = {(right.group, right.resource, verb) for right in rights for verb in right.verbs}
     for group, resource, verbs in _NEVER:
@@ -99,13 +99,15 @@ def _unwanted(service: str, account: str, rights: Sequence[Right], namespace: st
             )
 
 
-def as_told(process: Process, right: Right) -> Right:
+def as_told(process: Process, right: PolicyRule) -> PolicyRule:
     """By the names and the namespace of Leases that the process was told."""
     if right.resource != "leases":
         return right
     namespace, watchers = lease_held_by(process.container, "watcher")
     _, lifecycles = lease_held_by(process.container, "lifecycle")
-    names = {LEASE_NAME: watchers, LIFECYCLE_LEASE_NAME: lifecycles}
+    names = {WATCHER_LEASE_NAME: watchers, LIFECYCLE_LEASE_NAME: lifecycles}
     return msgspec.structs.replace(
-        right, namespace=namespace, names=tuple(names.get(name, name) for name in right.names)
+        right,
+        namespace=namespace,
+        resource_names=tuple(names.get(name, name) for name in right.resource_names),
     )

@@ -12,9 +12,9 @@ from cli.doctor.seen import Moment, NotSeen
 from cli.doctor.talos_seen import TalosSeen, decoded
 from libs.common.kube_api.api import KubeApi
 from libs.common.kube_api.errors import Forbidden, KubeError
-from libs.common.kube_api.exec import exec_in_pod
+from libs.common.kube_api.pod_exec import exec_in_pod
 from libs.common.node import Node
-from libs.common.node_ips import BadNodeIP, node_ips
+from libs.common.node_ips import InvalidNodeIP, parse_node_ips
 from services.metadata.talos_api.talosconfig import SERVICE_ACCOUNT_FILE
 
 _SECONDS: Final = 60.0
@@ -53,8 +53,8 @@ def _arguments(installation: Installation, nodes: Sequence[Node]) -> dict[str, l
     endpoints = process.container.last_said("talos-endpoints") if process else ""
     addresses = []
     for node in nodes:
-        ips = node_ips(node.provided_node_ip) if node.provided_node_ip else ()
-        if not isinstance(ips, BadNodeIP) and ips:
+        ips = parse_node_ips(node.provided_node_ip) if node.provided_node_ip else ()
+        if not isinstance(ips, InvalidNodeIP) and ips:
             addresses.append(str(ips[0]))
     return {"--node-ip": addresses[:_MACHINES], "--endpoints": [endpoints] if endpoints else []}
 
@@ -82,7 +82,7 @@ async def _by_exec(kube: KubeApi, installation: Installation, pod: Pod, command:
             pod=pod.name,
             container=container,
             command=command,
-            seconds=_SECONDS,
+            timeout_seconds=_SECONDS,
         )
     except Forbidden:
         right = f"create pods/exec --namespace {installation.namespace}"
@@ -92,9 +92,9 @@ async def _by_exec(kube: KubeApi, installation: Installation, pod: Pod, command:
         told = NotSeen(why=str(error))
         return Told(talos=told, clock=told)
     try:
-        return _told(decoded(ran.out), asked)
+        return _told(decoded(ran.stdout), asked)
     except ValueError as error:
-        said = " ".join(ran.err.decode(errors="replace").split())[-_SAID:]
+        said = " ".join(ran.stderr.decode(errors="replace").split())[-_SAID:]
         told = NotSeen(why=f"it ended with status {ran.exit_status}, saying: {said or error}")
         return Told(talos=told, clock=told)
 

@@ -8,9 +8,9 @@ from cli.cluster import listed
 from cli.credentials import NoAccess, kubernetes
 from libs.common.kube_api.api import KubeApi
 from libs.common.kube_api.errors import Forbidden, KubeError, NotFound
-from libs.common.kube_api.exec import Ran, exec_in_pod
-from libs.common.kube_api.pods import Pod, pods
-from libs.common.wiring import ServiceName
+from libs.common.kube_api.pod_exec import ExecResult, exec_in_pod
+from libs.common.kube_api.pods import Pod, pod_resource
+from libs.common.service_spec import ServiceName
 
 CHART: Final = "talos-cloud-controller-manager"  # what the chart calls itself, unless it is told another name
 NAME: Final = "app.kubernetes.io/name"
@@ -39,7 +39,7 @@ async def run_in(
     source: Kubeconfig,
     namespace: str = "kube-system",
     release: str = "",
-) -> Ran:
+) -> ExecResult:
     """`python -m cli ARGUMENTS` in a ready pod of the chart. Raises NoAccess that says what to do.
 
     `release` may be left out where there is but one.
@@ -65,7 +65,7 @@ async def ready_pod(kube: KubeApi, service: ServiceName, namespace: str, release
 
 async def pods_of(kube: KubeApi, namespace: str, release: str) -> list[Pod]:
     """All pods of the chart, those of NATS among them. Raises KubeError."""
-    return await listed(kube, pods(namespace, labels_of(release)))
+    return await listed(kube, pod_resource(namespace, labels_of(release)))
 
 
 def labels_of(release: str) -> Mapping[str, str]:
@@ -79,8 +79,8 @@ def choose(there: Sequence[Pod], service: ServiceName, namespace: str, release: 
     releases = sorted({pod.metadata.labels.get(INSTANCE, "") for pod in there})
     if len(releases) > 1:
         raise NoAccess(f"{where} there is more than one release ({', '.join(releases)}): choose by --release")
-    own = [pod for pod in there if pod.metadata.labels.get(COMPONENT) == service and not pod.ended]
-    if ready := sorted(pod.name for pod in own if pod.ready):
+    own = [pod for pod in there if pod.metadata.labels.get(COMPONENT) == service and not pod.is_terminated]
+    if ready := sorted(pod.name for pod in own if pod.is_ready):
         return ready[0]
     if own:
         why = "; ".join(f"{pod.name} {pod.why_not_ready}" for pod in own)
@@ -96,7 +96,7 @@ def choose(there: Sequence[Pod], service: ServiceName, namespace: str, release: 
 
 async def _run(
     kube: KubeApi, namespace: str, pod: str, service: ServiceName, arguments: tuple[str, ...]
-) -> Ran:
+) -> ExecResult:
     try:
         return await exec_in_pod(
             kube,
@@ -104,7 +104,7 @@ async def _run(
             pod=pod,
             container=service,
             command=("python", "-m", "cli", *arguments),
-            seconds=_SECONDS,
+            timeout_seconds=_SECONDS,
         )
     except Forbidden as error:
         raise NoAccess(

@@ -105,11 +105,11 @@ def csr(
         from cli.explain.run import explain_csr  # noqa: PLC0415
         from cli.lines import complain  # noqa: PLC0415
         from cli.render.run import Refused, read_config  # noqa: PLC0415
-        from libs.common.cloud_config.rule import CloudConfig  # noqa: PLC0415
+        from libs.common.cloud_config.model import CloudConfig  # noqa: PLC0415
         from libs.common.controllers import CSR_APPROVAL  # noqa: PLC0415
-        from services.csr.judgement import Policy  # noqa: PLC0415
+        from services.csr.decision import ApprovalPolicy  # noqa: PLC0415
 
-        policy = Policy(
+        policy = ApprovalPolicy(
             allowed_networks=networks,
             service_networks=services or None,
             min_expiration_seconds=least,
@@ -117,7 +117,7 @@ def csr(
         )
         try:
             file = read_config(cloud_config).written if cloud_config else CloudConfig()
-            ownership = file.ownership.of(CSR_APPROVAL)
+            ownership = file.ownership.for_controller(CSR_APPROVAL)
             status = explain_csr(Source(**source), policy, ownership, as_json=output == "json")
         except (CannotAsk, Refused) as error:
             complain(f"Error: {error}")

@@ -6,15 +6,15 @@ from datetime import datetime
 import msgspec
 
 from cli.explain.filed import Filed
-from libs.common.cloud_config.rule import Ownership
+from libs.common.cloud_config.model import Ownership
 from libs.common.events import CsrEnriched, NodeEnriched, NodeUnreachable
 from libs.common.machine import MachineFacts, MachineFault
 from libs.common.node import Node
-from services.csr.attested import attested_ips
-from services.csr.claims import Claims
-from services.csr.endpoint import Endpoint
-from services.csr.judgement import Policy
-from services.csr.request import Unreadable, read_request
+from services.csr.api_endpoint import ApiEndpoint
+from services.csr.attested_identity import collect_attested_ips
+from services.csr.certificate_request import MalformedRequest, parse_request
+from services.csr.claim_index import ClaimIndex
+from services.csr.decision import ApprovalPolicy
 
 Look = MachineFacts | MachineFault
 
@@ -29,7 +29,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     answered_at: tuple[str, ...] = ()  # contested addresses at which the node's own machine answered
     without_talos: bool = False  # judged as where no machine is asked
     no_talos: str = ""  # why no machine could be asked
-    endpoint: Endpoint = Endpoint()  # of the API server that the caller reaches
+    endpoint: ApiEndpoint = ApiEndpoint()  # of the API server that the caller reaches
     service_networks: tuple[str, ...] | None = None  # as a control plane reports them; None: unknown
     ownership: Ownership = Ownership()  # csr's, by the --cloud-config file
     at: datetime
@@ -39,24 +39,24 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
         """The Node whose identity asks."""
         return next((node for node in self.nodes if node.name == self.filed.request.node_name), None)
 
-    def known_by(self, policy: Policy) -> Policy:
+    def known_by(self, policy: ApprovalPolicy) -> ApprovalPolicy:
         """That policy, completed with what was gathered of the cluster."""
-        networks, endpoint = policy.service_networks, policy.endpoint
+        networks, endpoint = policy.service_networks, policy.api_endpoint
         return msgspec.structs.replace(
             policy,
             service_networks=self.service_networks if networks is None else networks,
-            endpoint=endpoint if endpoint.identities else self.endpoint,
+            api_endpoint=endpoint if endpoint.identities else self.endpoint,
         )
 
     @property
-    def claims(self) -> Claims:
+    def claims(self) -> ClaimIndex:
         """As csr holds them, of what was asked just now."""
-        claims = Claims()
+        claims = ClaimIndex()
         for node in self.nodes:
-            claims.observed(node)
+            claims.upsert_node(node)
             look = self.looks.get(node.name)
             if look is not None:
-                claims.enriched(_said(node, look, self.at))
+                claims.upsert_report(_said(node, look, self.at))
         return claims
 
     @property
@@ -67,12 +67,12 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
         facts = look if isinstance(look, MachineFacts) else None
         own = (facts.node_ip,) if facts and node and facts.node_name == node.name else ()
         return CsrEnriched(
-            incarnation="",
+            stream_id="",
             observed_sequence=0,
             request=self.filed.request,
             node_uid=node.uid if node else "",
             facts=facts,
-            answered_at=(*own, *self.answered_at) if own else (),
+            answering_addresses=(*own, *self.answered_at) if own else (),
             fault=look if isinstance(look, MachineFault) else None,
             without_talos=self.without_talos,
             observed_at=self.at,
@@ -82,24 +82,24 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
 
 def claimants(evidence: Evidence) -> frozenset[str]:
     """Other Nodes that claim a name or an address that is asked for."""
-    asked = read_request(evidence.filed.request.spec.request)
-    if isinstance(asked, Unreadable):
+    asked = parse_request(evidence.filed.request.spec.request)
+    if isinstance(asked, MalformedRequest):
         return frozenset()
     claims = evidence.claims
-    found = [claim.node for ip in asked.ips for claim in claims.of_address(ip)]
-    found += [claim.node for dns in asked.dns_names for claim in claims.of_name(dns)]
+    found = [claim.node for ip in asked.ips for claim in claims.find_by_address(ip)]
+    found += [claim.node for dns in asked.dns_names for claim in claims.find_by_name(dns)]
     return frozenset(found) - {evidence.filed.request.node_name}
 
 
 def contested(evidence: Evidence) -> Iterator[str]:
     """Addresses that are asked for, that the node's machine attests, and that another Node claims."""
-    asked, facts = read_request(evidence.filed.request.spec.request), evidence.enriched.facts
+    asked, facts = parse_request(evidence.filed.request.spec.request), evidence.enriched.facts
     name = evidence.filed.request.node_name
-    if isinstance(asked, Unreadable) or facts is None or facts.node_name != name:
+    if isinstance(asked, MalformedRequest) or facts is None or facts.node_name != name:
         return
-    claims, attested = evidence.claims, attested_ips(facts)
+    claims, attested = evidence.claims, collect_attested_ips(facts)
     for ip in asked.ips:
-        others = [claim for claim in claims.of_address(ip) if claim.node != name]
+        others = [claim for claim in claims.find_by_address(ip) if claim.node != name]
         if others and ip in attested and ip != facts.node_ip:
             yield ip
 
@@ -107,7 +107,7 @@ def contested(evidence: Evidence) -> Iterator[str]:
 def _said(node: Node, look: Look, at: datetime) -> NodeEnriched | NodeUnreachable:
     if isinstance(look, MachineFault):
         return NodeUnreachable(
-            incarnation="",
+            stream_id="",
             observed_sequence=0,
             node=node,
             fault=look,
@@ -117,11 +117,11 @@ def _said(node: Node, look: Look, at: datetime) -> NodeEnriched | NodeUnreachabl
             enriched_at=at,
         )
     return NodeEnriched(
-        incarnation="",
+        stream_id="",
         observed_sequence=0,
         node=node,
         facts=look,
-        recognized_by="nodename" if look.node_name == node.name else "system-uuid",
+        verified_by="nodename" if look.node_name == node.name else "system-uuid",
         observed_at=at,
         enriched_at=at,
     )

@@ -7,13 +7,13 @@ import msgspec
 
 from cli.explain.evidence import Evidence, claimants
 from cli.explain.filed import Condition, Filed
-from libs.common.cloud_config.rule import Ownership
+from libs.common.cloud_config.model import Ownership
 from libs.common.machine import MachineFault
 from libs.common.ownership import why_not_owned
-from services.csr.decide import Approve, Check, Decision, Deny, Ignore, Policy, Wait, decide
-from services.csr.request import Asked, read_request, shown
-from services.csr.requesters import Requesters
-from services.csr.reserved import asks_for_more_than_name
+from services.csr.certificate_request import CertificateRequest, parse_request, quote_untrusted
+from services.csr.decide import ApprovalPolicy, Approve, Check, Decision, Deny, Ignore, Wait, decide
+from services.csr.endpoint_checks import asks_for_more_than_name
+from services.csr.pending_requests import PendingRequests
 
 Result = Literal["passed", "failed", "waits", "unknown"]
 Verdict = Literal["approve", "deny", "wait", "unknown", "ignore", "foreign"]
@@ -45,7 +45,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     """All of it."""
 
     filed: Filed
-    asked: Asked | None  # None: it cannot be read
+    asked: CertificateRequest | None  # None: it cannot be read
     state: State  # what Kubernetes holds
     condition: Condition | None = None  # the one that makes it so
     superseded_by: str = ""
@@ -64,10 +64,10 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
         return {"approve": APPROVED, "unknown": UNTOLD}.get(self.verdict, NOT_APPROVED)
 
 
-def explain(evidence: Evidence, policy: Policy) -> Explanation:
+def explain(evidence: Evidence, policy: ApprovalPolicy) -> Explanation:
     """Judge it as csr would, with the services' own code."""
     request = evidence.filed.request
-    asked = read_request(request.spec.request)
+    asked = parse_request(request.spec.request)
     judgement = decide(evidence.enriched, evidence.claims, evidence.known_by(policy))
     decision = judgement.decision
     checks = tuple(map(_told, judgement.checks))
@@ -89,7 +89,7 @@ def explain(evidence: Evidence, policy: Policy) -> Explanation:
     state, condition = _state(evidence.filed)
     return Explanation(
         filed=evidence.filed,
-        asked=asked if isinstance(asked, Asked) else None,
+        asked=asked if isinstance(asked, CertificateRequest) else None,
         state="superseded" if superseded_by and state == "pending" else state,
         condition=condition,
         superseded_by=superseded_by,
@@ -143,15 +143,15 @@ def _unknown(evidence: Evidence, decision: Decision, *, lacks_networks: bool) ->
             yield Told(name="former", result="unknown", text=text, nodes=(name,))
 
 
-def _unknown_endpoint(evidence: Evidence, policy: Policy, decision: Decision) -> Iterator[Told]:
+def _unknown_endpoint(evidence: Evidence, policy: ApprovalPolicy, decision: Decision) -> Iterator[Told]:
     """A proxy that ends TLS shows the caller another certificate than the one that csr reads."""
     name = evidence.filed.request.node_name
-    asked = read_request(evidence.filed.request.spec.request)
-    endpoint = evidence.known_by(policy).endpoint
-    if endpoint.is_api_server or not isinstance(asked, Asked):
+    asked = parse_request(evidence.filed.request.spec.request)
+    endpoint = evidence.known_by(policy).api_endpoint
+    if endpoint.is_api_server or not isinstance(asked, CertificateRequest):
         return
     if _rests_on_endpoint(decision) and asks_for_more_than_name(asked, name):
-        why = f" ({shown(endpoint.fault, _FAULT_SHOWN)})" if endpoint.fault else ""
+        why = f" ({quote_untrusted(endpoint.fault, _FAULT_SHOWN)})" if endpoint.fault else ""
         yield Told(name="endpoint", result="unknown", text=_ENDPOINT_UNKNOWN + why)
 
 
@@ -178,10 +178,10 @@ def _why_foreign(evidence: Evidence) -> str:
 
 def _superseded_by(evidence: Evidence) -> str:
     """The newer request on account of which csr leaves this one alone, as csr finds it."""
-    requesters = Requesters()
+    requesters = PendingRequests()
     for filed in evidence.requests:
-        requesters.observed(filed.request)
-    return requesters.superseded_by(evidence.filed.name)
+        requesters.upsert(filed.request)
+    return requesters.find_superseding(evidence.filed.name)
 
 
 def _state(filed: Filed) -> tuple[State, Condition | None]:

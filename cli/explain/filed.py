@@ -12,7 +12,7 @@ from libs.common.signing_request import (
     SigningRequestCondition,
     SigningRequestSpec,
     SigningRequestStatus,
-    what_we_read_of_request,
+    trim_signing_request,
 )
 
 _LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
@@ -68,9 +68,11 @@ class Filed(msgspec.Struct, frozen=True, kw_only=True):
             for c in self.status.conditions
         )
         status = SigningRequestStatus(conditions=conditions, certificate=self.status.certificate)
-        return what_we_read_of_request(SigningRequest(metadata=self.metadata, spec=self.spec, status=status))
+        return trim_signing_request(SigningRequest(metadata=self.metadata, spec=self.spec, status=status))
 
 
 def newest(requests: Iterable[Filed]) -> Filed | None:
     """The request that was filed last, decided or not."""
-    return max(requests, key=lambda one: (one.created, one.request.version, one.name), default=None)
+    return max(
+        requests, key=lambda one: (one.created, one.request.resource_version_number, one.name), default=None
+    )

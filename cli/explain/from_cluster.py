@@ -18,10 +18,10 @@ from libs.common.kube_api.api import SIGNING_REQUESTS, KubeApi
 from libs.common.kube_api.errors import KubeError
 from libs.common.kube_api.objects import Resource, UnreadableObject
 from libs.common.machine import MachineFault
-from libs.common.node import Node, what_we_read
-from services.csr.checks import why_not_ours
-from services.csr.endpoint import Endpoint
-from services.metadata.contested import MOST_DIALLED
+from libs.common.node import Node, trim_node
+from services.csr.api_endpoint import ApiEndpoint
+from services.csr.request_checks import why_ignored
+from services.metadata.contested_addresses import MAX_DIALLED
 from services.metadata.talos_api.api import MachineUnavailable, TalosApi
 
 _NETWORKS_SECONDS: Final = 5.0
@@ -52,7 +52,7 @@ async def _gather(source: Source) -> Evidence:
         evidence = await _of_kubernetes(kube, source)
     finally:
         await kube.close()
-    if source.without_talos or why_not_ours(evidence.filed.request) or evidence.node is None:
+    if source.without_talos or why_ignored(evidence.filed.request) or evidence.node is None:
         return evidence
     try:
         machines = talos(source.talosconfig, source.talos_endpoints)
@@ -86,23 +86,23 @@ async def _of_kubernetes(kube: KubeApi, source: Source) -> Evidence:
                 "after an hour. With --node, NAME is a node, whose newest request is explained"
             )
         filed = found[0]
-        ours = not why_not_ours(filed.request)
+        ours = not why_ignored(filed.request)
         requests = _of_node(await _requests(kube, query), filed.request.node_name) if ours else []
     return Evidence(
         filed=filed,
         requests=tuple(requests),
-        nodes=tuple([what_we_read(node) async for page in kube.list_nodes() for node in page.items]),
+        nodes=tuple([trim_node(node) async for page in kube.list_nodes() for node in page.items]),
         without_talos=source.without_talos,
         endpoint=await _endpoint(kube),
         at=datetime.now(UTC),
     )
 
 
-async def _endpoint(kube: KubeApi) -> Endpoint:
+async def _endpoint(kube: KubeApi) -> ApiEndpoint:
     try:
-        return Endpoint(identities=(await kube.server_identity(),))
+        return ApiEndpoint(identities=(await kube.fetch_server_identity(),))
     except KubeError as error:
-        return Endpoint(fault=error.message)
+        return ApiEndpoint(fault=error.message)
 
 
 async def _requests(kube: KubeApi, query: dict[str, str]) -> list[Filed]:
@@ -124,7 +124,7 @@ async def _of_machines(machines: TalosApi, evidence: Evidence, *, all_machines: 
         _looks(machines, asked, evidence.nodes), _service_networks(machines)
     )
     evidence = msgspec.structs.replace(evidence, looks=looks, service_networks=networks)
-    addresses = tuple(contested(evidence))[:MOST_DIALLED]
+    addresses = tuple(contested(evidence))[:MAX_DIALLED]
     found = await asyncio.gather(*(node_name_at(machines, address) for address in addresses))
     answered = tuple(ip for ip, name in zip(addresses, found, strict=True) if name == own)
     return msgspec.structs.replace(evidence, answered_at=answered)
@@ -132,7 +132,7 @@ async def _of_machines(machines: TalosApi, evidence: Evidence, *, all_machines: 
 
 async def _service_networks(machines: TalosApi) -> tuple[str, ...] | None:
     try:
-        networks = await machines.cluster_networks(deadline_seconds=_NETWORKS_SECONDS)
+        networks = await machines.fetch_cluster_networks(deadline_seconds=_NETWORKS_SECONDS)
     except MachineUnavailable:
         return None
     return networks.service_cidrs or None

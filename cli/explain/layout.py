@@ -7,7 +7,7 @@ from rich.text import Text
 
 from cli.explain.explanation import Told
 from cli.lines import Line
-from services.csr.request import shown
+from services.csr.certificate_request import quote_untrusted
 
 _RESULTS: Final = {"passed": "green", "failed": "red", "waits": "yellow", "unknown": "cyan"}
 _FIELD: Final = 14  # columns
@@ -32,7 +32,9 @@ def of_check(check: Told) -> Line:
 
 def written(text: str, limit: int = 253) -> str:
     """As it is, if it is short and plain; else quoted, so that nobody takes it for what it is not."""
-    return text if text.isascii() and text.isprintable() and len(text) <= limit else shown(text, limit)
+    return (
+        text if text.isascii() and text.isprintable() and len(text) <= limit else quote_untrusted(text, limit)
+    )
 
 
 def moment(at: datetime | None, now: datetime) -> str:

@@ -10,11 +10,11 @@ from cli.explain.explanation import explain
 from cli.explain.from_cluster import Source, gather
 from cli.explain.text import of_explanation
 from cli.lines import print_json, print_lines
-from libs.common.cloud_config.rule import Ownership
-from services.csr.judgement import Policy
+from libs.common.cloud_config.model import Ownership
+from services.csr.decision import ApprovalPolicy
 
 
-def explain_csr(source: Source, policy: Policy, ownership: Ownership, *, as_json: bool) -> int:
+def explain_csr(source: Source, policy: ApprovalPolicy, ownership: Ownership, *, as_json: bool) -> int:
     """Show it; the exit status. Raises CannotAsk."""
     evidence = msgspec.structs.replace(gather(source), ownership=ownership)
     explanation = explain(evidence, policy)

@@ -10,7 +10,7 @@ from cli.explain.advice import advice
 from cli.explain.explanation import Explanation, State, Verdict
 from cli.explain.layout import blank, field, moment, of_check, written
 from cli.lines import Line
-from services.csr.checks import listed
+from services.csr.request_checks import format_list
 
 _MOST_NAMES: Final = 20
 _LONGEST: Final = 1200  # characters of a condition's or a decision's text
@@ -61,7 +61,7 @@ def _heading(explanation: Explanation, now: datetime) -> Iterator[Line]:
         yield field("DNS names", Text(_all(asked.dns_names)))
         yield field("IP addresses", Text(_all(asked.ips)))
         if asked.other_sans:
-            yield field("Other names", Text(listed(asked.other_sans)))
+            yield field("Other names", Text(format_list(asked.other_sans)))
         usages = ", ".join(map(written, filed.spec.usages[:8])) or "no usages"
         yield field("Key", Text(f"{asked.key}, for {usages}"))
     if filed.spec.expiration_seconds is not None:
@@ -90,7 +90,7 @@ def _machines(explanation: Explanation) -> Iterator[Line]:
     if explanation.machines:
         left = explanation.not_asked
         others = f"; {left} other{' was' if left == 1 else 's were'} not (--all-machines)" if left else ""
-        yield Line(2, Text(f"Machines asked: {listed(explanation.machines)}{others}", style="dim"))
+        yield Line(2, Text(f"Machines asked: {format_list(explanation.machines)}{others}", style="dim"))
 
 
 def _decision(explanation: Explanation) -> Iterator[Line]:

@@ -6,7 +6,7 @@ from typing import Final
 from cli.credentials import NoAccess
 from cli.inside.seen import CertificateSeen, FlowSeen, Unknown, certificates_decoded, decoded
 from cli.inside.source import FlowSource, nats_of
-from libs.common.kube_api.exec import Ran
+from libs.common.kube_api.pod_exec import ExecResult
 
 __all__ = ["FlowSource", "ask", "certificates_of"]
 
@@ -37,7 +37,7 @@ async def certificates_of(source: FlowSource) -> tuple[CertificateSeen, ...]:
             namespace=source.namespace,
             release=source.release,
         )
-        return certificates_decoded(ran.out)
+        return certificates_decoded(ran.stdout)
     except (NoAccess, ValueError):
         return ()
 
@@ -61,11 +61,11 @@ async def _ask_watcher(source: FlowSource) -> FlowSeen | Unknown:
     return _answer(ran)
 
 
-def _answer(ran: Ran) -> FlowSeen | Unknown:
+def _answer(ran: ExecResult) -> FlowSeen | Unknown:
     try:
-        return decoded(ran.out)
+        return decoded(ran.stdout)
     except ValueError as error:
-        said = " ".join(ran.err.decode(errors="replace").split())[-_SAID:]
+        said = " ".join(ran.stderr.decode(errors="replace").split())[-_SAID:]
         if "No such command" in said:
             return Unknown(reason="the watcher's pod is of a version that cannot be asked: upgrade the chart")
         why = f"it ended with status {ran.exit_status}, saying: {said}" if said else str(error)

@@ -21,12 +21,13 @@ from cli.inside.seen import (
     is_spoken_of,
 )
 from cli.inside.services import services_seen
-from libs.common.bus import BusError, Durable, NoStream, Unreadable
-from libs.common.nats_bus.access import Access
+from libs.common.bus import BusError, Durable, NoStream, UnreadablePayload
 from libs.common.nats_bus.connection import Connection
-from libs.common.nats_bus.jetstream import NoConsumer, call, direct_get
+from libs.common.nats_bus.jetstream import NoConsumer, call, fetch_last
+from libs.common.nats_bus.nats_access import NatsAccess
+from libs.common.service_spec import DURABLES, SERVICES
 from libs.common.subjects import (
-    DEAD,
+    DEAD_LETTERS,
     DECIDED,
     ENRICHED_CSR,
     ENRICHED_NODE,
@@ -37,7 +38,6 @@ from libs.common.subjects import (
     SNAPSHOT,
     STREAM,
 )
-from libs.common.wiring import DURABLES, SERVICES
 
 _SECONDS: Final = 5.0  # for connecting, and for each answer
 _LETTERS: Final = 50  # dead letters that are read; there may be one for every object
@@ -77,14 +77,14 @@ class _Consumer(msgspec.Struct, frozen=True):
     num_waiting: int = 0
 
 
-async def flow_seen(nats: Access, objects: Sequence[Object] = ()) -> FlowSeen:
+async def flow_seen(nats: NatsAccess, objects: Sequence[Object] = ()) -> FlowSeen:
     """What there is, and the last words about `objects`. Raises BusError."""
     async with _connected(nats) as connection:
         seen = await _Reader(connection).seen(objects)
         return msgspec.structs.replace(seen, certificates=tuple(_certificates(nats, connection)))
 
 
-async def ask_nats(nats: Access, objects: tuple[Object, ...]) -> FlowSeen | Unknown:
+async def ask_nats(nats: NatsAccess, objects: tuple[Object, ...]) -> FlowSeen | Unknown:
     """The same, or why NATS does not tell."""
     try:
         return await flow_seen(nats, objects)
@@ -93,7 +93,7 @@ async def ask_nats(nats: Access, objects: tuple[Object, ...]) -> FlowSeen | Unkn
 
 
 @asynccontextmanager
-async def _connected(nats: Access) -> AsyncIterator[Connection]:
+async def _connected(nats: NatsAccess) -> AsyncIterator[Connection]:
     """To the first server that lets us in."""
     problems = []
     for server in nats.servers:
@@ -107,7 +107,7 @@ async def _connected(nats: Access) -> AsyncIterator[Connection]:
         try:
             yield connection
         finally:
-            await connection.end("all has been read")
+            await connection.abort("all has been read")
         return
     raise BusError("; ".join(problems) or "no server is named")
 
@@ -150,7 +150,7 @@ class _Reader:
     async def _stream(self) -> _Stream:
         """With the subjects of dead letters; of more than 100,000 the server names no more."""
         return await call(
-            self._connection, f"STREAM.INFO.{STREAM}", {"subjects_filter": f"{DEAD}.>"}, _Stream
+            self._connection, f"STREAM.INFO.{STREAM}", {"subjects_filter": f"{DEAD_LETTERS}.>"}, _Stream
         )  # fmt: skip
 
     async def _queue(self, durable: Durable) -> QueueSeen:
@@ -186,7 +186,7 @@ class _Reader:
             self._last(f"{_OBSERVED[kind]}.{name}"),
             self._last(f"{_ENRICHED[kind]}.{name}"),
             self._words([f"{DECIDED}.{each.service}.{kind}.{name}" for each in SERVICES]),
-            self._words([f"{DEAD}.{each.service}.{kind}.{name}" for each in SERVICES]),
+            self._words([f"{DEAD_LETTERS}.{each.service}.{kind}.{name}" for each in SERVICES]),
         )
         return ObjectSeen(object=about, observed=observed, enriched=enriched, decided=decided, dead=dead)
 
@@ -197,21 +197,21 @@ class _Reader:
     async def _last(self, subject: str) -> Word | None:
         async with self._room:
             try:
-                message = await direct_get(self._connection, subject, seconds=_SECONDS)
+                message = await fetch_last(self._connection, subject, seconds=_SECONDS)
             except NoStream:  # gone since we looked
                 return None
         if message is None:
             return None
-        if isinstance(message.event, Unreadable):
+        if isinstance(message.event, UnreadablePayload):
             return Word(
                 subject=subject, published_at=message.published_at, unreadable=message.event.reason
             )  # fmt: skip
         return Word(subject=subject, published_at=message.published_at, event=message.event)
 
 
-def _certificates(nats: Access, connection: Connection) -> Iterator[CertificateSeen]:
+def _certificates(nats: NatsAccess, connection: Connection) -> Iterator[CertificateSeen]:
     """Of the server that we speak to, and what we trust it by."""
-    if (until := connection.server_certificate_until) is not None:
+    if (until := connection.server_certificate_not_after) is not None:
         yield CertificateSeen(name="nats-server", expires_at=until)
     if nats.tls_ca_file is not None:
         for authority in x509.load_pem_x509_certificates(nats.tls_ca_file.read_bytes()):

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from cli.inside.seen import QueueSeen, ServiceSeen, Word
-from libs.common.wiring import SERVICES, Wiring
+from libs.common.service_spec import SERVICES, ServiceSpec
 
 
 def services_seen(
@@ -15,7 +15,7 @@ def services_seen(
     return tuple(_seen(wiring, by_service.get(wiring.service), leading, at) for wiring in SERVICES)
 
 
-def _seen(wiring: Wiring, queue: QueueSeen | None, leading: Word | None, at: datetime) -> ServiceSeen:
+def _seen(wiring: ServiceSpec, queue: QueueSeen | None, leading: Word | None, at: datetime) -> ServiceSeen:
     if wiring.provisions_stream:
         return _leader(wiring.service, leading, at)
     if queue is None:  # it only follows: its consumers have names that the reader does not know

@@ -6,9 +6,9 @@ from pathlib import Path
 import msgspec
 
 from cli.inside.seen import Object
-from libs.common.nats_bus.access import Access
+from libs.common.nats_bus.nats_access import NatsAccess
+from libs.common.service_spec import READER_USER
 from libs.common.settings.flag_values import parse_list
-from libs.common.wiring import READER
 
 
 class FlowSource(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,14 +24,14 @@ class FlowSource(msgspec.Struct, frozen=True, kw_only=True):
     release: str = ""  # of the chart; "" = whichever there is
 
 
-def nats_of(source: FlowSource, environment: Mapping[str, str]) -> Access | None:
+def nats_of(source: FlowSource, environment: Mapping[str, str]) -> NatsAccess | None:
     """Where NATS is and who we are there, as the watcher's pod has it; None where nobody says."""
     servers = source.nats_servers or parse_list(environment.get("NATS_URL", ""))
     if not servers:
         return None
-    return Access(
+    return NatsAccess(
         servers=servers,
-        service=READER,  # its key may hear that name's inbox, and no other
+        service=READER_USER,  # its key may hear that name's inbox, and no other
         nkey_seed_file=source.nats_nkey_file or _path(environment.get("NATS_NKEY_FILE")),
         tls_ca_file=source.nats_ca_file or _path(environment.get("NATS_CA_FILE")),
     )

@@ -11,7 +11,7 @@ from cli.render.config_in_use import ConfigInUse
 from cli.render.gathering import Untold
 from cli.render.preview import Preview
 from services.labeler.plan import Notice
-from services.labeler.rules import RuleTold
+from services.labeler.rules import RuleResult
 
 
 def previews_json(previews: Sequence[Preview], untold: Sequence[Untold], used: ConfigInUse) -> dict[str, Any]:
@@ -48,7 +48,7 @@ def _node(preview: Preview, used: ConfigInUse) -> dict[str, Any]:
         "platform": preview.platform.platform,
         "outcome": preview.plan.outcome,
         "reason": preview.plan.reason,
-        "rules": [_rule(told, used) for told in preview.effects.told],
+        "rules": [_rule(told, used) for told in preview.effects.results],
         "changes": _changes(changes(preview.described.node, preview.after)),
         "events": _events(preview.plan.notices),
         "patch": preview.node_patch,
@@ -56,13 +56,13 @@ def _node(preview: Preview, used: ConfigInUse) -> dict[str, Any]:
     }
 
 
-def _rule(told: RuleTold, used: ConfigInUse) -> dict[str, Any]:
+def _rule(told: RuleResult, used: ConfigInUse) -> dict[str, Any]:
     return {
         "rule": told.rule,
         "index": told.index,
-        "judged": told.judged,
-        "matched": told.matched,
-        "why": told.why,
+        "judged": told.is_evaluated,
+        "matched": told.is_matched,
+        "why": told.reason,
         "entries": [
             {
                 "kind": entry.kind,

@@ -5,7 +5,7 @@ from typing import Literal
 
 import msgspec
 
-from libs.common.node import CONDITION_BLOCKED, OWNED_RECORD, RECORD_DIGEST, Node
+from libs.common.node import BLOCKED_CONDITION, FIELD_OWNERSHIP_ANNOTATION, FIELD_OWNERSHIP_DIGEST_LABEL, Node
 
 ChangeKind = Literal[
     "label", "annotation", "taint", "providerID", "address", "order of addresses", "condition", "record"
@@ -31,16 +31,22 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 def changes(before: Node, after: Node) -> tuple[Change, ...]:
     """In the order in which people look for them; our own record only where nothing else changes."""
     found = [
-        *_of_maps("label", _but(RECORD_DIGEST, before.labels), _but(RECORD_DIGEST, after.labels)),
         *_of_maps(
-            "annotation", _but(OWNED_RECORD, before.annotations), _but(OWNED_RECORD, after.annotations)
+            "label",
+            _but(FIELD_OWNERSHIP_DIGEST_LABEL, before.labels),
+            _but(FIELD_OWNERSHIP_DIGEST_LABEL, after.labels),
+        ),
+        *_of_maps(
+            "annotation",
+            _but(FIELD_OWNERSHIP_ANNOTATION, before.annotations),
+            _but(FIELD_OWNERSHIP_ANNOTATION, after.annotations),
         ),
         *_of_maps("taint", _taints(before), _taints(after)),
         *_of_texts("providerID", before.spec.provider_id, after.spec.provider_id),
         *_of_addresses(_addresses(before), _addresses(after)),
         *_of_texts("condition", _condition(before), _condition(after)),
     ]
-    records = [node.annotations.get(OWNED_RECORD, "") for node in (before, after)]
+    records = [node.annotations.get(FIELD_OWNERSHIP_ANNOTATION, "") for node in (before, after)]
     record = _of_texts("record", *records)
     return tuple(found or record)
 
@@ -81,4 +87,4 @@ def _addresses(node: Node) -> list[str]:
 
 
 def _condition(node: Node) -> str:
-    return CONDITION_BLOCKED if node.condition(CONDITION_BLOCKED) is not None else ""
+    return BLOCKED_CONDITION if node.find_condition(BLOCKED_CONDITION) is not None else ""

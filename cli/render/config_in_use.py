@@ -3,9 +3,9 @@
 import msgspec
 
 from libs.common.cloud_config.document import parse_cloud_config
-from libs.common.cloud_config.rule import CloudConfig
+from libs.common.cloud_config.model import CloudConfig
 from libs.common.controllers import CLOUD_NODE
-from services.labeler.plan import Global
+from services.labeler.plan import ClusterConfig
 from services.labeler.rules import compile_rules
 
 
@@ -14,7 +14,7 @@ class ConfigInUse(msgspec.Struct, frozen=True, kw_only=True):
 
     source: str
     written: CloudConfig
-    config: Global
+    config: ClusterConfig
 
     def template_of(self, rule: int, kind: str, key: str) -> str:
         """What the file says for that key of a rule; "" if it says nothing."""
@@ -28,11 +28,11 @@ class ConfigInUse(msgspec.Struct, frozen=True, kw_only=True):
 def config_in_use(text: str | bytes, source: str) -> ConfigInUse:
     """Raises CloudConfigError and RulesError, each with all mistakes that it knows."""
     written = parse_cloud_config(text, source)
-    config = Global(
+    config = ClusterConfig(
         cluster_name=written.cluster_name or "",
         prefer_ipv6=bool(written.prefer_ipv6),
         rules=compile_rules(written),
-        ownership=written.ownership.of(CLOUD_NODE),
+        ownership=written.ownership.for_controller(CLOUD_NODE),
     )
     return ConfigInUse(source=source, written=written, config=config)
 

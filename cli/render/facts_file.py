@@ -15,12 +15,12 @@ from libs.common.machine import (
     Processors,
     SystemInformation,
 )
-from libs.common.node import PROVIDED_NODE_IP, TAINT_UNINITIALIZED, Node, ObjectMeta
-from libs.common.yaml_reading import YamlError, read_yaml
+from libs.common.node import PROVIDED_NODE_IP_ANNOTATION, UNINITIALIZED_TAINT, Node, ObjectMeta
+from libs.common.safe_yaml import YamlError, read_yaml
 
 # A file written by hand need not say when its machine was looked at: long after its Node was made.
 _LOOKED_AT: Final = datetime(2100, 1, 1, tzinfo=UTC)
-_TAINT: Final = {"key": TAINT_UNINITIALIZED, "value": "true", "effect": "NoSchedule"}
+_TAINT: Final = {"key": UNINITIALIZED_TAINT, "value": "true", "effect": "NoSchedule"}
 _ONE: Final = 'one node ({"node": ..., "facts": ...}, as in a NodeEnriched message) or a list of them'
 
 
@@ -116,7 +116,7 @@ def _registered(facts: MachineFacts, at: str) -> Node:
     metadata = ObjectMeta(
         name=facts.node_name,
         labels={"kubernetes.io/hostname": facts.node_name},
-        annotations={PROVIDED_NODE_IP: facts.node_ip},
+        annotations={PROVIDED_NODE_IP_ANNOTATION: facts.node_ip},
     )
     return msgspec.convert(
         {"metadata": msgspec.to_builtins(metadata), "spec": {"taints": [_TAINT]}, "status": {}}, Node

@@ -9,17 +9,17 @@ from cli.asking import ask
 from cli.credentials import NoAccess, kubernetes, talos
 from cli.render.described import DescribedNode
 from cli.render.gathering import Gathered, GatheringError, Untold, Wanted
-from libs.common.cloud_config.fields import Resource
+from libs.common.cloud_config.fact_fields import TalosResource
 from libs.common.kube_api.api import KubeApi
 from libs.common.kube_api.errors import KubeError
 from libs.common.machine import MachineFault
-from libs.common.node import Node, what_we_read
-from services.labeler.ownership import why_not_ours
-from services.metadata.resolve import Recognized, recognize
+from libs.common.node import Node, trim_node
+from services.labeler.node_ownership import why_not_managed
+from services.metadata.identity import MachineIdentity, verify
 from services.metadata.talos_api.api import TalosApi
 
 
-def read_cluster(wanted: Wanted, *, prefer_ipv6: bool, resources: frozenset[Resource]) -> Gathered:
+def read_cluster(wanted: Wanted, *, prefer_ipv6: bool, resources: frozenset[TalosResource]) -> Gathered:
     """The Nodes that are wanted; `resources` is what rules ask of machines. Raises GatheringError.
 
     Only reads: one list from Kubernetes, and of each machine what metadata would ask.
@@ -30,13 +30,13 @@ def read_cluster(wanted: Wanted, *, prefer_ipv6: bool, resources: frozenset[Reso
         raise GatheringError(str(error)) from error
 
 
-async def _read(cluster: Wanted, prefer_ipv6: bool, resources: frozenset[Resource]) -> Gathered:
+async def _read(cluster: Wanted, prefer_ipv6: bool, resources: frozenset[TalosResource]) -> Gathered:
     names = cluster.from_cluster
     kube = kubernetes(cluster.kubeconfig, cluster.context, user_agent="talos-ccm-render")
     try:
         machines = talos(cluster.talosconfig, cluster.talos_endpoints)
         try:
-            nodes = [what_we_read(node) for node in await _nodes(kube)]
+            nodes = [trim_node(node) for node in await _nodes(kube)]
             asked = [node for node in nodes if cluster.all_nodes or node.name in names]
             answers = await asyncio.gather(
                 *(_ask(machines, node, nodes, prefer_ipv6, resources) for node in asked)
@@ -61,9 +61,13 @@ async def _nodes(kube: KubeApi) -> list[Node]:
 
 
 async def _ask(
-    machines: TalosApi, node: Node, nodes: Sequence[Node], prefer_ipv6: bool, resources: frozenset[Resource]
+    machines: TalosApi,
+    node: Node,
+    nodes: Sequence[Node],
+    prefer_ipv6: bool,
+    resources: frozenset[TalosResource],
 ) -> DescribedNode | Untold:
-    foreign = why_not_ours(node, None) if not node.provided_node_ip else ""
+    foreign = why_not_managed(node, None) if not node.provided_node_ip else ""
     if foreign:
         return Untold(name=node.name, reason=f"not ours: {foreign}", expected=True)
     seen = await ask(machines, node, nodes, prefer_ipv6=prefer_ipv6, resources=resources)
@@ -75,6 +79,6 @@ async def _ask(
     facts = seen.facts
     if resources:
         facts = msgspec.structs.replace(facts, inventory=seen.inventory.inventory)
-    by = recognize(node, facts, nodes)
-    assert isinstance(by, Recognized)  # or it would have been a fault
-    return DescribedNode(node=node, facts=facts, recognized_by=by.by)
+    by = verify(node, facts, nodes)
+    assert isinstance(by, MachineIdentity)  # or it would have been a fault
+    return DescribedNode(node=node, facts=facts, recognized_by=by.method)

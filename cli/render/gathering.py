@@ -9,7 +9,7 @@ import msgspec
 from cli.render.described import DescribedNode
 from cli.render.facts_file import FactsError, read_facts
 from cli.render.samples import samples
-from libs.common.cloud_config.fields import Resource
+from libs.common.cloud_config.fact_fields import TalosResource
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,7 +54,7 @@ class GatheringError(Exception):
     """The nodes cannot be had; says why, and what to do about it."""
 
 
-def gather(wanted: Wanted, *, prefer_ipv6: bool, resources: frozenset[Resource]) -> Gathered:
+def gather(wanted: Wanted, *, prefer_ipv6: bool, resources: frozenset[TalosResource]) -> Gathered:
     """Every node, in the order of the command line. Raises GatheringError."""
     shipped = samples()
     nodes = [shipped[name] for name in (shipped if wanted.all_samples else wanted.samples)]

@@ -8,8 +8,8 @@ import msgspec
 from cli.render.config_in_use import ConfigInUse
 from cli.render.described import DescribedNode
 from libs.common.machine import PlatformMetadata
-from libs.common.node import CONDITION_BLOCKED, Node, Taint
-from libs.common.patch import NodeChanges, Operation, StatusPatch, node_patch, status_patch
+from libs.common.node import BLOCKED_CONDITION, Node, Taint
+from libs.common.node_patch import NodeChanges, Operation, StatusPatch, build_node_patch, build_status_patch
 from services.labeler.plan import Plan, plan_node
 from services.labeler.rules import RuleEffects, apply_rules
 
@@ -44,11 +44,11 @@ def preview(described: DescribedNode, used: ConfigInUse, *, now: datetime) -> Pr
         effects=apply_rules(used.config.rules, facts),
         plan=plan,
         after=written(node, plan),
-        node_patch=node_patch(node, plan.changes),
-        status_patch=status_patch(
+        node_patch=build_node_patch(node, plan.changes),
+        status_patch=build_status_patch(
             node,
             addresses=plan.addresses,
-            remove_condition=CONDITION_BLOCKED if plan.unblock else "",
+            remove_condition=BLOCKED_CONDITION if plan.removes_condition else "",
             now=now,
         ),
     )
@@ -79,8 +79,8 @@ def written(node: Node, plan: Plan) -> Node:
         taints=_taints(node.spec.taints, changes),
     )
     conditions = node.status.conditions
-    if plan.unblock:
-        conditions = tuple(each for each in conditions if each.type != CONDITION_BLOCKED)
+    if plan.removes_condition:
+        conditions = tuple(each for each in conditions if each.type != BLOCKED_CONDITION)
     addresses = node.status.addresses if plan.addresses is None else plan.addresses
     status = msgspec.structs.replace(node.status, addresses=addresses, conditions=conditions)
     return msgspec.structs.replace(node, metadata=metadata, spec=spec, status=status)

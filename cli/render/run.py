@@ -20,14 +20,14 @@ from cli.render.facts_file import written
 from cli.render.gathering import Gathered, GatheringError, Untold, Wanted, gather
 from cli.render.preview import preview
 from libs.common.cloud_config.document import CloudConfigError
-from libs.common.cloud_config.fields import FIELDS, Resource
-from libs.common.cloud_config.inventory import needed_resources
-from libs.common.settings.cloud_config_file import Unreadable, read_config_file
-from libs.common.yaml_reading import MOST_BYTES
-from services.labeler.rules import RulesError, all_mistakes
+from libs.common.cloud_config.fact_fields import FIELDS, TalosResource
+from libs.common.cloud_config.required_resources import required_resources
+from libs.common.safe_yaml import MAX_BYTES
+from libs.common.settings.cloud_config_reloader import UnreadableFile, read_config_file
+from services.labeler.rules import RulesError, collect_findings
 
 DONE, CHANGES, FAILED = 0, 1, 2
-_EVERYTHING: Final[frozenset[Resource]] = frozenset(field.resource for field in FIELDS if field.resource)
+_EVERYTHING: Final[frozenset[TalosResource]] = frozenset(field.resource for field in FIELDS if field.resource)
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,8 +74,8 @@ def list_samples() -> None:
 def read_config(path: Path) -> ConfigInUse:
     """The config file at that path, or on standard input for `-`. Raises Refused with every mistake."""
     source = "standard input" if str(path) == "-" else str(path)
-    content = sys.stdin.buffer.read(MOST_BYTES + 1) if str(path) == "-" else read_config_file(path)
-    if isinstance(content, Unreadable):
+    content = sys.stdin.buffer.read(MAX_BYTES + 1) if str(path) == "-" else read_config_file(path)
+    if isinstance(content, UnreadableFile):
         raise Refused(f"{source}: cannot be read: {content.reason}")
     return judged(content, source)
 
@@ -85,15 +85,15 @@ def judged(content: str | bytes, source: str) -> ConfigInUse:
     try:
         return config_in_use(content, source)
     except CloudConfigError as error:
-        mistakes = all_mistakes(error)
+        mistakes = collect_findings(error)
     except RulesError as error:
         mistakes = error.findings
-    raise Refused("\n".join(finding.told(source) for finding in mistakes))
+    raise Refused("\n".join(finding.format(source) for finding in mistakes))
 
 
 def _gathered(asked: Asked, used: list[ConfigInUse]) -> Gathered:
     rules = [rule for each in used for rule in each.written.rules]
-    resources = _EVERYTHING if asked.save_facts else needed_resources(rules)
+    resources = _EVERYTHING if asked.save_facts else required_resources(rules)
     prefer_ipv6 = used[0].config.prefer_ipv6
     try:
         return gather(asked.wanted, prefer_ipv6=prefer_ipv6, resources=resources)

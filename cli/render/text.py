@@ -12,9 +12,9 @@ from cli.render.changes import Change, changes
 from cli.render.config_in_use import ConfigInUse
 from cli.render.gathering import Untold
 from cli.render.preview import Preview
-from libs.common.cloud_config.findings import shown
+from libs.common.cloud_config.findings import truncate_line
 from services.labeler.plan import Notice
-from services.labeler.rules import EntryTold, RuleTold
+from services.labeler.rules import EntryResult, RuleResult
 
 _MARKS: Final = {"+": "green", "-": "red", "~": "yellow"}
 _MOST_NAMES: Final = 8
@@ -26,7 +26,7 @@ def of_preview(preview: Preview, used: ConfigInUse) -> Iterator[Line]:
     said = preview.platform
     place = ", ".join(filter(None, (said.platform, said.zone or said.region, said.instance_type)))
     yield Line(0, Text.assemble((preview.name, "bold"), f"  {place}"))
-    for told in preview.effects.told:
+    for told in preview.effects.results:
         yield from _of_rule(told, used)
     yield from _of_plan(preview)
 
@@ -51,16 +51,16 @@ def of_untold(untold: Sequence[Untold]) -> Iterator[Line]:
         yield Line(0, Text(f"Left out: {_names(names)}: {reason}"))
 
 
-def _of_rule(told: RuleTold, used: ConfigInUse) -> Iterator[Line]:
-    verb, style = ("matches", "green") if told.matched else ("does not match", "dim")
-    if not told.judged:
+def _of_rule(told: RuleResult, used: ConfigInUse) -> Iterator[Line]:
+    verb, style = ("matches", "green") if told.is_matched else ("does not match", "dim")
+    if not told.is_evaluated:
         verb, style = "cannot be judged", "yellow"
-    yield Line(2, Text.assemble("Rule ", (told.rule, "bold"), " ", (verb, style), f": {told.why}"))
+    yield Line(2, Text.assemble("Rule ", (told.rule, "bold"), " ", (verb, style), f": {told.reason}"))
     for entry in told.entries:
         yield from _of_entry(entry, used.template_of(told.index, entry.kind, entry.key))
 
 
-def _of_entry(entry: EntryTold, template: str) -> Iterator[Line]:
+def _of_entry(entry: EntryResult, template: str) -> Iterator[Line]:
     value = "" if entry.problem else f" = {_quoted(entry.value)}"
     yield Line(4, Text.assemble(entry.kind, " ", (entry.key, "bold"), value))
     if "{{" in template:
@@ -157,7 +157,7 @@ def _quoted(value: str) -> str:
 
 def _one_line(text: str) -> str:
     line = " ".join(text.split()) if "\n" in text else text
-    return line if len(line) <= _LONGEST else shown(line)
+    return line if len(line) <= _LONGEST else truncate_line(line)
 
 
 def _counted(count: int, what: str) -> str:

@@ -168,10 +168,10 @@ def ipam(
         from cli.lines import complain  # noqa: PLC0415
         from cli.status.from_cluster import Source  # noqa: PLC0415
         from cli.status.run import Told, status_ipam  # noqa: PLC0415
-        from services.ipam.cluster_networks import SaidNetworks, said_mistakes  # noqa: PLC0415
+        from services.ipam.effective_networks import NetworkFlags, validate_network_flags  # noqa: PLC0415
 
-        networks = SaidNetworks(**said)
-        mistakes = said_mistakes(networks)
+        networks = NetworkFlags(**said)
+        mistakes = validate_network_flags(networks)
         if mistakes:
             raise click.UsageError("\n".join(mistakes))
         told = Told(said=networks, cloud_config=cloud_config, quarantine=timedelta(seconds=quarantine))

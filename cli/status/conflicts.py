@@ -6,9 +6,9 @@ from typing import Final, Literal
 import msgspec
 
 from cli.status.held import Held
-from libs.common.cloud_config.findings import shown
+from libs.common.cloud_config.findings import truncate_line
+from services.ipam.network_set import parse_foreign_network
 from services.ipam.pages import Claim, UnreadablePage
-from services.ipam.spans import readable
 
 Kind = Literal["overlap", "odd", "claimedForAnother", "unclaimed", "claimWithoutNode", "unreadablePage"]
 
@@ -52,7 +52,9 @@ def conflicts(
 
 def _overlaps(held: Iterable[Held]) -> Iterator[Conflict]:
     """Networks nest or are apart: each is compared with the narrowest before it that reaches so far."""
-    networks = [(network, one) for one in held if (network := readable(one.pod_cidr)) is not None]
+    networks = [
+        (network, one) for one in held if (network := parse_foreign_network(one.pod_cidr)) is not None
+    ]
     networks.sort(key=lambda each: (each[0].family, each[0].first, each[0].prefix, each[1].node))
     around: list[tuple[int, int, Held]] = []  # family, end
     for network, one in networks:
@@ -72,13 +74,13 @@ def _overlaps(held: Iterable[Held]) -> Iterator[Conflict]:
 def _of_nodes(held: Iterable[Held], overlaps: Iterable[Conflict], *, took_over: bool) -> Iterator[Conflict]:
     told = {frozenset(conflict.nodes) for conflict in overlaps}
     for one in held:
-        cidr, where = shown(one.pod_cidr), f"Node {one.node}"
+        cidr, where = truncate_line(one.pod_cidr), f"Node {one.node}"
         if one.state == "odd":
             yield _of(one, "odd", f"{where} has {cidr}: {one.why}")
         elif one.state == "unclaimed" and took_over:
             yield _of(one, "unclaimed", f"{where} has {cidr}, which no claim speaks of")
         elif one.state == "claimedForAnother" and one.claim is not None:
-            whose = "itself" if one.claim.uid == one.uid else shown(one.claim.node)
+            whose = "itself" if one.claim.uid == one.uid else truncate_line(one.claim.node)
             if frozenset((one.node, one.claim.node)) not in told:
                 text = f"{where} has {cidr}, and {one.claim.block} is claimed for {whose}"
                 yield _of(one, "claimedForAnother", text)
@@ -89,10 +91,12 @@ def _of(one: Held, kind: Kind, text: str) -> Conflict:
 
 
 def _orphan(claim: Claim) -> Conflict:
-    whose = f"{shown(claim.node)} (uid {shown(claim.uid)})"
+    whose = f"{truncate_line(claim.node)} (uid {truncate_line(claim.uid)})"
     text = f"{claim.block} is claimed for {whose}, and there is no such Node"
     return Conflict(kind="claimWithoutNode", nodes=(claim.node,), blocks=(claim.block,), text=text)
 
 
 def _page(page: UnreadablePage) -> Conflict:
-    return Conflict(kind="unreadablePage", text=f"ConfigMap {page.name} is unreadable: {shown(page.reason)}")
+    return Conflict(
+        kind="unreadablePage", text=f"ConfigMap {page.name} is unreadable: {truncate_line(page.reason)}"
+    )

@@ -124,8 +124,8 @@ def _flow_source(
     source: Source, nodes: Sequence[Node], requests: Sequence[SigningRequest] | Untold
 ) -> FlowSource:
     """Of all that waits the oldest are asked about."""
-    stuck = [node for node in nodes if not node.initialized]
-    pending = [] if isinstance(requests, Untold) else [one for one in requests if one.pending]
+    stuck = [node for node in nodes if not node.is_initialized]
+    pending = [] if isinstance(requests, Untold) else [one for one in requests if one.is_pending]
     objects = [Object("node", node.name) for node in sorted(stuck, key=_age)[:_ASKED]]
     objects += [Object("csr", one.name) for one in sorted(pending, key=_age)[-_ASKED:]]
     return msgspec.structs.replace(source, objects=tuple(objects))

@@ -8,7 +8,7 @@ import msgspec
 
 from cli.inside.seen import FlowSeen, ObjectSeen
 from libs.common.events import Decided, NodeUnreachable
-from libs.common.node import CONDITION_BLOCKED, PROVIDED_NODE_IP, Node
+from libs.common.node import BLOCKED_CONDITION, PROVIDED_NODE_IP_ANNOTATION, Node
 
 JOINING_SECONDS: Final = 60.0  # for so long a Node may be on its way without anything being wrong
 
@@ -44,8 +44,8 @@ class NodesStanding(msgspec.Struct, frozen=True, kw_only=True):
 def nodes_standing(nodes: Iterable[Node], flow: FlowSeen | None, at: datetime) -> NodesStanding:
     """`flow` may know the last words about those that are not usable."""
     everything = tuple(nodes)
-    usable = [node for node in everything if node.initialized]
-    stuck = [_stuck(node, flow, at) for node in everything if not node.initialized]
+    usable = [node for node in everything if node.is_initialized]
+    stuck = [_stuck(node, flow, at) for node in everything if not node.is_initialized]
     return NodesStanding(
         count=len(everything),
         usable=len(usable),
@@ -55,7 +55,7 @@ def nodes_standing(nodes: Iterable[Node], flow: FlowSeen | None, at: datetime) -
 
 
 def _ready(node: Node) -> bool:
-    condition = node.condition("Ready")
+    condition = node.find_condition("Ready")
     return condition is not None and condition.status == "True"
 
 
@@ -63,7 +63,7 @@ def _stuck(node: Node, flow: FlowSeen | None, at: datetime) -> StuckNode:
     created = node.metadata.creation_timestamp
     seconds = (at - created).total_seconds() if created else None
     said = flow.of("node", node.name) if flow else None
-    blocked = node.condition(CONDITION_BLOCKED)
+    blocked = node.find_condition(BLOCKED_CONDITION)
     is_blocked = blocked is not None and blocked.status == "True"
     if blocked is not None and is_blocked:
         why = f"{blocked.reason}: {blocked.message}" if blocked.message else blocked.reason
@@ -77,7 +77,7 @@ def _what_is_missing(
 ) -> str:
     """The first step of its way that has not been taken."""
     if not node.provided_node_ip:
-        return f"its kubelet has set no annotation {PROVIDED_NODE_IP}: nobody asks its machine"
+        return f"its kubelet has set no annotation {PROVIDED_NODE_IP_ANNOTATION}: nobody asks its machine"
     if said is None and seconds is not None and seconds < JOINING_SECONDS:
         return "it has just joined"
     if flow is None or said is None:

@@ -10,14 +10,14 @@ import msgspec
 from cli.inside.seen import CertificateSeen, FlowSeen, QueueSeen, ServiceSeen
 from cli.status.flow_seen import Evidence, LeaseSeen, Untold
 from libs.common.kube_api.pods import Pod
-from libs.common.wiring import BY_DEFAULT, METADATA, SERVICES, WATCHER
+from libs.common.service_spec import DEFAULT_SERVICES, METADATA, SERVICES, WATCHER
 
 State = Literal["well", "wrong", "unknown", "absent"]
 COMPONENT: Final = "app.kubernetes.io/component"
 ALL_IN_ONE: Final = "all-in-one"
 _ORDER: Final = ("nats", *(wiring.service for wiring in SERVICES), ALL_IN_ONE)
 _NEEDED: Final = (WATCHER.service, METADATA.service)  # in every profile
-_DEFAULT: Final = frozenset(wiring.service for wiring in BY_DEFAULT)
+_DEFAULT: Final = frozenset(wiring.service for wiring in DEFAULT_SERVICES)
 _STALLED_SECONDS: Final = 60.0
 _RENEWED_BEFORE: Final = {
     "nats-server": timedelta(days=90),
@@ -63,7 +63,7 @@ def services_standing(evidence: Evidence) -> tuple[ServiceStanding, ...]:
         return tuple(_by_words(one) for one in seen.values())
     by_component: dict[str, list[Pod]] = {}
     for pod in evidence.pods:
-        if not pod.ended:
+        if not pod.is_terminated:
             component = pod.metadata.labels.get(COMPONENT, ALL_IN_ONE).removesuffix("-single")
             by_component.setdefault(component, []).append(pod)  # NATS' only server is a Deployment's
     if ALL_IN_ONE not in by_component:
@@ -76,8 +76,8 @@ def _by_pods(name: str, pods: Sequence[Pod], seen: ServiceSeen | None) -> Servic
     if not pods:
         why = "there is no pod of it, and without it no other service hears anything"
         return ServiceStanding(name=name, state="wrong", ready=0, pods=0, text=why)
-    ready = sum(pod.ready for pod in pods)
-    unready = [f"{pod.name} {pod.why_not_ready}" for pod in pods if not pod.ready]
+    ready = sum(pod.is_ready for pod in pods)
+    unready = [f"{pod.name} {pod.why_not_ready}" for pod in pods if not pod.is_ready]
     text = unready[0] + (f", and {len(unready) - 1} more" if len(unready) > 1 else "") if unready else ""
     # A watcher that is silent need not lead; that nobody does is told of the leader.
     silent = seen is not None and seen.here is False and not unready and name != WATCHER.service
@@ -86,7 +86,7 @@ def _by_pods(name: str, pods: Sequence[Pod], seen: ServiceSeen | None) -> Servic
         state="wrong" if unready or silent else "well",
         ready=ready,
         pods=len(pods),
-        restarts=sum(pod.restarts for pod in pods),
+        restarts=sum(pod.restart_count for pod in pods),
         text=text or (seen.why if seen and seen.here is not None else ""),
     )
 

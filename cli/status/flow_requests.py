@@ -57,12 +57,12 @@ def requests_standing(
     newest = {one.node_name: one for one in sorted(ours, key=_filed)}
     latest = {one.name for one in newest.values()}
     found = [_open(one, flow, at, nodes) for one in newest.values()]
-    pending = [one for one in ours if one.pending]
+    pending = [one for one in ours if one.is_pending]
     return RequestsStanding(
         count=len(ours),
         pending=len(pending),
-        denied=sum(one.condition("Denied") is not None for one in ours),
-        not_issued=sum(one.owed for one in ours),
+        denied=sum(one.find_condition("Denied") is not None for one in ours),
+        not_issued=sum(one.is_awaiting_certificate for one in ours),
         issued=sum(one.status.issued for one in ours),
         superseded=sum(one.name not in latest for one in pending),
         open=tuple(sorted((one for one in found if one), key=lambda one: (-(one.seconds or 0.0), one.name))),
@@ -71,7 +71,7 @@ def requests_standing(
 
 def _filed(request: SigningRequest) -> tuple[float, int, str]:
     at = request.metadata.creation_timestamp
-    return (at.timestamp() if at else 0.0, request.version, request.name)
+    return (at.timestamp() if at else 0.0, request.resource_version_number, request.name)
 
 
 def _open(
@@ -92,18 +92,18 @@ def _open(
 
 
 def _state(request: SigningRequest) -> State | None:
-    if request.condition("Denied") is not None:
+    if request.find_condition("Denied") is not None:
         return "denied"
-    if request.condition("Failed") is not None:
+    if request.find_condition("Failed") is not None:
         return "failed"
-    if request.pending:
+    if request.is_pending:
         return "pending"
-    return "not-issued" if request.owed else None
+    return "not-issued" if request.is_awaiting_certificate else None
 
 
 def _why(request: SigningRequest, state: State, flow: FlowSeen | None) -> str:
     if state in ("denied", "failed"):
-        said = request.condition("Denied" if state == "denied" else "Failed")
+        said = request.find_condition("Denied" if state == "denied" else "Failed")
         assert said is not None
         return said.message.partition(_OWN)[2] or said.message or said.reason
     if state == "not-issued":

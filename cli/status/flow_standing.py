@@ -23,7 +23,7 @@ from cli.status.flow_seen import Evidence, Untold
 from cli.status.offered import offered
 from cli.status.standing import Standing, read, standing
 from libs.common.events import ClusterNetworksObserved, DeadLetter
-from services.ipam.cluster_networks import SaidNetworks
+from services.ipam.effective_networks import NetworkFlags
 
 _QUARANTINE: Final = timedelta(minutes=10)  # ipam's by default; of what rests only the count is told
 
@@ -96,9 +96,9 @@ def _pod_cidrs(evidence: Evidence) -> Standing | Untold:
     pages = read(claims.pages)
     heard = evidence.flow_seen.networks if evidence.flow_seen else None
     networks = heard.event if heard else None
-    said = SaidNetworks()
+    said = NetworkFlags()
     if isinstance(networks, ClusterNetworksObserved):
-        said = SaidNetworks(
+        said = NetworkFlags(
             cluster_cidrs=networks.pod_cidrs,
             mask_size_ipv4=networks.node_cidr_mask_size_ipv4 or 0,
             mask_size_ipv6=networks.node_cidr_mask_size_ipv6 or 0,

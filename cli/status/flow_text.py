@@ -15,7 +15,7 @@ from cli.status.flow_standing import FlowStanding, dead_letter
 from cli.status.standing import Standing
 from cli.status.text import number
 from cli.table import table
-from libs.common.cloud_config.findings import shown
+from libs.common.cloud_config.findings import truncate_line
 
 _MOST: Final = 10  # lines of one kind
 _WHY: Final = 200  # characters of somebody else's text
@@ -83,7 +83,7 @@ def _of_service(one: ServiceStanding) -> list[Text]:
 
 
 def _of_leader(leader: LeaderStanding) -> tuple[str, str]:
-    told = [shown(leader.holder)] if leader.holder else []
+    told = [truncate_line(leader.holder)] if leader.holder else []
     if leader.lease_seconds is not None:
         told.append(f"Lease renewed {ago(leader.lease_seconds)} ago")
     if leader.word_seconds is not None:
@@ -117,7 +117,7 @@ def _messages(found: FlowStanding, width: int) -> Iterator[Line]:
     letters = [(word, *dead_letter(word)) for word in found.dead[:_MOST]]
     for word, about, reason in letters:
         age = ago((found.at - word.published_at).total_seconds())
-        yield Line(2, Text(_cut(reason)), Text(f"{shown(about)}, {age} ago: "))
+        yield Line(2, Text(_cut(reason)), Text(f"{truncate_line(about)}, {age} ago: "))
     yield from _more(found.dead_count)
 
 
@@ -178,8 +178,8 @@ def _requests(requests: RequestsStanding | Untold, width: int) -> Iterator[Line]
 def _of_request(one: OpenRequest) -> list[Text]:
     state = {"not-issued": "not issued"}.get(one.state, one.state)
     return [
-        Text(shown(one.name)),
-        Text(shown(one.node)),
+        Text(truncate_line(one.name)),
+        Text(truncate_line(one.node)),
         Text(state, style="red" if one.wrong else ""),
         Text("?" if one.seconds is None else ago(one.seconds)),
         Text(_cut(one.why)),

@@ -10,7 +10,7 @@ from cli.cluster import gathered
 from cli.credentials import kubernetes
 from libs.common.kube_api.api import KubeApi
 from libs.common.node import Node
-from libs.common.wiring import PAGES_NAMESPACE
+from libs.common.service_spec import CLAIM_PAGES_NAMESPACE
 from services.ipam.pages import NAME_PREFIX, StoredPage
 
 
@@ -56,7 +56,7 @@ async def claim_pages(kube: KubeApi) -> Sequence[StoredPage]:
         StoredPage(
             name=found.metadata.name, resource_version=found.metadata.resource_version, data=found.data
         )
-        async for page in kube.list_config_maps(PAGES_NAMESPACE, {})
+        async for page in kube.list_config_maps(CLAIM_PAGES_NAMESPACE, {})
         for found in page.items
         if found.metadata.name.startswith(NAME_PREFIX)
     ]

@@ -6,9 +6,9 @@ from typing import Literal
 import msgspec
 
 from libs.common.node import Node
+from services.ipam.network_set import NetworkSet, overlaps, parse_cached_network, parse_foreign_network
 from services.ipam.networks import Network
-from services.ipam.pages import PAGE_LENGTHS, Claim, page_name, page_of
-from services.ipam.spans import Spans, network_of, overlap, readable
+from services.ipam.pages import PAGE_LENGTHS, Claim, page_name, page_range_of
 
 State = Literal[
     "claimed", "unclaimed", "claimedForAnother", "odd", "unknown", "unwritten", "leftover", "none", "foreign"
@@ -28,16 +28,20 @@ class Held(msgspec.Struct, frozen=True, kw_only=True):
 
 def held_by(nodes: Iterable[Node], claims: Mapping[str, Claim], unreadable: set[str]) -> Iterator[Held]:
     """By Node; `unreadable` are names of pages."""
-    spans = Spans(claims)
+    spans = NetworkSet(claims)
     own: dict[str, list[Claim]] = {}
     for claim in claims.values():
         own.setdefault(claim.uid, []).append(claim)
     for node in sorted(nodes, key=lambda node: node.name):
         for cidr in node.spec.pod_cidrs:
             yield _carried(node, cidr, claims, spans, unreadable)
-        networks = [network for cidr in node.spec.pod_cidrs if (network := readable(cidr)) is not None]
+        networks = [
+            network for cidr in node.spec.pod_cidrs if (network := parse_foreign_network(cidr)) is not None
+        ]
         beside = [
-            c for c in own.get(node.uid, ()) if not any(overlap(network_of(c.block), n) for n in networks)
+            c
+            for c in own.get(node.uid, ())
+            if not any(overlaps(parse_cached_network(c.block), n) for n in networks)
         ]
         for claim in beside:
             state: State = "leftover" if node.spec.pod_cidrs else "unwritten"
@@ -46,8 +50,10 @@ def held_by(nodes: Iterable[Node], claims: Mapping[str, Claim], unreadable: set[
             yield Held(node=node.name, uid=node.uid, state="none")
 
 
-def _carried(node: Node, cidr: str, claims: Mapping[str, Claim], spans: Spans, unreadable: set[str]) -> Held:
-    network = readable(cidr)
+def _carried(
+    node: Node, cidr: str, claims: Mapping[str, Claim], spans: NetworkSet, unreadable: set[str]
+) -> Held:
+    network = parse_foreign_network(cidr)
     held = Held(node=node.name, uid=node.uid, pod_cidr=cidr, state="unclaimed")
     why = why_odd(network)
     if network is None or why:
@@ -55,10 +61,10 @@ def _carried(node: Node, cidr: str, claims: Mapping[str, Claim], spans: Spans, u
     claim = claims.get(str(network))
     if claim is not None and claim.uid == node.uid:
         return msgspec.structs.replace(held, state="claimed", claim=claim)
-    other = spans.hit(network)
+    other = spans.find_overlap(network)
     if other is not None:
         return msgspec.structs.replace(held, state="claimedForAnother", claim=claims[str(other)])
-    if page_name(page_of(str(network))) in unreadable:
+    if page_name(page_range_of(str(network))) in unreadable:
         return msgspec.structs.replace(held, state="unknown")
     return held
 

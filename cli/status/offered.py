@@ -3,15 +3,15 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
-from libs.common.cloud_config.rule import Pool as PoolSpec
-from services.ipam.cluster_networks import SaidNetworks
-from services.ipam.networks import Family, Network, read_network, why_no_blocks
+from libs.common.cloud_config.model import Pool as PoolSpec
+from services.ipam.effective_networks import NetworkFlags
+from services.ipam.network_set import contains, parse_cached_network
+from services.ipam.networks import Family, Network, explain_no_blocks, parse_network
 from services.ipam.pages import Page
-from services.ipam.pools import DEFAULT_POOL, PodNetworks, Pool
-from services.ipam.spans import contains, network_of
+from services.ipam.pool_selection import DEFAULT_POOL, PodNetworks, Pool
 
 
-def offered(said: SaidNetworks, specs: Sequence[PoolSpec], pages: Iterable[Page]) -> tuple[Pool, ...]:
+def offered(said: NetworkFlags, specs: Sequence[PoolSpec], pages: Iterable[Page]) -> tuple[Pool, ...]:
     """Pools of the file go before the cluster's CIDRs; () = nobody says any. ValueError in words.
 
     ipam has a mask that neither flags nor file say from the machine config; here it is that of most claims.
@@ -22,18 +22,18 @@ def offered(said: SaidNetworks, specs: Sequence[PoolSpec], pages: Iterable[Page]
 
 
 def _pools(spec: PoolSpec, usual: dict[Family, int]) -> Iterator[Pool]:
-    for network in map(read_network, spec.cidrs):
+    for network in map(parse_network, spec.cidrs):
         mask = _own_mask(spec, network.family) or usual[network.family]
-        why = why_no_blocks(network, mask)
+        why = explain_no_blocks(network, mask)
         if why:
             raise ValueError(f"pool {spec.name} cannot be used: {why}")
         yield Pool(spec.name, network.family, str(network), mask)
 
 
-def _usual_masks(said: SaidNetworks, specs: Sequence[PoolSpec], pages: Iterable[Page]) -> dict[Family, int]:
+def _usual_masks(said: NetworkFlags, specs: Sequence[PoolSpec], pages: Iterable[Page]) -> dict[Family, int]:
     claimed = _claimed_masks(specs, pages)
     cidrs = said.cluster_cidrs or [cidr for spec in specs for cidr in spec.cidrs]
-    families = {network.family for network in map(read_network, cidrs)}
+    families = {network.family for network in map(parse_network, cidrs)}
     of_one: dict[Family, int] = dict.fromkeys(families, said.mask_size) if len(families) == 1 else {}
     default = PodNetworks(cidrs=())
     return {
@@ -46,11 +46,11 @@ def _claimed_masks(specs: Sequence[PoolSpec], pages: Iterable[Page]) -> dict[Fam
     """What most claims have in networks that say no mask of their own."""
     usual: list[Network] = []
     for spec in specs:
-        usual += [n for n in map(read_network, spec.cidrs) if not _own_mask(spec, n.family)]
+        usual += [n for n in map(parse_network, spec.cidrs) if not _own_mask(spec, n.family)]
     counts = Counter(
         (block.family, block.prefix)
         for page in pages
-        for block in map(network_of, page.claims)
+        for block in map(parse_cached_network, page.claims)
         if any(contains(network, block) for network in usual)
     )
     most: dict[Family, int] = {}

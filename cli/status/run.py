@@ -14,16 +14,16 @@ from cli.status.offered import offered
 from cli.status.standing import read, standing
 from cli.status.text import of_standing
 from libs.common.cloud_config.document import CloudConfigError
-from libs.common.cloud_config.rule import CloudConfig
+from libs.common.cloud_config.model import CloudConfig
 from libs.common.controllers import NODE_IPAM
-from libs.common.settings.cloud_config_file import config_of, read_config_file
-from services.ipam.cluster_networks import SaidNetworks
+from libs.common.settings.cloud_config_reloader import parse_config_file, read_config_file
+from services.ipam.effective_networks import NetworkFlags
 
 
 class Told(msgspec.Struct, frozen=True, kw_only=True):
     """What ipam was told."""
 
-    said: SaidNetworks = SaidNetworks()
+    said: NetworkFlags = NetworkFlags()
     cloud_config: Path | None = None
     quarantine: timedelta = timedelta(minutes=10)
 
@@ -44,7 +44,7 @@ def status_ipam(source: Source, told: Told, *, with_nodes: bool, as_json: bool) 
         pools,
         at=seen.at,
         rest=told.quarantine,
-        ownership=file.ownership.of(NODE_IPAM),
+        ownership=file.ownership.for_controller(NODE_IPAM),
     )
     if as_json:
         print_json(standing_json(found))
@@ -58,7 +58,7 @@ def status_ipam(source: Source, told: Told, *, with_nodes: bool, as_json: bool) 
 def _file(path: Path | None) -> CloudConfig:
     if path is None:
         return CloudConfig()
-    config = config_of(read_config_file(path), path)
+    config = parse_config_file(read_config_file(path), path)
     if isinstance(config, CloudConfigError):
         raise CannotAsk("\n".join(config.mistakes)) from config
     return config

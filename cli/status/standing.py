@@ -8,21 +8,21 @@ import msgspec
 
 from cli.status.conflicts import Conflict, conflicts
 from cli.status.held import Held, held_by, left_alone, why_odd
-from libs.common.cloud_config.rule import Ownership
+from libs.common.cloud_config.model import Ownership
 from libs.common.node import Node
 from libs.common.ownership import why_not_owned
+from services.ipam.network_set import NetworkSet, parse_cached_network, parse_foreign_network
 from services.ipam.pages import (
     Claim,
     Page,
     StoredPage,
     UnreadablePage,
-    decoded,
+    decode_page,
     page_name,
-    page_of,
+    page_range_of,
 )
-from services.ipam.pools import Pool
-from services.ipam.spans import Spans, network_of, readable
-from services.ipam.use import used
+from services.ipam.pool_selection import Pool
+from services.ipam.pool_usage import measure_usage
 
 _NOT_SAID: Final = Ownership()
 
@@ -81,7 +81,7 @@ class Read(msgspec.Struct, frozen=True):
 
 def read(stored: Iterable[StoredPage]) -> Read:
     """As ipam reads them."""
-    found = [decoded(page) for page in stored]
+    found = [decode_page(page) for page in stored]
     return Read(
         tuple(page for page in found if isinstance(page, Page)),
         tuple(page for page in found if isinstance(page, UnreadablePage)),
@@ -109,7 +109,7 @@ def standing(
     orphans = [c for c in gone if c.gone_since is None and (c.block, c.uid) in known_before]
     unreadable = {page.name for page in now_there.unreadable}
     held = tuple(left_alone(held_by(nodes, claims, unreadable), foreign))
-    carried = [str(network) for one in held if (network := readable(one.pod_cidr)) is not None]
+    carried = [str(network) for one in held if (network := parse_foreign_network(one.pod_cidr)) is not None]
     rests = {claim.block for claim in resting}
     return Standing(
         at=at,
@@ -136,7 +136,9 @@ def _rests(claims: Iterable[Claim], rest: timedelta) -> Iterator[Resting]:
 def _pools(pools: Sequence[Pool], in_use: Iterable[str], resting: Iterable[str]) -> Iterator[PoolStanding]:
     """In use and resting are told apart; of a block in which there are both, both are counted."""
     live, rests = _counted(in_use), _counted(resting)
-    of_live, of_resting, of_all = (used(pools, each).pools for each in ([live], [rests], [live, rests]))
+    of_live, of_resting, of_all = (
+        measure_usage(pools, each).pools for each in ([live], [rests], [live, rests])
+    )
     for pool in pools:
         capacity = of_all[pool.cidr].capacity
         yield PoolStanding(
@@ -148,7 +150,7 @@ def _pools(pools: Sequence[Pool], in_use: Iterable[str], resting: Iterable[str])
             quarantined=of_resting[pool.cidr].used,
             free=capacity - of_all[pool.cidr].used,
         )
-    yield from _elsewhere(live, rests, Spans(pool.cidr for pool in pools))
+    yield from _elsewhere(live, rests, NetworkSet(pool.cidr for pool in pools))
 
 
 def _counted(blocks: Iterable[str]) -> Page:
@@ -156,13 +158,13 @@ def _counted(blocks: Iterable[str]) -> Page:
     return Page(range="", claims={block: Claim(block=block, uid="", node="") for block in blocks})
 
 
-def _elsewhere(live: Page, rests: Page, pools: Spans) -> Iterator[PoolStanding]:
+def _elsewhere(live: Page, rests: Page, pools: NetworkSet) -> Iterator[PoolStanding]:
     """Blocks in no pool, by page and size."""
     counts: dict[tuple[int, str, int], list[int]] = {}
     for which, page in enumerate((live, rests)):
-        for block in map(network_of, page.claims):
-            if not why_odd(block) and pools.hit(block) is None:
-                key = (block.family, page_of(str(block)), block.prefix)
+        for block in map(parse_cached_network, page.claims):
+            if not why_odd(block) and pools.find_overlap(block) is None:
+                key = (block.family, page_range_of(str(block)), block.prefix)
                 counts.setdefault(key, [0, 0])[which] += 1
     for (_, where, prefix), (in_use, quarantined) in sorted(counts.items()):
         yield PoolStanding(name="", cidr=where, mask=prefix, in_use=in_use, quarantined=quarantined)

@@ -12,8 +12,8 @@ from cli.status.conflicts import ADVICE, Conflict, Kind
 from cli.status.held import Held, State
 from cli.status.standing import PoolStanding, Resting, Standing
 from cli.table import table
-from libs.common.cloud_config.findings import shown
-from libs.common.wiring import PAGES_NAMESPACE
+from libs.common.cloud_config.findings import truncate_line
+from libs.common.service_spec import CLAIM_PAGES_NAMESPACE
 
 _MOST: Final = 20  # lines of conflicts of one kind, and of resting blocks
 _EXACT: Final = 10_000_000  # from there on numbers are powers of two
@@ -101,7 +101,7 @@ def _counts(standing: Standing) -> Iterator[Line]:
     yield _field("Nodes", f"{standing.nodes:,}{waits}")
     if standing.pages:
         many = f"in {len(standing.pages)} ConfigMap{'s' if len(standing.pages) > 1 else ''}"
-        yield _field("Claims", f"{standing.claims:,}, {many} {PAGES_NAMESPACE}/talos-ccm-pod-cidrs-*")
+        yield _field("Claims", f"{standing.claims:,}, {many} {CLAIM_PAGES_NAMESPACE}/talos-ccm-pod-cidrs-*")
     else:
         yield _field("Claims", "none: ipam has never claimed anything here, and takes over what Nodes have")
 
@@ -112,10 +112,10 @@ def _of_held(held: Held) -> list[Text]:
     if held.state in ("unwritten", "leftover") and held.claim is not None:
         block, word = "-", f"{held.claim.block}, {word}"
     elif held.state == "claimedForAnother" and held.claim is not None:
-        word = f"{held.claim.block} is claimed for {shown(held.claim.node)}"
+        word = f"{held.claim.block} is claimed for {truncate_line(held.claim.node)}"
     elif held.state == "odd":
         word = f"none: {held.why}"
-    return [Text(held.node), Text(shown(block) or "-"), Text(word, style=style)]
+    return [Text(held.node), Text(truncate_line(block) or "-"), Text(word, style=style)]
 
 
 def _resting(standing: Standing, width: int) -> Iterator[Line]:
@@ -125,7 +125,7 @@ def _resting(standing: Standing, width: int) -> Iterator[Line]:
 
 
 def _of_resting(one: Resting, now: datetime) -> list[Text]:
-    return [Text(one.claim.block), Text(shown(one.claim.node)), Text(_until(one.until, now))]
+    return [Text(one.claim.block), Text(truncate_line(one.claim.node)), Text(_until(one.until, now))]
 
 
 def _until(until: datetime, now: datetime) -> str:

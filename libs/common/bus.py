@@ -7,11 +7,11 @@ from typing import ClassVar, Protocol
 
 import msgspec
 
-from libs.common.delivery import Verdict
+from libs.common.delivery import Disposition
 from libs.common.events import Event
 
 
-class Unreadable(msgspec.Struct, frozen=True, kw_only=True):
+class UnreadablePayload(msgspec.Struct, frozen=True, kw_only=True):
     """Stands where an event should be: bytes that nobody could read, and why."""
 
     reason: str
@@ -22,7 +22,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
     """One message as the stream holds it."""
 
     subject: str
-    event: Event | Unreadable
+    event: Event | UnreadablePayload
     sequence: int
     published_at: datetime
     headers: Mapping[str, str] = {}  # traceparent
@@ -38,14 +38,14 @@ class Durable(msgspec.Struct, frozen=True, kw_only=True):
     ack_wait_seconds: float = 30.0
 
 
-class Opened(msgspec.Struct, frozen=True, kw_only=True):
+class StreamPosition(msgspec.Struct, frozen=True, kw_only=True):
     """Someone follows from here on: the stream's incarnation, and its last sequence when they began."""
 
-    incarnation: str
+    stream_id: str
     last_sequence: int
 
 
-class QueueLook(msgspec.Struct, frozen=True, kw_only=True):
+class ConsumerStats(msgspec.Struct, frozen=True, kw_only=True):
     """How a durable stands: what nobody was given yet, what is not settled, who waits for more."""
 
     name: str
@@ -56,21 +56,21 @@ class QueueLook(msgspec.Struct, frozen=True, kw_only=True):
     delivered: int = 0  # deliveries in its life, repeated ones too: while it grows, somebody consumes
 
 
-class Looked(msgspec.Struct, frozen=True, kw_only=True):
+class StreamStats(msgspec.Struct, frozen=True, kw_only=True):
     """The stream and its durables at one moment, as far as somebody must know who operates them."""
 
     messages: int
     bytes: int
     max_bytes: int  # as it was provisioned; less than 0 = without limit
-    dead: int  # dead letters that lie in it
-    durables: tuple[QueueLook, ...]  # those that exist, by name
+    dead_letters: int  # dead letters that lie in it
+    consumers: tuple[ConsumerStats, ...]  # those that exist, by name
 
 
-class Contact(msgspec.Struct, frozen=True, kw_only=True):
+class ServerLiveness(msgspec.Struct, frozen=True, kw_only=True):
     """How long ago the stream's server last answered, and for how long until then without a gap."""
 
     silent_seconds: float  # infinite before the first answer
-    answering_seconds: float
+    responsive_seconds: float
 
 
 class BusError(Exception):
@@ -89,7 +89,7 @@ class WrongLastSequence(BusError):
     """Somebody else has published to this subject since (JetStream 10071, 10164): read it, then decide."""
 
 
-class Hooks(msgspec.Struct, frozen=True, kw_only=True):
+class BusHooks(msgspec.Struct, frozen=True, kw_only=True):
     """What a bus tells its observer; synchronous, quick, and never raising."""
 
     published: Callable[[str], None] = lambda subject: None
@@ -102,16 +102,16 @@ class Hooks(msgspec.Struct, frozen=True, kw_only=True):
 class Follower(Protocol):
     """What `follow` feeds, in stream order; all calls are synchronous and must be quick."""
 
-    def begin(self, opened: Opened) -> None:
+    def start_replay(self, position: StreamPosition) -> None:
         """A consumer has been made anew. Another incarnation than before: everything known is void."""
 
     def apply(self, message: Message) -> None:
         """The next message."""
 
-    def caught_up(self) -> None:
+    def finish_replay(self) -> None:
         """Every subject's last message as of `begin` has been applied."""
 
-    def lost(self, reason: str) -> None:
+    def mark_disconnected(self, reason: str) -> None:
         """The connection to the stream is gone for now; what is known is stale from here on."""
 
 
@@ -121,7 +121,7 @@ class Bus(Protocol):
     system: ClassVar[str]  # what carries the messages, as traces call it (messaging.system)
 
     @property
-    def incarnation(self) -> str:
+    def stream_id(self) -> str:
         """The stream's creation time as last seen; "" while no stream is known."""
 
     async def publish(
@@ -138,7 +138,7 @@ class Bus(Protocol):
         "whatever it is". Raises WrongLastSequence, StreamFull, NoStream or BusError.
         """
 
-    async def last(self, subject: str) -> Message | None:
+    async def get_last(self, subject: str) -> Message | None:
         """The last message of a subject, None if there is none. Raises NoStream or BusError."""
 
     async def provision(self, durables: tuple[Durable, ...], *, max_bytes: int) -> str:
@@ -155,14 +155,14 @@ class Bus(Protocol):
         Yields how many bytes of the headroom the stream used before. Raises NoStream or BusError.
         """
 
-    async def look(self) -> Looked:
+    async def stats(self) -> StreamStats:
         """How the stream and its durables stand now; costs the same however much they hold.
 
         Raises NoStream or BusError.
         """
 
     async def consume(
-        self, durable: Durable, handle: Callable[[Message], Awaitable[Verdict]], *, in_flight: int
+        self, durable: Durable, handle: Callable[[Message], Awaitable[Disposition]], *, in_flight: int
     ) -> None:
         """Hand the durable's messages to `handle`, at most `in_flight` at once, and carry out its verdicts.
 
@@ -176,14 +176,14 @@ class Bus(Protocol):
         filter_subject: str,
         follower: Follower,
         *,
-        but_not: Callable[[str], bool] = lambda subject: False,
+        exclude: Callable[[str], bool] = lambda subject: False,
     ) -> None:
         """Feed `follower` the last message of each subject, then live ones. Ends only by cancellation.
 
         It is told nothing of subjects that `but_not` names; their messages are not even decoded.
         """
 
-    def contact(self) -> Contact:
+    def server_liveness(self) -> ServerLiveness:
         """Whether the stream's server answers: by an acknowledgement, a refusal, or a state of the stream."""
 
     def problems(self) -> tuple[str, ...]:

@@ -17,9 +17,12 @@ ALIASES: Final[Mapping[str, str]] = {
 }
 _OF_NODES: Final = (CLOUD_NODE, CSR_APPROVAL, NODE_IPAM, NODE_LIFECYCLE)
 # Whatever those are called that look after Nodes.
-NAMES_OF_NODES: Final = (*_OF_NODES, *(name for name, proper in ALIASES.items() if proper in _OF_NODES))
+NODE_CONTROLLER_NAMES: Final = (
+    *_OF_NODES,
+    *(name for name, proper in ALIASES.items() if proper in _OF_NODES),
+)
 
 
-def proper_name(name: str) -> str:
+def canonical_name(name: str) -> str:
     """What a controller is called, by that name or by another one that it has."""
     return ALIASES.get(name, name)

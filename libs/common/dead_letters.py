@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Final
 
-from libs.common.bus import Message, Unreadable
+from libs.common.bus import Message, UnreadablePayload
 from libs.common.events import DeadLetter, Event, EventError, encode
 from libs.common.subjects import FLOW, ROOT
 
@@ -11,10 +11,12 @@ _PAYLOAD_BYTES: Final = 4096
 _REASON_CHARACTERS: Final = 4096  # a letter that is too large itself could never be put aside
 
 
-def dead_letter(message: Message, *, service: str, reason: str, at: datetime) -> DeadLetter:
+def make_dead_letter(message: Message, *, service: str, reason: str, at: datetime) -> DeadLetter:
     """The letter that a service puts aside; `payload` is cut at 4 kB."""
-    kind, name = object_in(message.subject)
-    payload = message.event.payload if isinstance(message.event, Unreadable) else _encoded(message.event)
+    kind, name = parse_object(message.subject)
+    payload = (
+        message.event.payload if isinstance(message.event, UnreadablePayload) else _encoded(message.event)
+    )
     return DeadLetter(
         service=service,
         kind=kind,
@@ -34,7 +36,7 @@ def _encoded(event: Event) -> bytes:
         return str(error).encode()
 
 
-def object_in(subject: str) -> tuple[str, str]:
+def parse_object(subject: str) -> tuple[str, str]:
     """Kind and name of the object that a flow subject speaks of, ("message", the rest) if of none."""
     tokens = subject.removeprefix(FLOW + ".").split(".", 2)
     if subject.startswith(FLOW + ".") and len(tokens) == 3:

@@ -7,7 +7,7 @@ import msgspec
 RETRY_FIRST_SECONDS: Final = 0.5
 RETRY_CAP_SECONDS: Final = 60.0
 # An unforeseen exception this often in a row is a defect, not the world's mood.
-UNCLASSIFIED_ATTEMPTS: Final = 10
+MAX_UNCLASSIFIED_ATTEMPTS: Final = 10
 
 
 class TemporaryError(Exception):
@@ -23,7 +23,7 @@ class TemporaryError(Exception):
         self.retry_after_seconds = retry_after_seconds
 
 
-class NotYet(TemporaryError):
+class RequeueAfter(TemporaryError):
     """Nothing failed: what the message needs is not there yet. It comes again after that many seconds.
 
     Whoever raises it hears when that changes and acts at once; the delivery is what nothing can lose.
@@ -48,16 +48,16 @@ class Nak(msgspec.Struct, frozen=True):
     reason: str
 
 
-class PutAside(msgspec.Struct, frozen=True):
+class Reject(msgspec.Struct, frozen=True):
     """To be published as a DeadLetter with this reason, then acknowledged."""
 
     reason: str
 
 
-Verdict = Ack | Nak | PutAside
+Disposition = Ack | Nak | Reject
 
 
-def verdict(error: Exception | None, attempt: int, jitter: float) -> Verdict:
+def classify_error(error: Exception | None, attempt: int, jitter: float) -> Disposition:
     """What becomes of a message whose handler ended like this.
 
     `attempt` counts consecutive failures of the same (kind, name, reason), from 1; `jitter` is uniform in
@@ -66,36 +66,36 @@ def verdict(error: Exception | None, attempt: int, jitter: float) -> Verdict:
     match error:
         case None:
             return Ack()
-        case NotYet():
-            return Nak(bounded_wait(error.retry_after_seconds) or RETRY_CAP_SECONDS, str(error))
+        case RequeueAfter():
+            return Nak(clamp_retry_after(error.retry_after_seconds) or RETRY_CAP_SECONDS, str(error))
         case TemporaryError():
-            asked = bounded_wait(error.retry_after_seconds)
+            asked = clamp_retry_after(error.retry_after_seconds)
             return Nak(max(backoff_seconds(attempt, jitter), asked), str(error))
         case PermanentError():
-            return PutAside(str(error))
-        case _ if attempt >= UNCLASSIFIED_ATTEMPTS:
-            return PutAside(f"{type(error).__name__}: {error} ({attempt} times in a row)")
+            return Reject(str(error))
+        case _ if attempt >= MAX_UNCLASSIFIED_ATTEMPTS:
+            return Reject(f"{type(error).__name__}: {error} ({attempt} times in a row)")
         case _:
             return Nak(backoff_seconds(attempt, jitter), f"{type(error).__name__}: {error}")
 
 
-def bounded_wait(asked_seconds: float | None) -> float:
+def clamp_retry_after(requested_seconds: float | None) -> float:
     """The wait that a server or proxy asks for, within [0, 60] s; 0 for None and NaN.
 
     A Retry-After of an hour must not stop the work for an hour.
     """
-    if asked_seconds is None or not asked_seconds > 0:
+    if requested_seconds is None or not requested_seconds > 0:
         return 0.0
-    return min(asked_seconds, RETRY_CAP_SECONDS)
+    return min(requested_seconds, RETRY_CAP_SECONDS)
 
 
 def backoff_seconds(attempt: int, jitter: float) -> float:
     """0.5 s doubling to 60 s, of which a random half is waited: within [half, whole] of the step."""
-    step = doubled(attempt, first=RETRY_FIRST_SECONDS, cap=RETRY_CAP_SECONDS)
+    step = exponential_step(attempt, first=RETRY_FIRST_SECONDS, cap=RETRY_CAP_SECONDS)
     return step * (0.5 + 0.5 * jitter)
 
 
-def doubled(attempt: int, *, first: float, cap: float) -> float:
+def exponential_step(attempt: int, *, first: float, cap: float) -> float:
     """The step of a back-off: `first` for attempt 1, twice as much each time, never beyond the cap."""
     return float(min(cap, first * 2.0 ** min(attempt - 1, 16)))  # an exponent without bound overflows
 

@@ -4,7 +4,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from libs.common.platforms import NATIVE_PROVIDER_ID, NO_PROVIDER_ID
+from libs.common.platforms import PLATFORMS_WITH_PROVIDER_ID, PLATFORMS_WITHOUT_PROVIDER_ID
 from libs.common.timestamp import Timestamp
 
 
@@ -24,7 +24,7 @@ class PlatformMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     tags: dict[str, str] = {}
 
 
-def metadata_incomplete(platform: PlatformMetadata) -> str:
+def why_metadata_incomplete(platform: PlatformMetadata) -> str:
     """Why more is to come from this machine's cloud, in words; "" when what it says is all there is.
 
     Talos >= 1.11.6 creates the resource with only `platform` filled in and replaces it once, when the cloud
@@ -34,9 +34,9 @@ def metadata_incomplete(platform: PlatformMetadata) -> str:
     name = platform.platform
     if not name:
         return "Talos does not know its platform yet"
-    if name in NO_PROVIDER_ID or platform.provider_id:
+    if name in PLATFORMS_WITHOUT_PROVIDER_ID or platform.provider_id:
         return ""
-    if name in NATIVE_PROVIDER_ID:
+    if name in PLATFORMS_WITH_PROVIDER_ID:
         return f"Talos has no providerID from platform {name} yet"
     if platform == PlatformMetadata(platform=name):
         return f"Talos has no metadata from platform {name} yet"
@@ -90,7 +90,7 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     gateways: tuple[str, ...] | None = None
 
 
-class ForeignAnswer(msgspec.Struct, frozen=True, kw_only=True):
+class ForeignNodeIP(msgspec.Struct, frozen=True, kw_only=True):
     """A provided node IP of a Node at which a machine answered that bears another node's name."""
 
     address: str
@@ -105,7 +105,7 @@ class MachineFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     addresses: tuple[AddressStatus, ...] = ()
     node_name: str = ""  # Nodename: what Talos says its kubelet registers as; "" when not known yet
     cluster_name: str = ""  # of the talosconfig; with --cluster-name-fallbacks also of cluster Info
-    looked_at: Timestamp  # when the look began
+    queried_at: Timestamp = msgspec.field(name="looked_at")  # when the look began
     node_ip: str  # which of the provided node IPs answered
     inventory: Inventory | None = None  # None = nobody needs any of it
     # MachineStatus.runtime.talos.dev, such as "running" or "shutting down", where Nodes' lifecycle is looked
@@ -113,8 +113,8 @@ class MachineFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     stage: str = ""
     # Of the provided node IPs that the machine does not list: where the machine itself answered when it was
     # dialled (address translation), and where another machine did. An address with no answer is in neither.
-    answers_at: tuple[str, ...] = ()
-    foreign_answers: tuple[ForeignAnswer, ...] = ()
+    answering_addresses: tuple[str, ...] = msgspec.field(default=(), name="answers_at")
+    foreign_node_ips: tuple[ForeignNodeIP, ...] = msgspec.field(default=(), name="foreign_answers")
 
     @property
     def gateways(self) -> tuple[str, ...]:
@@ -122,13 +122,13 @@ class MachineFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
         return (self.inventory.gateways or ()) if self.inventory is not None else ()
 
 
-class AnotherMachine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ForeignMachine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Who answers at an address of a Node, and is attested by Talos to bear another node's name."""
 
     address: str  # that was dialled
     node_name: str  # what its Talos says its kubelet registers as, never ""
     uuid: str = ""  # of its SMBIOS, as it says it; "" where it has none
-    looked_at: Timestamp  # when the look began
+    queried_at: Timestamp = msgspec.field(name="looked_at")  # when the look began
 
 
 FaultKind = Literal[

@@ -61,7 +61,7 @@ def _histogram(name: str, help_text: str, *labels: str, buckets: tuple[float, ..
     return Histogram(name, help_text, labels, buckets=buckets, registry=REGISTRY)
 
 
-class KnownGauge(Collector):
+class OptionalGauge(Collector):
     """A gauge without series while its values are unknown: only the leader has them; `max` must be right."""
 
     def __init__(self, name: str, help_text: str, *labels: str) -> None:
@@ -71,7 +71,7 @@ class KnownGauge(Collector):
         self._values: Mapping[tuple[str, ...], float] = {}
         REGISTRY.register(self)
 
-    def know(self, values: Mapping[tuple[str, ...], float]) -> None:
+    def set_series(self, values: Mapping[tuple[str, ...], float]) -> None:
         """These are all series, by the values of their labels, () where it has none; {} = none is known."""
         self._values = dict(values)  # replaced whole: it is read in another thread
 
@@ -114,12 +114,12 @@ INITIAL_SYNC_DELAY: Final = _histogram(
     "Time from the creation of a Node to its initialization.",
     buckets=_SINCE_CREATION,
 )
-NODES: Final = KnownGauge(
+NODES: Final = OptionalGauge(
     "talosccm_nodes",
     "Nodes, by state: uninitialized while they have the uninitialized taint, usable without it.",
     "state",
 )
-OLDEST_UNINITIALIZED: Final = KnownGauge(
+OLDEST_UNINITIALIZED: Final = OptionalGauge(
     "talosccm_oldest_uninitialized_seconds",
     "Age of the oldest Node with the uninitialized taint; 0 = none.",
 )
@@ -311,7 +311,7 @@ HOP_LATENCY: Final = _histogram(
     "event",
     buckets=_JOURNEY,
 )
-JOURNEY: Final = _histogram(
+END_TO_END_LATENCY: Final = _histogram(
     "talosccm_journey_seconds",
     "End-to-end latency: time from the watcher's observation to the end of a handling that had an effect.",
     "service",
@@ -328,29 +328,29 @@ DEAD_LETTERS: Final = _counter(
 
 # ---- Queues: stream statistics, which only the leading watcher has
 
-QUEUE_PENDING: Final = KnownGauge(
+QUEUE_PENDING: Final = OptionalGauge(
     "talosccm_queue_pending", "Messages that the durable has not delivered yet.", "durable"
 )
-QUEUE_UNACKNOWLEDGED: Final = KnownGauge(
+QUEUE_UNACKNOWLEDGED: Final = OptionalGauge(
     "talosccm_queue_unacknowledged",
     "Delivered messages without acknowledgement: in a handler, or scheduled for a retry.",
     "durable",
 )
-QUEUE_REDELIVERED: Final = KnownGauge(
+QUEUE_REDELIVERED: Final = OptionalGauge(
     "talosccm_queue_redelivered", "Unacknowledged messages that were delivered more than once.", "durable"
 )
-QUEUE_STALLED: Final = KnownGauge(
+QUEUE_STALLED: Final = OptionalGauge(
     "talosccm_queue_stalled_seconds",
     "Time without a receipt, retry or acknowledgement while there was work; 0 if moving or empty.",
     "durable",
 )
-STREAM_MESSAGES: Final = KnownGauge("talosccm_stream_messages", "Messages in the stream.")
-STREAM_BYTES: Final = KnownGauge("talosccm_stream_bytes", "Bytes in the stream.")
-STREAM_MAX_BYTES: Final = KnownGauge(
+STREAM_MESSAGES: Final = OptionalGauge("talosccm_stream_messages", "Messages in the stream.")
+STREAM_BYTES: Final = OptionalGauge("talosccm_stream_bytes", "Bytes in the stream.")
+STREAM_MAX_BYTES: Final = OptionalGauge(
     "talosccm_stream_max_bytes",
     "Maximum size of the stream in bytes; the watcher raises it as the stream fills.",
 )
-DEAD_LETTERS_LYING: Final = KnownGauge(
+DEAD_LETTERS_LYING: Final = OptionalGauge(
     "talosccm_dead_letters_lying", "Dead letters in the stream now; each expires after an hour."
 )
 
@@ -399,7 +399,7 @@ NODE_WRITES: Final = _counter(
     "service",
     "resource",
 )
-WATCH_LAST_HEARD: Final = _gauge(
+WATCH_LAST_CONTACT: Final = _gauge(
     "talosccm_watch_last_heard_timestamp_seconds",
     "Time of the last list, watch event or opened watch of the resource, in Unix time; 0 = never.",
     "resource",

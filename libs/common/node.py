@@ -5,20 +5,20 @@ from datetime import datetime
 import msgspec
 
 # Written by a kubelet with --cloud-provider=external.
-PROVIDED_NODE_IP = "alpha.kubernetes.io/provided-node-ip"
-TAINT_UNINITIALIZED = "node.cloudprovider.kubernetes.io/uninitialized"
+PROVIDED_NODE_IP_ANNOTATION = "alpha.kubernetes.io/provided-node-ip"
+UNINITIALIZED_TAINT = "node.cloudprovider.kubernetes.io/uninitialized"
 # NodeRestriction keeps kubelets from writing labels of this prefix.
 CONTROL_PLANE_LABEL = "node-role.kubernetes.io/control-plane"
 # What the labeler has set on the Node, and so may change and remove.
-OWNED_RECORD = "node.cloudprovider.kubernetes.io/talos-ccm-owned"
+FIELD_OWNERSHIP_ANNOTATION = "node.cloudprovider.kubernetes.io/talos-ccm-owned"
 # Label with a digest of it. A kubelet may write annotations of its Node, but no label of this prefix.
-RECORD_DIGEST = "talos-ccm.node-restriction.kubernetes.io/record"
+FIELD_OWNERSHIP_DIGEST_LABEL = "talos-ccm.node-restriction.kubernetes.io/record"
 _RESTRICTED_PREFIX = "node-restriction.kubernetes.io"
-CONDITION_BLOCKED = "TalosInitializationBlocked"  # ours, negative polarity: absent on nodes that never failed
+BLOCKED_CONDITION = "TalosInitializationBlocked"  # ours, negative polarity: absent on nodes that never failed
 
 ANNOTATION_VALUE_LIMIT = 1024  # characters; longer ones are other people's state and no rule reads them
 # Lists of keys, as long as the machine config or our rules are; whoever writes must know them.
-_READ_AT_ANY_LENGTH = ("talos.dev/owned-", OWNED_RECORD)
+_READ_AT_ANY_LENGTH = ("talos.dev/owned-", FIELD_OWNERSHIP_ANNOTATION)
 _IGNORED_ANNOTATIONS = frozenset(
     {
         "kubectl.kubernetes.io/last-applied-configuration",
@@ -27,7 +27,7 @@ _IGNORED_ANNOTATIONS = frozenset(
         "node.alpha.kubernetes.io/ttl",
     }
 )
-_CONDITIONS_READ = frozenset({"Ready", CONDITION_BLOCKED})
+_CONDITIONS_READ = frozenset({"Ready", BLOCKED_CONDITION})
 
 
 class ObjectMeta(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -111,9 +111,9 @@ class Node(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.metadata.uid
 
     @property
-    def version(self) -> int:
-        """`version_number` of its resourceVersion."""
-        return version_number(self.metadata.resource_version)
+    def resource_version_number(self) -> int:
+        """`parse_resource_version` of its resourceVersion."""
+        return parse_resource_version(self.metadata.resource_version)
 
     @property
     def labels(self) -> dict[str, str]:
@@ -126,14 +126,14 @@ class Node(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     @property
     def provided_node_ip(self) -> str:
         """Text of the kubelet's annotation, unparsed; "" when the kubelet is not external."""
-        return self.metadata.annotations.get(PROVIDED_NODE_IP, "")
+        return self.metadata.annotations.get(PROVIDED_NODE_IP_ANNOTATION, "")
 
     @property
-    def initialized(self) -> bool:
+    def is_initialized(self) -> bool:
         """Whether no uninitialized taint (of any effect) is left."""
-        return all(taint.key != TAINT_UNINITIALIZED for taint in self.spec.taints)
+        return all(taint.key != UNINITIALIZED_TAINT for taint in self.spec.taints)
 
-    def condition(self, kind: str) -> NodeCondition | None:
+    def find_condition(self, kind: str) -> NodeCondition | None:
         """The condition of that type, None when it is absent."""
         return next((c for c in self.status.conditions if c.type == kind), None)
 
@@ -147,12 +147,12 @@ def is_restricted_label(key: str) -> bool:
     return bool(slash) and f".{prefix}".endswith(f".{_RESTRICTED_PREFIX}")
 
 
-def version_number(resource_version: str) -> int:
+def parse_resource_version(resource_version: str) -> int:
     """A resourceVersion as the integer that it is since KEP-5504, greater is newer; 0 for anything else."""
     return int(resource_version) if resource_version.isascii() and resource_version.isdigit() else 0
 
 
-def what_we_read(node: Node) -> Node:
+def trim_node(node: Node) -> Node:
     """The node as it is published: other people's conditions and oversized annotations left out.
 
     Heartbeats change none of it, so `same_to_us` of two such nodes decides whether there is news.
@@ -172,7 +172,7 @@ def what_we_read(node: Node) -> Node:
     )
 
 
-def same_to_us(one: Node, other: Node) -> bool:
+def is_same_node(one: Node, other: Node) -> bool:
     """Whether two published nodes differ in nothing but their resourceVersion."""
     return _without_version(one) == _without_version(other)
 

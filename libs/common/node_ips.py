@@ -20,13 +20,13 @@ _PRIVATE_V6: Final = IPv6Network("fc00::/7")
 _BROADCAST: Final = IPv4Address("255.255.255.255")
 
 
-class BadNodeIP(msgspec.Struct, frozen=True):
+class InvalidNodeIP(msgspec.Struct, frozen=True):
     """An annotation that no honest kubelet writes, and what is wrong with it, in printable words."""
 
     reason: str
 
 
-def node_ips(annotation: str) -> tuple[IP, ...] | BadNodeIP:
+def parse_node_ips(annotation: str) -> tuple[IP, ...] | InvalidNodeIP:
     """One address, or one of each family, in the annotation's own order.
 
     So does Kubernetes' ParseNodeIPAnnotation take it. Names, zones, loopback, link-local, multicast,
@@ -34,24 +34,26 @@ def node_ips(annotation: str) -> tuple[IP, ...] | BadNodeIP:
     API server dials whatever is an InternalIP. One refused entry refuses the whole: no kubelet writes that.
     """
     if len(annotation) > _TEXT_LIMIT:
-        return BadNodeIP(f"{_shown(annotation)} is longer than {_TEXT_LIMIT} characters")
+        return InvalidNodeIP(f"{_shown(annotation)} is longer than {_TEXT_LIMIT} characters")
     return _node_ips(annotation)
 
 
 @lru_cache(maxsize=_KEPT)  # of short texts only: whoever writes an annotation may write 256 kB
-def _node_ips(annotation: str) -> tuple[IP, ...] | BadNodeIP:
+def _node_ips(annotation: str) -> tuple[IP, ...] | InvalidNodeIP:
     ips: list[IP] = []
     for text in annotation.split(","):
         ip = parse_ip(text.strip())
         if ip is None or "%" in text:
             zone = ": it has a zone" if "%" in text else ""
-            return BadNodeIP(f"{_shown(text.strip())} is not an IP address{zone}")
+            return InvalidNodeIP(f"{_shown(text.strip())} is not an IP address{zone}")
         why = _why_unreachable(ip)
         if why:
-            return BadNodeIP(f"{_shown(text.strip())} is not a unicast address that others can reach: {why}")
+            return InvalidNodeIP(
+                f"{_shown(text.strip())} is not a unicast address that others can reach: {why}"
+            )
         ips.append(ip)
     if len({ip.version for ip in ips}) != len(ips):
-        return BadNodeIP(f"{_shown(annotation)} is neither one address nor one of each family")
+        return InvalidNodeIP(f"{_shown(annotation)} is neither one address nor one of each family")
     return tuple(ips)
 
 
@@ -80,7 +82,7 @@ def is_private(ip: IP) -> bool:
     return ip in _PRIVATE_V6
 
 
-def first_of_each_family(ips: tuple[IP, ...], *, prefer_ipv6: bool) -> tuple[IP, ...]:
+def pick_one_per_family(ips: tuple[IP, ...], *, prefer_ipv6: bool) -> tuple[IP, ...]:
     """At most one IPv4 and one IPv6 address: the first of each, the preferred family first."""
     families = (6, 4) if prefer_ipv6 else (4, 6)
     firsts = (next((ip for ip in ips if ip.version == family), None) for family in families)

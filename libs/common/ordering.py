@@ -23,7 +23,7 @@ from libs.common.events import (
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class Standing(Enum):
+class Recency(Enum):
     """Where my message stands against the one that the stream holds."""
 
     NEWER = "newer"  # publish it again, expecting the sequence of theirs
@@ -31,25 +31,25 @@ class Standing(Enum):
     SAME = "same"  # neither knows more: look at the object again
 
 
-def standing(mine: Event, theirs: Event | None, incarnation: str) -> Standing:
+def compare_events(mine: Event, theirs: Event | None, stream_id: str) -> Recency:
     """Compare two messages of one subject; `theirs` is None when the subject is empty or unreadable.
 
     A message of another incarnation than the present one loses, whatever its order; both foreign: mine is
     dropped too, because its publisher has not seen the new stream yet.
     """
-    if incarnation_of(mine) != incarnation:
-        return Standing.OLDER
-    if theirs is None or incarnation_of(theirs) != incarnation:
-        return Standing.NEWER
-    ours, other = _place(mine), _place(theirs)
+    if stream_id_of(mine) != stream_id:
+        return Recency.OLDER
+    if theirs is None or stream_id_of(theirs) != stream_id:
+        return Recency.NEWER
+    ours, other = _order_key(mine), _order_key(theirs)
     if ours == other:
-        return Standing.SAME
-    return Standing.NEWER if ours > other else Standing.OLDER
+        return Recency.SAME
+    return Recency.NEWER if ours > other else Recency.OLDER
 
 
-def incarnation_of(event: Event) -> str:
+def stream_id_of(event: Event) -> str:
     """The stream's creation time as its publisher saw it; "" for events that carry none."""
-    return getattr(event, "incarnation", "")
+    return getattr(event, "stream_id", "")
 
 
 def epoch_of(event: Event) -> int:
@@ -72,7 +72,7 @@ def is_from_former_leader(event: Event, greatest_epoch: int) -> bool:
     return 0 < epoch_of(event) < greatest_epoch
 
 
-def _place(event: Event) -> tuple[int, int]:
+def _order_key(event: Event) -> tuple[int, int]:
     match event:
         case NodeObserved() | NodeGone() | CsrObserved() | CsrGone():
             return (event.order.epoch, event.order.resource_version)

@@ -4,8 +4,8 @@ from typing import Final
 
 import msgspec
 
-from libs.common.cloud_config.rule import Ownership
-from libs.common.cloud_config.selectors import matches
+from libs.common.cloud_config.model import Ownership
+from libs.common.cloud_config.selectors import match_selector
 from libs.common.node import Node
 
 NODE_NAME: Final = "metadata.name"  # in selectors of Nodes; a label that is called so does not count
@@ -20,9 +20,11 @@ def why_not_owned(ownership: Ownership, node: Node, *, provider_id: str = "") ->
     """
     if ownership.selector:
         labels = {**node.labels, NODE_NAME: node.name}
-        judged = matches(ownership.selector, labels, whose="the Node", absent_differs=True)
-        if not judged.matched:
-            return f"ownership.nodeSelector does not select it: {judged.why}"
+        judged = match_selector(
+            ownership.selector, labels, subject_name="the Node", not_in_matches_absent=True
+        )
+        if not judged.is_match:
+            return f"ownership.nodeSelector does not select it: {judged.reason}"
     schemes, shown = ownership.provider_id_schemes, node.spec.provider_id or provider_id
     if not schemes:
         return ""
@@ -35,7 +37,7 @@ def why_not_owned(ownership: Ownership, node: Node, *, provider_id: str = "") ->
     return f"its providerID {said!r} is of none of ownership.providerIDSchemes ({', '.join(schemes)})"
 
 
-def deciding_labels(ownership: Ownership) -> tuple[str, ...]:
+def ownership_labels(ownership: Ownership) -> tuple[str, ...]:
     """The labels that say whose a Node is: a patch that holds them fails where one was changed meanwhile."""
     keys = {requirement.key for term in ownership.selector for requirement in term.requirements}
     return tuple(sorted(keys - {NODE_NAME}))

@@ -15,12 +15,12 @@ _INSIDE_LINKS: Final = frozenset({"kubespan", "siderolink", "lo", "cilium_host"}
 _SERVICE_LINKS: Final = frozenset({"kube-ipvs0", "nodelocaldns"})  # every node lists the same addresses there
 
 
-def bare(status: AddressStatus) -> str:
+def strip_prefix_length(status: AddressStatus) -> str:
     """Its address without the prefix length."""
     return status.address.partition("/")[0]
 
 
-def is_inside(link: str) -> bool:
+def is_internal_link(link: str) -> bool:
     """Whether the addresses of a link are the cluster's own affair, whatever their range."""
     return link in _INSIDE_LINKS or link.startswith("dummy")
 
@@ -30,33 +30,35 @@ def is_permanent(status: AddressStatus) -> bool:
     return bool(status.flags & _FLAG_PERMANENT)
 
 
-def misses_node_ips(ips: tuple[IP, ...], facts: MachineFacts) -> bool:
+def lacks_node_ips(ips: tuple[IP, ...], facts: MachineFacts) -> bool:
     """Whether the machine's own links lack an address that its kubelet uses: then the list is a partial one.
 
     A link is down, or an address is still being acquired. It must not take addresses from a Node that has
     them (each change makes the kubelet ask for another serving certificate), nor decide where its pods live.
     """
-    listed = {parse_ip(bare(status)) for status in facts.addresses if status.link != EXTERNAL_LINK}
+    listed = {
+        parse_ip(strip_prefix_length(status)) for status in facts.addresses if status.link != EXTERNAL_LINK
+    }
     return any(ip not in listed for ip in ips)
 
 
-def ips_on_machine(facts: MachineFacts) -> frozenset[IP]:
+def list_machine_ips(facts: MachineFacts) -> frozenset[IP]:
     """The addresses of the machine: on a link to a network, named by its cloud, or where it answered.
 
     A virtual link, such as a dummy, takes any address: no packet needs to arrive there. So an address on one
     counts only if the machine answered at it.
     """
-    listed = (bare(status) for status in facts.addresses if not _is_virtual(status.link))
-    found = map(parse_ip, (*listed, facts.node_ip, *facts.answers_at))
+    listed = (strip_prefix_length(status) for status in facts.addresses if not _is_virtual(status.link))
+    found = map(parse_ip, (*listed, facts.node_ip, *facts.answering_addresses))
     return frozenset(ip for ip in found if ip is not None)
 
 
 def _is_virtual(link: str) -> bool:
-    return is_inside(link) or link in _SERVICE_LINKS
+    return is_internal_link(link) or link in _SERVICE_LINKS
 
 
 @lru_cache(maxsize=4096)  # asked for each address of a machine, at each look at its Node
-def public_ip(text: str) -> IP | None:
+def parse_public_ip(text: str) -> IP | None:
     """The address in a text if others can reach it from everywhere."""
     ip = parse_ip(text)
     return ip if ip is not None and is_global_unicast(ip) and not is_private(ip) else None

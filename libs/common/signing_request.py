@@ -4,10 +4,10 @@ from typing import Final
 
 import msgspec
 
-from libs.common.node import ObjectMeta, version_number
+from libs.common.node import ObjectMeta, parse_resource_version
 
 KUBELET_SERVING: Final = "kubernetes.io/kubelet-serving"  # the signer of kubelets' serving certificates
-NODE_USER: Final = "system:node:"  # what the user name of a node's identity begins with
+NODE_USER_PREFIX: Final = "system:node:"  # what the user name of a node's identity begins with
 NODES_GROUP: Final = "system:nodes"
 
 # Bytes of PEM. A kubelet's request has about 600; a larger one is published without it, and never approved.
@@ -59,14 +59,14 @@ class SigningRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
         return self.metadata.uid
 
     @property
-    def version(self) -> int:
-        """`version_number` of its resourceVersion."""
-        return version_number(self.metadata.resource_version)
+    def resource_version_number(self) -> int:
+        """`parse_resource_version` of its resourceVersion."""
+        return parse_resource_version(self.metadata.resource_version)
 
     @property
     def node_name(self) -> str:
         """The node whose identity asks, "" if it is no node's."""
-        prefix, username = NODE_USER, self.spec.username
+        prefix, username = NODE_USER_PREFIX, self.spec.username
         return username[len(prefix) :] if username.startswith(prefix) else ""
 
     @property
@@ -75,28 +75,32 @@ class SigningRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
         return self.spec.signer_name == KUBELET_SERVING and bool(self.node_name)
 
     @property
-    def is_by_node(self) -> bool:
+    def is_requested_by_node(self) -> bool:
         """Whether who asks is a node: a user may bear such a name and be none (OIDC without a prefix)."""
         return bool(self.node_name) and NODES_GROUP in self.spec.groups
 
     @property
-    def pending(self) -> bool:
+    def is_pending(self) -> bool:
         """Whether nobody has decided it yet."""
         issued = self.status.issued or bool(self.status.certificate)
         return not issued and not any(c.type in _FINAL for c in self.status.conditions)
 
     @property
-    def owed(self) -> bool:
+    def is_awaiting_certificate(self) -> bool:
         """Whether it is approved and its signer has not answered yet."""
         issued = self.status.issued or bool(self.status.certificate)
-        return self.condition("Approved") is not None and not issued and self.condition("Failed") is None
+        return (
+            self.find_condition("Approved") is not None
+            and not issued
+            and self.find_condition("Failed") is None
+        )
 
-    def condition(self, kind: str) -> SigningRequestCondition | None:
+    def find_condition(self, kind: str) -> SigningRequestCondition | None:
         """The condition of that type, None when it is absent."""
         return next((c for c in self.status.conditions if c.type == kind), None)
 
 
-def what_we_read_of_request(request: SigningRequest) -> SigningRequest:
+def trim_signing_request(request: SigningRequest) -> SigningRequest:
     """The request as it is published: without labels, annotations, certificate, and what is oversized."""
     status = request.status
     return msgspec.structs.replace(
@@ -111,7 +115,7 @@ def what_we_read_of_request(request: SigningRequest) -> SigningRequest:
     )
 
 
-def same_request_to_us(one: SigningRequest, other: SigningRequest) -> bool:
+def is_same_request(one: SigningRequest, other: SigningRequest) -> bool:
     """Whether two published requests differ in nothing but their resourceVersion."""
     return _without_version(one) == _without_version(other)
 

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from libs.common.events import EnrichedNodeGone, NodeEnriched, NodeGone, NodeObserved, NodeUnreachable
 from libs.common.machine import is_access_fault
-from libs.common.subjects import ENRICHED_NODE, OBSERVED_NODE, name_in
+from libs.common.subjects import ENRICHED_NODE, OBSERVED_NODE, object_name_in
 
 
 class _Identity(NamedTuple):
@@ -75,7 +75,7 @@ class StartupGate:
         self._access_faults.clear()
         self._has_facts = False
 
-    def take_in(self, event: object) -> bool:
+    def apply(self, event: object) -> bool:
         """Take in an event of the flow. Whether it opened the gate."""
         match event:
             case NodeObserved(node=node):
@@ -83,25 +83,25 @@ class StartupGate:
                     self._nodes[node.name] = _Identity(node.uid, node.provided_node_ip)
                 else:
                     self._nodes.pop(node.name, None)
-                return self._opened_by(node.name)
+                return self._stop_awaiting(node.name)
             case NodeGone(name=name):
-                return self._gone(name)
+                return self._remove_node(name)
             case NodeEnriched() | NodeUnreachable():
-                self._note(event)
-                return self._opened_by(event.node.name)
+                self._record_report(event)
+                return self._stop_awaiting(event.node.name)
             case EnrichedNodeGone(name=name):
                 self._forget_report(name)
         return False
 
-    def dropped(self, subject: str) -> bool:
+    def handle_expired(self, subject: str) -> bool:
         """The stream holds that subject no more. Whether that opened the gate."""
         if subject.startswith(f"{ENRICHED_NODE}."):
-            self._forget_report(name_in(subject, ENRICHED_NODE))
+            self._forget_report(object_name_in(subject, ENRICHED_NODE))
         if subject.startswith(f"{OBSERVED_NODE}."):
-            return self._gone(name_in(subject, OBSERVED_NODE))
+            return self._remove_node(object_name_in(subject, OBSERVED_NODE))
         return False
 
-    def _note(self, report: NodeEnriched | NodeUnreachable) -> None:
+    def _record_report(self, report: NodeEnriched | NodeUnreachable) -> None:
         name = report.node.name
         if isinstance(report, NodeEnriched):
             self._has_facts = True
@@ -115,11 +115,11 @@ class StartupGate:
         self._reported.pop(name, None)
         self._access_faults.pop(name, None)
 
-    def _gone(self, name: str) -> bool:
+    def _remove_node(self, name: str) -> bool:
         self._nodes.pop(name, None)
-        return self._opened_by(name)
+        return self._stop_awaiting(name)
 
-    def _opened_by(self, name: str) -> bool:
+    def _stop_awaiting(self, name: str) -> bool:
         """Whether that Node was the last one awaited, and is awaited no more."""
         awaited = (self._awaited or {}).get(name)
         if self._awaited is None or awaited is None:

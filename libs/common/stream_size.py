@@ -9,27 +9,27 @@ HEADROOM_BYTES: Final = 1024 * 1024  # the last part of the last step; the limit
 _OVERHEAD_BYTES: Final = 192
 
 
-def limit_for(needed: int) -> int:
+def limit_for_bytes(needed: int) -> int:
     """The smallest limit that has room for the needed bytes: whole steps, less the headroom."""
     return max(1, -(-(needed + HEADROOM_BYTES) // STREAM_STEP_BYTES)) * STREAM_STEP_BYTES - HEADROOM_BYTES
 
 
-def first_limit(wanted: int) -> int:
+def initial_limit(wanted: int) -> int:
     """The limit to create a stream with, before it grows to the wanted one."""
-    return min(wanted, limit_for(0))
+    return min(wanted, limit_for_bytes(0))
 
 
-def grown(limit: int, held: int) -> int:
+def grow_limit(limit: int, used_bytes: int) -> int:
     """The limit, or a larger one if the stream holds more than half of it."""
-    return max(limit, limit_for(2 * held)) if is_half_full(limit, held) else limit
+    return max(limit, limit_for_bytes(2 * used_bytes)) if is_half_full(limit, used_bytes) else limit
 
 
-def is_half_full(limit: int, held: int) -> bool:
+def is_half_full(limit: int, used_bytes: int) -> bool:
     """Whether the stream holds more than half of its limit; a negative limit means no limit."""
-    return 0 <= limit < 2 * held
+    return 0 <= limit < 2 * used_bytes
 
 
-def candidates(wanted: int, present: int) -> Iterator[int]:
+def candidate_limits(wanted: int, present: int) -> Iterator[int]:
     """Limits to try, largest first, because the store may have room for only a part of the growth."""
     yield wanted
     yield from range(wanted - STREAM_STEP_BYTES, present, -STREAM_STEP_BYTES)
@@ -40,7 +40,7 @@ def message_bytes(subject: str, payload: bytes) -> int:
     return len(subject) + len(payload) + _OVERHEAD_BYTES
 
 
-def without_headroom(limit: int) -> int:
+def subtract_headroom(limit: int) -> int:
     """Return the limit rounded down to whole steps less the headroom; one below a step stays as it is."""
     steps = (limit + HEADROOM_BYTES) // STREAM_STEP_BYTES
     return steps * STREAM_STEP_BYTES - HEADROOM_BYTES if steps else limit

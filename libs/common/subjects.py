@@ -35,10 +35,10 @@ NETWORKS: Final = f"{FLOW}.networks"
 SNAPSHOT: Final = f"{FLOW}.snapshot"
 LEADING: Final = f"{FLOW}.leading"
 DECIDED: Final = f"{ROOT}.decided"
-DEAD: Final = f"{ROOT}.dead"
+DEAD_LETTERS: Final = f"{ROOT}.dead"
 
 # A name stands after the fixed tokens and holds dots itself, so a filter ends in `>`, never in `*`.
-ALL: Final = f"{ROOT}.>"
+ALL_SUBJECTS: Final = f"{ROOT}.>"
 
 NAME_LIMIT: Final = 253  # characters of a name in a subject; Kubernetes' own for most kinds
 
@@ -68,7 +68,7 @@ def subject_of(event: Event) -> str:
         case Decided():
             return f"{DECIDED}.{event.service}.{event.kind}.{event.name}"
         case DeadLetter():
-            return f"{DEAD}.{event.service}.{event.kind}.{event.name}"
+            return f"{DEAD_LETTERS}.{event.service}.{event.kind}.{event.name}"
         case _:
             return f"{_PREFIXES[type(event)]}.{_name_of(event)}"
 
@@ -85,7 +85,7 @@ def _name_of(
             return event.name
 
 
-def name_in(subject: str, prefix: str) -> str:
+def object_name_in(subject: str, prefix: str) -> str:
     """The object's name in a subject under that prefix, dots included. Raises ValueError if there is none."""
     head = prefix + "."
     if not subject.startswith(head) or len(subject) == len(head):
@@ -93,12 +93,12 @@ def name_in(subject: str, prefix: str) -> str:
     return subject[len(head) :]
 
 
-def is_about_a_csr(subject: str) -> bool:
+def is_csr_subject(subject: str) -> bool:
     """Whether it is one of the flow's subjects for CSRs, which are nothing to whoever handles Nodes only."""
     return subject.startswith((f"{OBSERVED_CSR}.", f"{ENRICHED_CSR}."))
 
 
-def is_about_a_node(subject: str) -> bool:
+def is_node_subject(subject: str) -> bool:
     """Whether it is one of the flow's subjects for Nodes."""
     return subject.startswith((f"{OBSERVED_NODE}.", f"{ENRICHED_NODE}."))
 

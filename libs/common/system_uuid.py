@@ -18,7 +18,7 @@ _JUNK: Final = frozenset(  # what board makers leave in SMBIOS: the same on ever
 )
 
 
-def canonical_uuid(text: str) -> str:
+def normalize_uuid(text: str) -> str:
     """One spelling per machine, "" for junk: lower case, the smaller of SMBIOS's two byte orders."""
     uuid = text.strip().lower()
     if not _UUID.match(uuid) or uuid in _JUNK or len(set(uuid) - {"-"}) < _LEAST_DISTINCT_DIGITS:

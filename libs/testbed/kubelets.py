@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 import aiohttp
 import msgspec
 
-from libs.common.signing_request import KUBELET_SERVING, NODE_USER, NODES_GROUP
+from libs.common.signing_request import KUBELET_SERVING, NODE_USER_PREFIX, NODES_GROUP
 from libs.testbed.kubelet_node import (
     Kubelet,
     first_node,
@@ -163,12 +163,12 @@ class Kubelets:
     ) -> str:
         """File a kubelet-serving CSR, return its name. None = what a kubelet asks for: its IPs, its name."""
         pem = request_pem(
-            common_name=f"{NODE_USER}{kubelet.name}" if common_name is None else common_name,
+            common_name=f"{NODE_USER_PREFIX}{kubelet.name}" if common_name is None else common_name,
             dns=[kubelet.name] if dns is None else dns,
             ips=kubelet.ips if ips is None else ips,
         )
         return await self.file_request(
-            pem, user=f"{NODE_USER}{kubelet.name}", expiration_seconds=expiration_seconds
+            pem, user=f"{NODE_USER_PREFIX}{kubelet.name}", expiration_seconds=expiration_seconds
         )
 
     async def file_request(
@@ -231,7 +231,7 @@ class Kubelets:
         Whatever the status, it is returned.
         """
         if as_node is not None:
-            as_user, as_groups = f"{NODE_USER}{as_node}", NODE_GROUPS
+            as_user, as_groups = f"{NODE_USER_PREFIX}{as_node}", NODE_GROUPS
         headers = [("Content-Type", content_type), ("Accept", JSON)]
         if as_user is not None:
             headers.append(("Impersonate-User", as_user))

@@ -164,7 +164,7 @@ def a_machine(
     instance_id = _or(instance_id, example.instance_id.format(**ids))
     metadata = Platform(
         platform=platform,
-        hostname=name if fills.hostname else "",
+        hostname=name if fills.has_hostname else "",
         region=region,
         zone=zone,
         instance_type=_or(instance_type, example.instance_type),
@@ -173,8 +173,8 @@ def a_machine(
             provider_id, provider_id_of(platform, **ids, region=region, zone=zone, id=instance_id)
         ),
         spot=spot,
-        internal_dns=f"{name}.internal.example" if fills.dns else "",
-        external_dns=f"{name}.example" if fills.dns and external_ips else "",
+        internal_dns=f"{name}.internal.example" if fills.has_dns_names else "",
+        external_dns=f"{name}.example" if fills.has_dns_names and external_ips else "",
         tags=dict(tags or {}),
     )
     facts: dict[str, Any] = {
@@ -184,7 +184,7 @@ def a_machine(
         "hostname": name,
         "platform": metadata,
         "system_information": None if platform == "container" else SystemInformation(uuid=uuid),
-        "addresses": _addresses(ip, ip6, external_ips if fills.names_addresses else ()),
+        "addresses": _addresses(ip, ip6, external_ips if fills.reports_addresses else ()),
     }
     return Machine(**facts | machine)
 

@@ -18,7 +18,7 @@ from libs.common.machine import (
     Processors,
     SystemInformation,
 )
-from libs.common.node import Node, what_we_read
+from libs.common.node import Node, trim_node
 from libs.common.platforms import PLATFORMS
 from libs.testbed.kubelet_node import Kubelet, first_node
 from libs.testbed.machine_facts import Machine, a_machine
@@ -65,7 +65,7 @@ def _sample(platform: str, number: int) -> dict[str, Any]:
         platform=platform,
         external_ips=(f"198.51.100.{number}",),
         spot=platform == "aws",
-        tags=_TAGS if PLATFORMS[platform].tags else None,
+        tags=_TAGS if PLATFORMS[platform].has_tags else None,
     )
     document = first_node(Kubelet.on(machine), _JOINED_AT)
     document["metadata"] |= {
@@ -73,7 +73,7 @@ def _sample(platform: str, number: int) -> dict[str, Any]:
         "resourceVersion": str(1000 + number),
         "creationTimestamp": document["status"]["conditions"][0]["lastTransitionTime"],
     }
-    node = what_we_read(msgspec.convert(document, Node))
+    node = trim_node(msgspec.convert(document, Node))
     return {"node": msgspec.to_builtins(node), "facts": msgspec.to_builtins(_facts(machine, platform))}
 
 
@@ -90,7 +90,7 @@ def _facts(machine: Machine, platform: str) -> MachineFacts:
         ),
         node_name=machine.name,
         cluster_name="sample",
-        looked_at=_JOINED_AT,
+        queried_at=_JOINED_AT,
         node_ip=machine.reachable_at[0],
         inventory=_inventory(machine, in_container=platform == "container"),
     )

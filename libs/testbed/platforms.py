@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from libs.common.platforms import PLATFORMS, USERS_CHOICE
+from libs.common.platforms import CONFIGURED_PROVIDER_ID, PLATFORMS
 
 
 class Example(msgspec.Struct, frozen=True):
@@ -56,5 +56,5 @@ EXAMPLES: Mapping[str, Example] = {
 def provider_id_of(platform: str, **values: str) -> str:
     """What Talos reports for a machine with these values."""
     form = PLATFORMS[platform].provider_id
-    form = EXAMPLES[platform].provider_id if form == USERS_CHOICE else form
+    form = EXAMPLES[platform].provider_id if form == CONFIGURED_PROVIDER_ID else form
     return form.format(group=_GROUP, project=_PROJECT, **values)

@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from libs.common.wiring import SERVICES
+from libs.common.service_spec import SERVICES
 
 ROOT: Final = Path(__file__).parents[2]
 METRICS: Final = ROOT / "libs" / "common" / "metrics.py"
@@ -27,7 +27,7 @@ _MAKERS: Final = {
 IN_EVERY_PROCESS: Final = "libs.common.process."
 EVERY: Final = tuple(wiring.service for wiring in SERVICES)
 # Whoever has no right in Kubernetes asks it nothing.
-_WITH_RIGHTS: Final = tuple(wiring.service for wiring in SERVICES if wiring.rights)
+_WITH_RIGHTS: Final = tuple(wiring.service for wiring in SERVICES if wiring.policy_rules)
 
 
 class Registered(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,7 +13,7 @@ from typing import Final, Literal, NoReturn, Protocol, Self
 import aiohttp
 import msgspec
 
-from libs.common.wiring import BY_DEFAULT, LIFECYCLE, LIFECYCLE_LEASE_NAME, Wiring
+from libs.common.service_spec import DEFAULT_SERVICES, LIFECYCLE, LIFECYCLE_LEASE_NAME, ServiceSpec
 from libs.testbed.children import Child, ChildDied, free_port, until
 from libs.testbed.kubelets import Kubelets, Refused
 from libs.testbed.older_tree import older_tree_of
@@ -65,7 +65,7 @@ class RunningServices:
         flags: Sequence[str] = (),
         own_flags: Mapping[str, Sequence[str]] | None = None,
         env: Mapping[str, str] | None = None,
-        wirings: Sequence[Wiring] = BY_DEFAULT,
+        wirings: Sequence[ServiceSpec] = DEFAULT_SERVICES,
         replicas: Mapping[str, int] | None = None,
         instance: str = ALL_IN_ONE,
         service_networks: str = SERVICE_NETWORKS,
@@ -187,7 +187,7 @@ def _process(name: str, argv: Sequence[str], run_dir: Path, env: Mapping[str, st
 
 
 async def grant_rights(
-    kubelets: Kubelets, wirings: Sequence[Wiring] = BY_DEFAULT, instance: str = ALL_IN_ONE
+    kubelets: Kubelets, wirings: Sequence[ServiceSpec] = DEFAULT_SERVICES, instance: str = ALL_IN_ONE
 ) -> None:
     """Create the RBAC objects of these services. Raises Refused; what exists already stays."""
     for wiring in wirings:

@@ -3,27 +3,27 @@
 from collections.abc import Iterable
 from typing import Any
 
-from libs.common.wiring import LEASE_NAME, Right, Wiring
+from libs.common.service_spec import WATCHER_LEASE_NAME, PolicyRule, ServiceSpec
 
 RBAC = "rbac.authorization.k8s.io"
 ALL_IN_ONE = "talos-ccm"  # the user of the process that runs every service
 
 
-def user_of(wiring: Wiring, instance: str = ALL_IN_ONE) -> str:
+def user_of(wiring: ServiceSpec, instance: str = ALL_IN_ONE) -> str:
     """The user name in the service's client certificate. An instance is all our services of one install."""
     return f"{instance}-{wiring.service}"
 
 
-def lease_of(instance: str, lease: str = LEASE_NAME) -> str:
+def lease_of(instance: str, lease: str = WATCHER_LEASE_NAME) -> str:
     """What --leader-elect-resource-name (--lifecycle-lease-name) says for that instance: each has its own."""
     return lease if instance == ALL_IN_ONE else f"{lease}-{instance}"
 
 
-def role_objects(wiring: Wiring, instance: str = ALL_IN_ONE) -> Iterable[dict[str, Any]]:
+def role_objects(wiring: ServiceSpec, instance: str = ALL_IN_ONE) -> Iterable[dict[str, Any]]:
     """Roles and bindings of one service: a ClusterRole for cluster-wide rights, a Role per namespace."""
     user = user_of(wiring, instance)
-    for namespace in sorted({right.namespace for right in wiring.rights}):
-        rules = [_rule(right, instance) for right in wiring.rights if right.namespace == namespace]
+    for namespace in sorted({right.namespace for right in wiring.policy_rules}):
+        rules = [_rule(right, instance) for right in wiring.policy_rules if right.namespace == namespace]
         yield _role(user, namespace, rules)
         yield _binding(user, namespace, (user, instance))
 
@@ -35,13 +35,15 @@ def path_of(manifest: dict[str, Any]) -> str:
     return f"/apis/{RBAC}/v1/" + (f"namespaces/{namespace}/{plural}" if namespace else plural)
 
 
-def _rule(right: Right, instance: str) -> dict[str, Any]:
+def _rule(right: PolicyRule, instance: str) -> dict[str, Any]:
     rule: dict[str, Any] = {
         "apiGroups": [right.group],
         "resources": [right.resource],
         "verbs": list(right.verbs),
     }
-    names = [lease_of(instance, name) if right.resource == "leases" else name for name in right.names]
+    names = [
+        lease_of(instance, name) if right.resource == "leases" else name for name in right.resource_names
+    ]
     return rule | ({"resourceNames": names} if names else {})
 
 

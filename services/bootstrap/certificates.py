@@ -19,52 +19,52 @@ from cryptography.x509.oid import ExtendedKeyUsageOID as Usage
 from cryptography.x509.oid import NameOID
 
 AUTHORITY_LIFETIME: Final = timedelta(days=3650)
-_CLOCKS_DIFFER: Final = timedelta(minutes=5)
-_RENEWED_AT: Final = 1 / 3  # of its life is left
+_CLOCK_SKEW: Final = timedelta(minutes=5)
+_RENEWAL_FRACTION: Final = 1 / 3  # of its life is left
 
 
-class Pair(msgspec.Struct, frozen=True, kw_only=True):
+class KeyPair(msgspec.Struct, frozen=True, kw_only=True):
     """A certificate and its private key, both PEM."""
 
     certificate: bytes
     key: bytes
 
 
-def make_authority(key: ec.EllipticCurvePrivateKey, *, name: str, now: datetime, serial: int) -> Pair:
+def make_authority(key: ec.EllipticCurvePrivateKey, *, name: str, now: datetime, serial: int) -> KeyPair:
     """A self-signed CA of that name."""
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name[:64])])
     made = (
         _builder(subject, subject, key, serial)
-        .not_valid_before(now - _CLOCKS_DIFFER)
+        .not_valid_before(now - _CLOCK_SKEW)
         .not_valid_after(now + AUTHORITY_LIFETIME)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(_key_usage(signs_certificates=True), critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .sign(key, hashes.SHA256())
     )
-    return Pair(certificate=made.public_bytes(Encoding.PEM), key=_pem(key))
+    return KeyPair(certificate=made.public_bytes(Encoding.PEM), key=_encode_pem(key))
 
 
-def issue(
-    authority: Pair,
+def issue_certificate(
+    authority: KeyPair,
     key: ec.EllipticCurvePrivateKey,
     *,
     names: Sequence[str],
     lifetime: timedelta,
     now: datetime,
     serial: int,
-) -> Pair:
+) -> KeyPair:
     """A certificate for a server, which is a client of its cluster's other servers, too.
 
     It ends no later than the authority's. Raises ValueError for an authority that cannot be read.
     """
-    parent, parent_key = _read(authority)
+    parent, parent_key = _parse_key_pair(authority)
     ends = min(now + lifetime, parent.not_valid_after_utc)
     subject_key = x509.SubjectKeyIdentifier.from_public_key(parent_key.public_key())
     issuer = x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(subject_key)
     made = (
         _builder(x509.Name([]), parent.subject, key, serial)
-        .not_valid_before(max(now - _CLOCKS_DIFFER, parent.not_valid_before_utc))
+        .not_valid_before(max(now - _CLOCK_SKEW, parent.not_valid_before_utc))
         .not_valid_after(ends)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_key_usage(signs_certificates=False), critical=True)
@@ -73,46 +73,46 @@ def issue(
         .add_extension(issuer, critical=False)
         .sign(parent_key, hashes.SHA256())
     )
-    return Pair(certificate=made.public_bytes(Encoding.PEM), key=_pem(key))
+    return KeyPair(certificate=made.public_bytes(Encoding.PEM), key=_encode_pem(key))
 
 
-def why_anew(
-    held: Pair | None, authority: Pair, *, names: Sequence[str], lifetime: timedelta, now: datetime
+def why_renew(
+    current: KeyPair | None, authority: KeyPair, *, names: Sequence[str], lifetime: timedelta, now: datetime
 ) -> str:
     """Why a server needs another certificate than the one it has, "" if it does not."""
-    if held is None:
+    if current is None:
         return "there is none yet"
     try:
-        certificate, key = _read(held)
-        certificate.verify_directly_issued_by(_read(authority)[0])
+        certificate, key = _parse_key_pair(current)
+        certificate.verify_directly_issued_by(_parse_key_pair(authority)[0])
     except Exception as error:  # noqa: BLE001 - InvalidSignature, ValueError, TypeError, and what a new version of the library adds: all mean one thing
         return f"it cannot be used with the present authority ({type(error).__name__})"
     if certificate.public_key() != key.public_key():
         return "its key is another one's"
-    if _names_of(certificate) != set(map(_general_name, names)):
+    if _read_names(certificate) != set(map(_general_name, names)):
         return "it is for other names"
     if certificate.not_valid_after_utc - now > lifetime:
         return "it lives longer than is wanted now"
     # The shorter one: near the authority's end a certificate gets no whole life any more.
     life = min(lifetime, certificate.not_valid_after_utc - certificate.not_valid_before_utc)
-    if certificate.not_valid_after_utc - now < life * _RENEWED_AT:
+    if certificate.not_valid_after_utc - now < life * _RENEWAL_FRACTION:
         return f"it ends at {certificate.not_valid_after_utc:%Y-%m-%dT%H:%M:%SZ}"
     return ""
 
 
-def expires(pair: Pair) -> datetime:
+def get_expiry(pair: KeyPair) -> datetime:
     """When it ends. Raises ValueError if it cannot be read."""
     return x509.load_pem_x509_certificate(pair.certificate).not_valid_after_utc
 
 
-def check(pair: Pair) -> None:
+def check_key_pair(pair: KeyPair) -> None:
     """Raises ValueError unless it is a certificate and its own key."""
-    certificate, key = _read(pair)
+    certificate, key = _parse_key_pair(pair)
     if certificate.public_key() != key.public_key():
         raise ValueError("the key is another certificate's")
 
 
-def _read(pair: Pair) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
+def _parse_key_pair(pair: KeyPair) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
     key = load_pem_private_key(pair.key, None)
     if not isinstance(key, ec.EllipticCurvePrivateKey):
         raise ValueError("the key is none of an elliptic curve")  # noqa: TRY004 - of a file, not of an argument
@@ -138,7 +138,7 @@ def _general_name(name: str) -> x509.GeneralName:
         return x509.DNSName(name)
 
 
-def _names_of(certificate: x509.Certificate) -> set[x509.GeneralName]:
+def _read_names(certificate: x509.Certificate) -> set[x509.GeneralName]:
     return set(certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value)
 
 
@@ -156,5 +156,5 @@ def _key_usage(*, signs_certificates: bool) -> x509.KeyUsage:
     )
 
 
-def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+def _encode_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
     return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())

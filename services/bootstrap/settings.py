@@ -6,11 +6,11 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 
-from libs.common.settings.flags import BIND_ADDRESS, KUBERNETES, SERVING, TELLING, Flag
+from libs.common.settings.flags import BIND_ADDRESS, HEALTH_AND_METRICS, KUBERNETES, LOGS_AND_TRACES, Flag
 
-_WHAT: Final = "What is made"
-_SERVER: Final = "The NATS server"
-_RENEWAL: Final = "Renewal"
+_OBJECTS_GROUP: Final = "What is made"
+_SERVER_GROUP: Final = "The NATS server"
+_RENEWAL_GROUP: Final = "Renewal"
 _YEAR_SECONDS: Final = 365 * 86400.0
 
 
@@ -18,17 +18,18 @@ class BootstrapSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Names, where files go, how the server listens, and how long certificates live."""
 
     namespace: Annotated[
-        str, Flag("namespace", "Namespace of NATS, of its Secrets and of our services.", _WHAT)
+        str, Flag("namespace", "Namespace of NATS, of its Secrets and of our services.", _OBJECTS_GROUP)
     ] = "kube-system"
     prefix: Annotated[
-        str, Flag("prefix", "What the names of NATS' objects begin with: the chart's full name.", _WHAT)
+        str,
+        Flag("prefix", "What the names of NATS' objects begin with: the chart's full name.", _OBJECTS_GROUP),
     ] = "talos-cloud-controller-manager"
     instance: Annotated[
         str,
         Flag(
             "instance",
             "Label app.kubernetes.io/instance of what is made, by which it is removed. Default: the prefix.",
-            _WHAT,
+            _OBJECTS_GROUP,
         ),
     ] = ""
     out: Annotated[
@@ -36,7 +37,7 @@ class BootstrapSettings(msgspec.Struct, frozen=True, kw_only=True):
         Flag(
             "out",
             "Directory for nats.conf and the files that it names; nats-server must see it at this same path.",
-            _WHAT,
+            _OBJECTS_GROUP,
         ),
     ] = Path("/etc/nats")
     files: Annotated[
@@ -45,7 +46,7 @@ class BootstrapSettings(msgspec.Struct, frozen=True, kw_only=True):
             "files",
             "Keep keys and authority as files below this directory, a folder for each Secret, and not in "
             "Kubernetes: for compose and for a look.",
-            _WHAT,
+            _OBJECTS_GROUP,
         ),
     ] = None
     keep: Annotated[
@@ -53,67 +54,67 @@ class BootstrapSettings(msgspec.Struct, frozen=True, kw_only=True):
         Flag(
             "keep",
             "Go on: renew what ends, make anew what was deleted, have the server reload its configuration.",
-            _RENEWAL,
+            _RENEWAL_GROUP,
         ),
     ] = False
-    look_seconds: Annotated[
-        float, Flag("look-every", "How often --keep looks at it all.", _RENEWAL, at_least=0.1)
+    reconcile_interval_seconds: Annotated[
+        float, Flag("look-every", "How often --keep looks at it all.", _RENEWAL_GROUP, at_least=0.1)
     ] = 60.0
     certificate_seconds: Annotated[
         float,
         Flag(
             "certificate-lifetime",
             "How long the server's certificate lives. It is renewed when a third of that is left.",
-            _RENEWAL,
+            _RENEWAL_GROUP,
             at_least=1.0,
         ),
     ] = _YEAR_SECONDS
     server_name: Annotated[
-        str, Flag("server-name", "Name of this server, unique in its cluster.", _SERVER, env="POD_NAME")
+        str, Flag("server-name", "Name of this server, unique in its cluster.", _SERVER_GROUP, env="POD_NAME")
     ] = "nats-0"
     replicas: Annotated[
-        int, Flag("replicas", "Servers that form a cluster: 1, 3 or 5.", _SERVER, at_least=1, at_most=5)
+        int, Flag("replicas", "Servers that form a cluster: 1, 3 or 5.", _SERVER_GROUP, at_least=1, at_most=5)
     ] = 1
     cluster_domain: Annotated[
-        str, Flag("cluster-domain", "DNS domain of the Kubernetes cluster.", _SERVER)
+        str, Flag("cluster-domain", "DNS domain of the Kubernetes cluster.", _SERVER_GROUP)
     ] = "cluster.local"
     tls_names: Annotated[
         tuple[str, ...],
-        Flag("tls-names", "More names and addresses that the server's certificate is for.", _SERVER),
+        Flag("tls-names", "More names and addresses that the server's certificate is for.", _SERVER_GROUP),
     ] = ()
     listen_address: Annotated[
         str,
         Flag(
             "listen-address",
             "Address that the server listens on. 0.0.0.0 means all addresses of both families.",
-            _SERVER,
+            _SERVER_GROUP,
         ),
     ] = "0.0.0.0"  # noqa: S104 - the services come from other pods
     client_port: Annotated[
-        int, Flag("client-port", "Port for clients.", _SERVER, at_least=1, at_most=65535)
+        int, Flag("client-port", "Port for clients.", _SERVER_GROUP, at_least=1, at_most=65535)
     ] = 4222
     route_port: Annotated[
-        int, Flag("route-port", "Port for the other servers.", _SERVER, at_least=1, at_most=65535)
+        int, Flag("route-port", "Port for the other servers.", _SERVER_GROUP, at_least=1, at_most=65535)
     ] = 6222
     monitor_port: Annotated[
         int,
         Flag(
             "monitor-port",
             "Port of /healthz, for probes. 0 = do not serve.",
-            _SERVER,
+            _SERVER_GROUP,
             at_least=0,
             at_most=65535,
         ),
     ] = 8222
-    store_dir: Annotated[Path, Flag("store-dir", "Directory for what the server stores.", _SERVER)] = Path(
-        "/data"
+    store_dir: Annotated[Path, Flag("store-dir", "Directory for what the server stores.", _SERVER_GROUP)] = (
+        Path("/data")
     )
     store_bytes: Annotated[
         int,
         Flag(
             "store-bytes",
             "How much the stream may hold; the volume needs twice that, for what is not compacted yet.",
-            _SERVER,
+            _SERVER_GROUP,
             at_least=64 * 2**20,
         ),
     ] = 256 * 2**20
@@ -130,21 +131,22 @@ class BootstrapSettings(msgspec.Struct, frozen=True, kw_only=True):
         Flag(
             "secure-port",
             "Port of /livez, /readyz and /metrics with --keep. 0 = do not serve.",
-            SERVING,
+            HEALTH_AND_METRICS,
             at_least=0,
             at_most=65535,
         ),
     ] = 10464
     bind_address: Annotated[str, BIND_ADDRESS] = "0.0.0.0"  # noqa: S104 - the kubelet and Prometheus come from outside
     secure_serving: Annotated[
-        bool, Flag("secure-serving", "Serve HTTPS; false = plain HTTP, for a local look.", SERVING)
+        bool, Flag("secure-serving", "Serve HTTPS; false = plain HTTP, for a local look.", HEALTH_AND_METRICS)
     ] = True
     verbosity: Annotated[
-        int, Flag("v", "How much is told: up to 2 the normal, from 3 on everything.", TELLING, at_least=0)
+        int,
+        Flag("v", "How much is told: up to 2 the normal, from 3 on everything.", LOGS_AND_TRACES, at_least=0),
     ] = 2
-    logging_format: Annotated[Literal["text", "json"], Flag("logging-format", "How lines look.", TELLING)] = (
-        "text"
-    )
+    logging_format: Annotated[
+        Literal["text", "json"], Flag("logging-format", "How lines look.", LOGS_AND_TRACES)
+    ] = "text"
 
     def problems(self) -> tuple[str, ...]:
         """Mistakes between fields."""

@@ -2,8 +2,8 @@
 
 import sys
 
-from libs.common.process.run import run_process
-from services.csr.service import CSR_RUN
+from libs.common.process.run_process import run_process
+from services.csr.service import CSR_DEFINITION
 
 if __name__ == "__main__":
-    sys.exit(run_process(CSR_RUN))
+    sys.exit(run_process(CSR_DEFINITION))

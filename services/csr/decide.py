@@ -4,72 +4,74 @@ from typing import Final
 
 from libs.common.events import CsrEnriched
 from libs.common.signing_request import SigningRequest
-from services.csr.attestation import checks_of_machine
-from services.csr.checks import checks_of_request, why_not_ours
-from services.csr.claims import Claims
-from services.csr.judgement import Approve, Check, Decision, Deny, Ignore, Judgement, Policy, Wait
-from services.csr.node_object import checks_of_node_object
-from services.csr.request import Unreadable, read_request
-from services.csr.reserved import checks_of_knowledge
+from services.csr.attestation import check_against_machine
+from services.csr.certificate_request import MalformedRequest, parse_request
+from services.csr.claim_index import ClaimIndex
+from services.csr.decision import ApprovalPolicy, Approve, Check, Decision, Deny, Evaluation, Ignore, Wait
+from services.csr.endpoint_checks import check_cluster_knowledge
+from services.csr.node_object_checks import check_against_node_object
+from services.csr.request_checks import check_request, why_ignored
 
-__all__ = ["Approve", "Check", "Decision", "Deny", "Ignore", "Judgement", "Policy", "Wait", "decide"]
+__all__ = ["ApprovalPolicy", "Approve", "Check", "Decision", "Deny", "Evaluation", "Ignore", "Wait", "decide"]
 
 # The reference's own words: dashboards and people look for them.
-_APPROVED: Final = "Approved by TalosCloudControllerManager"
-_DENIED: Final = "Denied by TalosCloudControllerManager"
+_APPROVED_REASON: Final = "Approved by TalosCloudControllerManager"
+_DENIED_REASON: Final = "Denied by TalosCloudControllerManager"
 _APPROVED_MESSAGE: Final = "This CSR was approved by Talos Cloud Controller Manager"
 _DENIED_MESSAGE: Final = "This CSR was denied by Talos Cloud Controller Manager, Reason: "
 _BY_MACHINE: Final = "every name and address is attested by the machine through Talos"
 _BY_NODE_OBJECT: Final = "attested by the Node object only"
-_TEXT_LIMIT: Final = 1000  # characters of a message
+_MAX_MESSAGE_LENGTH: Final = 1000  # characters of a message
 
 
-def decide(enriched: CsrEnriched, claims: Claims, policy: Policy) -> Judgement:
+def decide(enriched: CsrEnriched, claim_index: ClaimIndex, policy: ApprovalPolicy) -> Evaluation:
     """What becomes of a pending request, and every check that was made. No input raises."""
-    not_ours = why_not_ours(enriched.request)
+    not_ours = why_ignored(enriched.request)
     if not_ours:
-        return Judgement(decision=Ignore(reason=not_ours))
-    checks = _checks(enriched, claims, policy)
-    return Judgement(decision=_decision(checks, enriched), checks=checks)
+        return Evaluation(decision=Ignore(reason=not_ours))
+    checks = _run_checks(enriched, claim_index, policy)
+    return Evaluation(decision=_make_decision(checks, enriched), checks=checks)
 
 
-def _checks(enriched: CsrEnriched, claims: Claims, policy: Policy) -> tuple[Check, ...]:
+def _run_checks(enriched: CsrEnriched, claims: ClaimIndex, policy: ApprovalPolicy) -> tuple[Check, ...]:
     request = enriched.request
     requester = Check(name="requester", passed=True, text=f"{request.spec.username} asks for itself")
-    asked = read_request(request.spec.request)
-    if isinstance(asked, Unreadable):
+    asked = parse_request(request.spec.request)
+    if isinstance(asked, MalformedRequest):
         return requester, Check(name="request", passed=False, text=asked.reason)
-    permanent = (requester, *checks_of_request(request, asked, policy))
+    permanent = (requester, *check_request(request, asked, policy))
     if any(check.passed is False for check in permanent):
         return permanent
     name, without_talos = request.node_name, enriched.without_talos
-    unknown = checks_of_knowledge(asked, name, policy, without_talos=without_talos)
+    unknown = check_cluster_knowledge(asked, name, policy, without_talos=without_talos)
     if without_talos:
-        return *permanent, *checks_of_node_object(name, asked, claims, policy), *unknown
-    return *permanent, *checks_of_machine(enriched, asked, claims, policy.endpoint), *unknown
+        return *permanent, *check_against_node_object(name, asked, claims, policy), *unknown
+    return *permanent, *check_against_machine(enriched, asked, claims, policy.api_endpoint), *unknown
 
 
-def _decision(checks: tuple[Check, ...], enriched: CsrEnriched) -> Decision:
+def _make_decision(checks: tuple[Check, ...], enriched: CsrEnriched) -> Decision:
     failed = next((check for check in checks if check.passed is False), None)
     if failed is not None:
-        return Deny(reason=_DENIED, message=_bounded(_DENIED_MESSAGE + failed.text), check=failed.name)
+        return Deny(
+            reason=_DENIED_REASON, message=_truncate(_DENIED_MESSAGE + failed.text), check=failed.name
+        )
     open_ones = tuple(check for check in checks if check.passed is None)
     if open_ones:
-        return _wait(open_ones, enriched.request)
+        return _make_wait(open_ones, enriched.request)
     how = _BY_NODE_OBJECT if enriched.without_talos else _BY_MACHINE
     return Approve(
-        reason=_APPROVED,
+        reason=_APPROVED_REASON,
         message=f"{_APPROVED_MESSAGE}: {how}",
-        by_node_object_only=enriched.without_talos,
+        is_by_node_object_only=enriched.without_talos,
     )
 
 
-def _wait(open_ones: tuple[Check, ...], request: SigningRequest) -> Wait:
-    nodes = frozenset({request.node_name}.union(*(check.nodes for check in open_ones)))
-    rivals = frozenset[str]().union(*(check.rivals for check in open_ones))
-    message = _bounded("; ".join(check.text for check in open_ones))
-    return Wait(reason=open_ones[0].name, message=message, nodes=nodes, rivals=tuple(sorted(rivals)))
+def _make_wait(undecided: tuple[Check, ...], request: SigningRequest) -> Wait:
+    nodes = frozenset({request.node_name}.union(*(check.nodes for check in undecided)))
+    rivals = frozenset[str]().union(*(check.rivals for check in undecided))
+    message = _truncate("; ".join(check.text for check in undecided))
+    return Wait(reason=undecided[0].name, message=message, nodes=nodes, rivals=tuple(sorted(rivals)))
 
 
-def _bounded(text: str) -> str:
-    return text if len(text) <= _TEXT_LIMIT else text[: _TEXT_LIMIT - 3] + "..."
+def _truncate(text: str) -> str:
+    return text if len(text) <= _MAX_MESSAGE_LENGTH else text[: _MAX_MESSAGE_LENGTH - 3] + "..."

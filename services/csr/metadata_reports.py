@@ -5,11 +5,11 @@ from typing import Final
 from libs.common.bus import Message
 from libs.common.events import CsrEnriched, SnapshotComplete
 from libs.common.startup_gate import StartupGate
-from services.csr.enrichment_age import EnrichmentAges
+from services.csr.enrichment_ages import EnrichmentAges
 
-_AGE_LIMIT_REPEATS: Final = 2  # one repetition may get lost
+_MAX_AGE_IN_INTERVALS: Final = 2  # one repetition may get lost
 # The same for all requests and reports: each change of the text would publish and log every request again.
-_NOT_ALL_KNOWN: Final = "not every machine is known yet: csr waits for metadata's first reports"
+_REPORTS_MISSING: Final = "not every machine is known yet: csr waits for metadata's first reports"
 
 
 class MetadataReports:
@@ -22,7 +22,7 @@ class MetadataReports:
         """
         self._gate = StartupGate()
         self._ages = EnrichmentAges()
-        self._age_limit = _AGE_LIMIT_REPEATS * repeat_seconds
+        self._max_age_seconds = _MAX_AGE_IN_INTERVALS * repeat_seconds
         self.without_talos = without_talos
 
     def problems(self) -> tuple[str, ...]:
@@ -30,37 +30,37 @@ class MetadataReports:
         closed = "" if self.without_talos else self._gate.why_closed()
         return (closed,) if closed else ()
 
-    def why_not_all_known(self) -> str:
+    def why_reports_missing(self) -> str:
         """Why a rival may be unknown; "" if metadata has reported on every machine."""
-        return "" if self._gate.is_open else _NOT_ALL_KNOWN
+        return "" if self._gate.is_open else _REPORTS_MISSING
 
-    def why_too_old(self, message: Message, at: float) -> str:
+    def why_stale(self, message: Message, now: float) -> str:
         """Why nothing may be decided by that enriched request; "" if it was published lately."""
-        seconds = self._ages.seconds(message, at)
-        if seconds is not None and seconds <= self._age_limit:
+        seconds = self._ages.age_seconds(message, now)
+        if seconds is not None and seconds <= self._max_age_seconds:
             return ""
         since = "for an unknown time (the clock of the bus went back)"
         if seconds is not None:
-            since = f"for more than {self._age_limit:g} s (twice --metadata-repeat-period)"
+            since = f"for more than {self._max_age_seconds:g} s (twice --metadata-repeat-period)"
         return f"metadata has not published what it knows of this request {since}: csr waits until it does"
 
     # ---- what the flow says
 
-    def heard(self, message: Message, *, at: float, is_live: bool, is_complete: bool) -> bool:
+    def apply(self, message: Message, *, now: float, is_live: bool, is_complete: bool) -> bool:
         """Take in a message; `is_complete`: the flow is, with it. Whether it opened the startup gate."""
-        self._ages.heard(message, at=at, is_live=is_live)
+        self._ages.apply(message, now=now, is_live=is_live)
         if isinstance(message.event, CsrEnriched):
             self.without_talos = message.event.without_talos
         if isinstance(message.event, SnapshotComplete) and is_complete and not self._gate.is_set:
             self._gate.set()
-        return self._gate.take_in(message.event)
+        return self._gate.apply(message.event)
 
-    def dropped(self, subject: str) -> bool:
+    def handle_expired(self, subject: str) -> bool:
         """The stream holds that subject no more. Whether that opened the startup gate."""
-        self._ages.dropped(subject)
-        return self._gate.dropped(subject)
+        self._ages.handle_expired(subject)
+        return self._gate.handle_expired(subject)
 
-    def caught_up(self, *, is_complete: bool) -> None:
+    def handle_caught_up(self, *, is_complete: bool) -> None:
         """The flow was read from its beginning; `is_complete`: it holds all Nodes."""
         if is_complete:
             self._gate.set()

@@ -5,25 +5,27 @@ from typing import Final, NoReturn
 
 from libs.common import telemetry
 from libs.common.bus import Message
-from libs.common.decisions import Decisions
-from libs.common.delivery import NotYet, PermanentError, TemporaryError
+from libs.common.cache_sync import CacheSync
+from libs.common.decision_publisher import DecisionPublisher
+from libs.common.delivery import PermanentError, RequeueAfter, TemporaryError
 from libs.common.events import CsrEnriched, EnrichedCsrGone
-from libs.common.flow_table import FlowTable
 from libs.common.kube_api.errors import FenceFailed, NotFound
 from libs.common.signing_request import SigningRequest
-from libs.common.subjects import ENRICHED_CSR, name_in
-from libs.common.watch_flow import WatchFlow
-from services.csr.approvals_api import ApprovalsApi, condition_of
-from services.csr.budget import Budget
-from services.csr.judge import Judge, Left, Paused, Settled, Verdict
-from services.csr.judgement import Approve, Deny, Wait
-from services.csr.node_events import MOST_RIVALS, NodeEvents
-from services.csr.requesters import Requesters
-from services.csr.waiting import WaitingRequest, WaitingRequests
+from libs.common.stream_cache import StreamCache
+from libs.common.subjects import ENRICHED_CSR, object_name_in
+from services.csr.approval_writer import ApprovalWriter, build_condition
+from services.csr.decision import Approve, Deny, Wait
+from services.csr.node_event_recorder import MAX_RIVALS, NodeEventRecorder
+from services.csr.pending_requests import PendingRequests
+from services.csr.rate_limiter import NodeRateLimiter
+from services.csr.request_evaluator import Drop, Pause, RequestAction, RequestEvaluator, SkipRequest
+from services.csr.waiting_requests import WaitingRequest, WaitingRequests
 
-AGAIN_SECONDS: Final = 30.0  # a safety net: what a request waits for is heard of when it happens
-SETTLES_SECONDS: Final = 5.0  # the watcher has told by then what Kubernetes holds instead
-_MOST_NODES: Final = 64  # that one wait is ended by: an address that everybody claims must not cost a square
+RETRY_SECONDS: Final = 30.0  # a safety net: what a request waits for is heard of when it happens
+FENCE_RETRY_SECONDS: Final = 5.0  # the watcher has told by then what Kubernetes holds instead
+_MAX_WAIT_NODES: Final = (
+    64  # that one wait is ended by: an address that everybody claims must not cost a square
+)
 
 
 class OnCsrEnriched:
@@ -32,157 +34,161 @@ class OnCsrEnriched:
     def __init__(
         self,
         *,
-        table: FlowTable,
-        flow: WatchFlow,
-        judge: Judge,
-        budget: Budget,
-        requesters: Requesters,
-        waiting: WaitingRequests,
-        approvals: ApprovalsApi,
-        decisions: Decisions,
-        events: NodeEvents,
+        stream_cache: StreamCache,
+        cache_sync: CacheSync,
+        evaluator: RequestEvaluator,
+        rate_limiter: NodeRateLimiter,
+        pending_requests: PendingRequests,
+        waiting_requests: WaitingRequests,
+        approval_writer: ApprovalWriter,
+        decision_publisher: DecisionPublisher,
+        event_recorder: NodeEventRecorder,
         clock: Callable[[], float],
     ) -> None:
         """`clock` is monotonic, in seconds."""
-        self._table = table
-        self._flow = flow
-        self._judge = judge
-        self._budget = budget
-        self._requesters = requesters
-        self._waiting = waiting
-        self._approvals = approvals
-        self._decisions = decisions
-        self._events = events
+        self._stream_cache = stream_cache
+        self._cache_sync = cache_sync
+        self._evaluator = evaluator
+        self._rate_limiter = rate_limiter
+        self._pending_requests = pending_requests
+        self._waiting_requests = waiting_requests
+        self._approval_writer = approval_writer
+        self._decision_publisher = decision_publisher
+        self._event_recorder = event_recorder
         self._clock = clock
-        self._left_alone: set[str] = set()  # Nodes, since they last changed
-        self._refused: dict[str, int] = {}  # request -> sequence of the message that failed at the fence
+        self._skipped_nodes: set[str] = set()  # Nodes, since they last changed
+        self._fence_failures: dict[
+            str, int
+        ] = {}  # request -> sequence of the message that failed at the fence
 
     async def __call__(self, message: Message) -> None:
-        """Raises NotYet while it waits, TemporaryError for what the world may cure."""
+        """Raises RequeueAfter while it waits, TemporaryError for what the world may cure."""
         event = message.event
         if not isinstance(event, CsrEnriched | EnrichedCsrGone):
             raise PermanentError(f"{type(event).__name__} is no event about an enriched request")
-        if name_in(message.subject, ENRICHED_CSR) != _name_of(event):
+        if object_name_in(message.subject, ENRICHED_CSR) != _name_of(event):
             raise PermanentError(f"{message.subject} speaks of another request, {_name_of(event)}")
-        is_known = event.incarnation == self._table.incarnation
-        await self._flow.reached(message.sequence if is_known else 0)
-        verdict = self._judge.verdict(message, event)
+        is_known = event.stream_id == self._stream_cache.stream_id
+        await self._cache_sync.wait_for(message.sequence if is_known else 0)
+        verdict = self._evaluator.evaluate(message, event)
         if isinstance(verdict, Approve | Deny):
             verdict = await self._write(message, event)
-        await self._conclude(event, verdict)
+        await self._apply_action(event, verdict)
 
     def forget(self, name: str) -> None:
         """The request is gone, or decided."""
-        self._judge.forget(name)
-        self._refused.pop(name, None)
+        self._evaluator.forget(name)
+        self._fence_failures.pop(name, None)
 
     def forget_all(self) -> None:
         """Another stream: sequences mean something else from here on."""
-        self._judge.forget_all()
-        self._refused.clear()
-        self._left_alone.clear()
+        self._evaluator.forget_all()
+        self._fence_failures.clear()
+        self._skipped_nodes.clear()
 
-    def was_left_alone(self, node: str) -> bool:
+    def take_skipped(self, node: str) -> bool:
         """Whether a request of that Node, which has changed, was none of ours; said once of each change."""
-        is_so = node in self._left_alone
-        self._left_alone.discard(node)
+        is_so = node in self._skipped_nodes
+        self._skipped_nodes.discard(node)
         return is_so
 
     # ---- write, tell
 
-    async def _write(self, message: Message, event: CsrEnriched | EnrichedCsrGone) -> Verdict:
+    async def _write(self, message: Message, event: CsrEnriched | EnrichedCsrGone) -> RequestAction:
         """Write what holds once a slot is free; return it, whether or not it was written."""
-        request = _request_in(event)
+        request = _request_of(event)
         try:
-            verdict = await self._approvals.write(request, lambda: self._judge.verdict(message, event))
+            verdict = await self._approval_writer.write(
+                request, lambda: self._evaluator.evaluate(message, event)
+            )
         except (FenceFailed, NotFound) as error:
-            self._budget.spend(request.node_name, self._clock())
-            self._raise_refused(message, request, error)
+            self._rate_limiter.record_write(request.node_name, self._clock())
+            self._raise_fence_failure(message, request, error)
         if isinstance(verdict, Approve | Deny):
-            self._budget.spend(request.node_name, self._clock())
-            if request.name in self._requesters.pending:  # else the watcher has told of it already
-                self._judge.wrote(request)
+            self._rate_limiter.record_write(request.node_name, self._clock())
+            if request.name in self._pending_requests.by_name:  # else the watcher has told of it already
+                self._evaluator.record_write(request)
         return verdict
 
-    async def _conclude(self, event: CsrEnriched | EnrichedCsrGone, verdict: Verdict) -> None:
-        match verdict:
-            case Settled(reason=reason):
+    async def _apply_action(self, event: CsrEnriched | EnrichedCsrGone, action: RequestAction) -> None:
+        match action:
+            case Drop(reason=reason):
                 telemetry.annotate(outcome="settled", reason=reason)
-            case Paused(reason=reason):
+            case Pause(reason=reason):
                 raise TemporaryError("nothing can be decided", reason)
-            case Left():
-                await self._leave(_request_in(event), verdict)
+            case SkipRequest():
+                await self._skip(_request_of(event), action)
             case Wait():
-                await self._wait(_request_in(event), verdict)
+                await self._wait(_request_of(event), action)
             case Approve() | Deny():
-                await self._answered(_request_in(event), verdict)
+                await self._finish(_request_of(event), action)
 
-    async def _leave(self, request: SigningRequest, left: Left) -> None:
-        if left.outcome == "superseded":
-            self._waiting.left(request.name)
+    async def _skip(self, request: SigningRequest, skip: SkipRequest) -> None:
+        if skip.outcome == "superseded":
+            self._waiting_requests.remove(request.name)
         else:
-            self._waiting.decided(request.name, request.node_name)
-        if left.outcome == "not-ours":
-            self._left_alone.add(request.node_name)
-        await self._tell(request, left.outcome, left.reason)
+            self._waiting_requests.finish(request.name, request.node_name)
+        if skip.outcome == "not-ours":
+            self._skipped_nodes.add(request.node_name)
+        await self._publish_decision(request, skip.outcome, skip.reason)
 
-    async def _answered(self, request: SigningRequest, decision: Approve | Deny) -> None:
-        self._waiting.decided(request.name, request.node_name)
+    async def _finish(self, request: SigningRequest, decision: Approve | Deny) -> None:
+        self._waiting_requests.finish(request.name, request.node_name)
         if isinstance(decision, Approve):
-            self._events.approved(request)
+            self._event_recorder.forget_reasons(request)
         else:
-            self._events.denied(request, decision.check, decision.message)
+            self._event_recorder.record_denied(request, decision.check, decision.message)
         outcome = "approved" if isinstance(decision, Approve) else "denied"
-        change = f"condition {condition_of(decision).type}: {decision.message}"
-        await self._tell(request, outcome, decision.message, changes=(change,))
+        change = f"condition {build_condition(decision).type}: {decision.message}"
+        await self._publish_decision(request, outcome, decision.message, changes=(change,))
 
     async def _wait(self, request: SigningRequest, wait: Wait) -> NoReturn:
-        """Raises NotYet."""
-        seconds = wait.ends_in_seconds
+        """Raises RequeueAfter."""
+        seconds = wait.retry_after_seconds
         waits = WaitingRequest(
             name=request.name,
             uid=request.uid,
             requester=request.node_name,
             reason=wait.reason,
             message=wait.message,
-            nodes=_bounded(wait.nodes, request.node_name),
-            rivals=wait.rivals[:MOST_RIVALS],
-            due=None if seconds is None else self._clock() + seconds,
+            nodes=_limit_nodes(wait.nodes, request.node_name),
+            rivals=wait.rivals[:MAX_RIVALS],
+            retry_at=None if seconds is None else self._clock() + seconds,
         )
-        self._waiting.waits(waits, self._clock())
-        await self._tell(request, "waiting", wait.message)
-        raise NotYet(wait.reason, wait.message, retry_after_seconds=max(seconds or 0.0, AGAIN_SECONDS))
+        self._waiting_requests.add(waits, self._clock())
+        await self._publish_decision(request, "waiting", wait.message)
+        raise RequeueAfter(wait.reason, wait.message, retry_after_seconds=max(seconds or 0.0, RETRY_SECONDS))
 
-    async def _tell(
+    async def _publish_decision(
         self, request: SigningRequest, outcome: str, reason: str, *, changes: tuple[str, ...] = ()
     ) -> None:
         telemetry.annotate(node=request.node_name)
-        await self._decisions.publish(request, outcome, reason, changes=changes)
+        await self._decision_publisher.publish(request, outcome, reason, changes=changes)
 
-    def _raise_refused(
+    def _raise_fence_failure(
         self, message: Message, request: SigningRequest, error: FenceFailed | NotFound
     ) -> NoReturn:
         """It is decided, it is another one, or a message says what is not so: the watcher will tell.
 
-        Raises NotYet at first, and if it still seems pending then, TemporaryError.
+        Raises RequeueAfter at first, and if it still seems pending then, TemporaryError.
         """
-        self._waiting.left(request.name)
-        again = self._refused.get(request.name) == message.sequence
-        if request.name in self._requesters.pending:
-            self._refused[request.name] = message.sequence
+        self._waiting_requests.remove(request.name)
+        again = self._fence_failures.get(request.name) == message.sequence
+        if request.name in self._pending_requests.by_name:
+            self._fence_failures[request.name] = message.sequence
         if again:
             raise TemporaryError("Kubernetes holds another request than this one, repeatedly", str(error))
         reason = "Kubernetes holds another request, or it is decided"
-        raise NotYet(reason, str(error), retry_after_seconds=SETTLES_SECONDS) from error
+        raise RequeueAfter(reason, str(error), retry_after_seconds=FENCE_RETRY_SECONDS) from error
 
 
-def _bounded(nodes: frozenset[str], requester: str) -> frozenset[str]:
+def _limit_nodes(nodes: frozenset[str], requester: str) -> frozenset[str]:
     """A change of one of the rest is met with when it is looked at again anyway."""
-    others = sorted(nodes - {requester})[: _MOST_NODES - 1]
+    others = sorted(nodes - {requester})[: _MAX_WAIT_NODES - 1]
     return frozenset(others) | (nodes & {requester})
 
 
-def _request_in(event: CsrEnriched | EnrichedCsrGone) -> SigningRequest:
+def _request_of(event: CsrEnriched | EnrichedCsrGone) -> SigningRequest:
     """What is gone is settled, and gets no other verdict."""
     assert isinstance(event, CsrEnriched)
     return event.request

@@ -7,8 +7,10 @@ import msgspec
 
 from libs.common import metrics
 from libs.common.bus import Message
+from libs.common.cache_sync import CacheSync
+from libs.common.consumer_middleware import ConsumerMiddleware
 from libs.common.controllers import CSR_APPROVAL
-from libs.common.decisions import Decisions
+from libs.common.decision_publisher import DecisionPublisher
 from libs.common.delivery import TemporaryError
 from libs.common.events import (
     CsrGone,
@@ -21,30 +23,28 @@ from libs.common.events import (
     NodeObserved,
     NodeUnreachable,
 )
-from libs.common.flow_table import FlowTable
-from libs.common.handling import Handling
 from libs.common.ownership import why_not_owned
-from libs.common.process.service import Parts, Run
+from libs.common.ownership_reloader import OwnershipReloader
+from libs.common.process.service import Dependencies, ServiceDefinition
+from libs.common.service_spec import CSR
 from libs.common.signing_request import SigningRequest
-from libs.common.subjects import ENRICHED_NODE, FLOW, NETWORKS, OBSERVED_CSR, OBSERVED_NODE, name_in
-from libs.common.watch_flow import WatchFlow
-from libs.common.watch_ownership import WatchOwnership
-from libs.common.wiring import CSR
-from services.csr.approvals_api import ApprovalsApi
-from services.csr.budget import Budget
-from services.csr.claims import Claims
-from services.csr.decide import Policy
-from services.csr.judge import Judge
+from libs.common.stream_cache import StreamCache
+from libs.common.subjects import ENRICHED_NODE, FLOW, NETWORKS, OBSERVED_CSR, OBSERVED_NODE, object_name_in
+from services.csr.api_endpoint_watcher import ApiEndpointWatcher
+from services.csr.approval_writer import ApprovalWriter
+from services.csr.claim_index import ClaimIndex
+from services.csr.decide import ApprovalPolicy
 from services.csr.metadata_reports import MetadataReports
-from services.csr.node_events import NodeEvents
+from services.csr.node_event_recorder import NodeEventRecorder
 from services.csr.on_csr_enriched import OnCsrEnriched
-from services.csr.requesters import Requesters
+from services.csr.pending_requests import PendingRequests
+from services.csr.rate_limiter import NodeRateLimiter
+from services.csr.request_evaluator import RequestEvaluator
+from services.csr.request_readiness import find_readiness_problems
 from services.csr.service_networks import ServiceNetworks
 from services.csr.settings import CsrSettings
-from services.csr.waiting import WaitingRequests
-from services.csr.watch_endpoint import WatchEndpoint
-from services.csr.watch_waiting import WatchWaiting
-from services.csr.watched_requests import why_undecidable
+from services.csr.waiting_request_reconciler import WaitingRequestReconciler
+from services.csr.waiting_requests import WaitingRequests
 
 log = logging.getLogger(__name__)
 
@@ -52,105 +52,111 @@ log = logging.getLogger(__name__)
 class CsrService:
     """Any number of replicas share the work; each follows the flow for itself."""
 
-    wiring = CSR
+    spec = CSR
 
-    def __init__(self, parts: Parts, settings: CsrSettings) -> None:
-        self._parts = parts
+    def __init__(self, dependencies: Dependencies, settings: CsrSettings) -> None:
+        self._dependencies = dependencies
         self._settings = settings
-        self._led = asyncio.Event()
-        self._not_taken_in: set[str] = set()  # subjects of which we do not know what they say
-        self._held_up = False  # something was handed back because nothing may be decided
+        self._leader_seen = asyncio.Event()
+        self._failed_subjects: set[str] = set()  # subjects of which we do not know what they say
+        self._was_paused = False  # something was handed back because nothing may be decided
         self._reports = MetadataReports(
-            repeat_seconds=settings.repeat_seconds, without_talos=settings.without_talos
+            repeat_seconds=settings.republish_interval_seconds, without_talos=settings.without_talos
         )
-        self._requesters = Requesters()
-        self._waiting = WaitingRequests()
-        self._claims = claims = Claims()
-        self._table = table = FlowTable(
-            clock=parts.monotonic,
-            keep=_is_worth_keeping,
-            on_message=self._heard,
-            on_dropped=self._dropped,
-            on_void=self._all_is_void,
-            on_caught_up=self._caught_up,
+        self._pending_requests = PendingRequests()
+        self._waiting_requests = WaitingRequests()
+        self._claim_index = claims = ClaimIndex()
+        self._stream_cache = table = StreamCache(
+            clock=dependencies.monotonic,
+            should_keep=_is_cacheable,
+            on_message=self._on_message,
+            on_expired=self._on_expired,
+            on_stream_replaced=self._on_stream_replaced,
+            on_caught_up=self._on_caught_up,
         )
-        self._flow = WatchFlow(table, problems=why_undecidable)
+        self._cache_sync = CacheSync(table, problems=find_readiness_problems)
         dry = settings.observe_only
-        kube = parts.kubernetes()
-        self._decisions = Decisions(
-            parts.bus,
+        kube = dependencies.require_kube()
+        self._decision_publisher = DecisionPublisher(
+            dependencies.bus,
             service=CSR.service,
             kind="csr",
-            now=parts.now,
-            called={"approved": "would-approve", "denied": "would-deny"} if dry else {},
+            now=dependencies.now,
+            outcome_aliases={"approved": "would-approve", "denied": "would-deny"} if dry else {},
         )
-        self._ownership = WatchOwnership(
+        self._ownership_reloader = OwnershipReloader(
             settings.cloud_config,
             settings.file,
             service=CSR.service,
             controller=CSR_APPROVAL,
-            look_seconds=settings.file_look_seconds,
-            changed=self._look_at_all,
-            now=parts.now,
+            poll_seconds=settings.cloud_config_poll_seconds,
+            on_change=self._enqueue_all,
+            now=dependencies.now,
         )
-        self._service_networks = ServiceNetworks(settings.service_cluster_ip_range, changed=self._look_at_all)
-        self._endpoint = WatchEndpoint(
-            kube, changed=self._look_at_all, clock=parts.monotonic, random=parts.random
+        self._service_networks = ServiceNetworks(
+            settings.service_cluster_ip_range, on_change=self._enqueue_all
         )
-        self._events = NodeEvents(
-            kube, claims.node, is_foreign=self._is_foreign, now=parts.now, observe_only=dry
+        self._api_endpoint_watcher = ApiEndpointWatcher(
+            kube, on_change=self._enqueue_all, clock=dependencies.monotonic, random=dependencies.random
         )
-        budget = Budget()
-        judge = Judge(
-            table=table,
-            requesters=self._requesters,
-            claims=claims,
+        self._event_recorder = NodeEventRecorder(
+            kube, claims.get_node, is_foreign=self._is_foreign, now=dependencies.now, observe_only=dry
+        )
+        budget = NodeRateLimiter()
+        judge = RequestEvaluator(
+            stream_cache=table,
+            pending_requests=self._pending_requests,
+            claim_index=claims,
             reports=self._reports,
-            budget=budget,
-            policy=self._policy,
-            ownership=self._ownership.ownership,
+            rate_limiter=budget,
+            policy=self._build_policy,
+            ownership=self._ownership_reloader.ownership,
             why_undecided=self._why_undecided,
-            clock=parts.monotonic,
+            clock=dependencies.monotonic,
         )
         self._on_csr_enriched = OnCsrEnriched(
-            table=table,
-            flow=self._flow,
-            judge=judge,
-            budget=budget,
-            requesters=self._requesters,
-            waiting=self._waiting,
-            approvals=ApprovalsApi(kube, observe_only=dry),
-            decisions=self._decisions,
-            events=self._events,
-            clock=parts.monotonic,
+            stream_cache=table,
+            cache_sync=self._cache_sync,
+            evaluator=judge,
+            rate_limiter=budget,
+            pending_requests=self._pending_requests,
+            waiting_requests=self._waiting_requests,
+            approval_writer=ApprovalWriter(kube, observe_only=dry),
+            decision_publisher=self._decision_publisher,
+            event_recorder=self._event_recorder,
+            clock=dependencies.monotonic,
         )
-        handling = Handling(
-            CSR.service, "csr", system=parts.bus.system, clock=parts.monotonic, random=parts.random
+        handling = ConsumerMiddleware(
+            CSR.service,
+            "csr",
+            system=dependencies.bus.system,
+            clock=dependencies.monotonic,
+            random=dependencies.random,
         )
-        self._handle = handling.around(self._decide_on)
-        self._watch_waiting = WatchWaiting(
-            table=table,
-            flow=self._flow,
-            requesters=self._requesters,
-            waiting=self._waiting,
-            events=self._events,
+        self._handle = handling.wrap(self._handle_message)
+        self._waiting_request_reconciler = WaitingRequestReconciler(
+            stream_cache=table,
+            cache_sync=self._cache_sync,
+            pending_requests=self._pending_requests,
+            waiting_requests=self._waiting_requests,
+            event_recorder=self._event_recorder,
             handle=self._handle,
-            clock=parts.monotonic,
-            now=parts.now,
+            clock=dependencies.monotonic,
+            now=dependencies.now,
         )
 
     async def run(self) -> None:
         """Work until cancelled; what is in flight is finished."""
-        metrics.LEADER_SILENCE.labels(CSR.service).set_function(self._table.leader_silence_seconds)
+        metrics.LEADER_SILENCE.labels(CSR.service).set_function(self._stream_cache.leader_silence_seconds)
         try:
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._parts.bus.follow(CSR.service, f"{FLOW}.>", self._table))
-                tasks.create_task(self._events.run())
-                tasks.create_task(self._ownership.run())
-                tasks.create_task(self._endpoint.run())
-                tasks.create_task(self._decide())
+                tasks.create_task(self._dependencies.bus.follow(CSR.service, f"{FLOW}.>", self._stream_cache))
+                tasks.create_task(self._event_recorder.run())
+                tasks.create_task(self._ownership_reloader.run())
+                tasks.create_task(self._api_endpoint_watcher.run())
+                tasks.create_task(self._run_consumers())
         finally:
-            await self._events.last_words()
+            await self._event_recorder.flush()
 
     def problems(self) -> tuple[str, ...]:
         """Why nothing is decided now, or not by the newest file."""
@@ -158,170 +164,176 @@ class CsrService:
             *self._why_undecided(),
             *self._reports.problems(),
             *self._service_networks.problems(without_talos=self._reports.without_talos),
-            *self._endpoint.problems(),
-            *self._ownership.problems(),
+            *self._api_endpoint_watcher.problems(),
+            *self._ownership_reloader.problems(),
         )
 
     def _why_undecided(self) -> tuple[str, ...]:
-        paused = self._paused()
-        return (*self._flow.problems(), *((paused,) if paused else ()))
+        paused = self._why_paused()
+        return (*self._cache_sync.problems(), *((paused,) if paused else ()))
 
-    async def _decide(self) -> None:
-        await self._led.wait()  # before that every message would only be handed back
+    async def _run_consumers(self) -> None:
+        await self._leader_seen.wait()  # before that every message would only be handed back
         [durable] = CSR.durables
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._watch_waiting.run())
-            consuming = self._parts.bus.consume(durable, self._handle, in_flight=self._settings.in_flight)
+            tasks.create_task(self._waiting_request_reconciler.run())
+            consuming = self._dependencies.bus.consume(
+                durable, self._handle, in_flight=self._settings.in_flight
+            )
             tasks.create_task(consuming)
 
-    async def _decide_on(self, message: Message) -> None:
+    async def _handle_message(self, message: Message) -> None:
         try:
             await self._on_csr_enriched(message)
         except TemporaryError:
-            self._held_up |= bool(self._why_undecided())
+            self._was_paused |= bool(self._why_undecided())
             raise
 
-    def _paused(self) -> str:
+    def _why_paused(self) -> str:
         """Why nothing may be written."""
-        if self._not_taken_in:
-            return f"defect: no sense could be made of {min(self._not_taken_in)}, so claims may be missing"
+        if self._failed_subjects:
+            return f"defect: no sense could be made of {min(self._failed_subjects)}, so claims may be missing"
         if self._settings.observe_only:
             return ""
-        return self._table.why_not_led(silence_seconds=self._settings.leader_silence_seconds)
+        return self._stream_cache.why_no_leader(max_silence_seconds=self._settings.leader_silence_seconds)
 
-    def _policy(self) -> Policy:
+    def _build_policy(self) -> ApprovalPolicy:
         """What the operator allows, and what is known of the cluster now."""
         return msgspec.structs.replace(
             self._settings.policy,
-            service_networks=self._service_networks.known,
-            endpoint=self._endpoint.endpoint,
+            service_networks=self._service_networks.cidrs,
+            api_endpoint=self._api_endpoint_watcher.endpoint,
         )
 
     def _is_foreign(self, name: str) -> bool:
         """Whether that Node is another's."""
-        node = self._claims.node(name)
-        return node is not None and bool(why_not_owned(self._ownership.ownership(), node))
+        node = self._claim_index.get_node(name)
+        return node is not None and bool(why_not_owned(self._ownership_reloader.ownership(), node))
 
     # ---- what the flow says
 
-    def _heard(self, message: Message) -> None:
+    def _on_message(self, message: Message) -> None:
         try:
-            self._take_in(message.event)
-            self._not_taken_in.discard(message.subject)
+            self._apply_event(message.event)
+            self._failed_subjects.discard(message.subject)
         except Exception:
             # Whoever wrote it must neither end the process nor hide a claim: until it is replaced or gone,
             # nothing is approved.
-            self._not_taken_in.add(message.subject)
+            self._failed_subjects.add(message.subject)
             log.exception("a message could not be taken in", extra={"subject": message.subject})
-        if self._settings.observe_only or (isinstance(message.event, Leading) and not self._table.replaying):
-            self._led.set()
-        if self._reports.heard(
-            message,
-            at=self._parts.monotonic(),
-            is_live=not self._table.replaying,
-            is_complete=self._table.complete,
+        if self._settings.observe_only or (
+            isinstance(message.event, Leading) and not self._stream_cache.is_replaying
         ):
-            self._look_at_all()
-        self._flow.moved()
-        if self._held_up and not self._why_undecided():
-            self._look_at_all()  # what was handed back may come again in a minute only
+            self._leader_seen.set()
+        if self._reports.apply(
+            message,
+            now=self._dependencies.monotonic(),
+            is_live=not self._stream_cache.is_replaying,
+            is_complete=self._stream_cache.is_complete,
+        ):
+            self._enqueue_all()
+        self._cache_sync.wake_waiters()
+        if self._was_paused and not self._why_undecided():
+            self._enqueue_all()  # what was handed back may come again in a minute only
 
-    def _take_in(self, event: object) -> None:
-        self._service_networks.take_in(event)
+    def _apply_event(self, event: object) -> None:
+        self._service_networks.apply(event)
         match event:
             case NodeObserved(node=node):
-                self._claims.observed(node)
-                self._changed(node.name)
+                self._claim_index.upsert_node(node)
+                self._on_node_changed(node.name)
             case NodeGone(name=name):
-                self._node_gone(name)
+                self._on_node_gone(name)
             case NodeEnriched(node=node) | NodeUnreachable(node=node):
-                self._claims.enriched(event)
-                self._changed(node.name)
+                self._claim_index.upsert_report(event)
+                self._on_node_changed(node.name)
             case EnrichedNodeGone(name=name):
-                self._claims.enriched_gone(name)
-                self._changed(name)
+                self._claim_index.remove_report(name)
+                self._on_node_changed(name)
             case CsrObserved(request=request):
-                self._request_observed(request)
+                self._on_request_observed(request)
             case CsrGone(name=name):
-                self._request_gone(name)
+                self._on_request_gone(name)
 
-    def _dropped(self, subject: str) -> None:
+    def _on_expired(self, subject: str) -> None:
         """The stream holds it no more: that is how long it has been gone."""
-        self._not_taken_in.discard(subject)
+        self._failed_subjects.discard(subject)
         if subject == NETWORKS:
-            self._service_networks.forget()
+            self._service_networks.forget_report()
         for prefix, gone in (
-            (OBSERVED_NODE, self._node_gone),
-            (ENRICHED_NODE, self._claims.enriched_gone),
-            (OBSERVED_CSR, self._request_gone),
+            (OBSERVED_NODE, self._on_node_gone),
+            (ENRICHED_NODE, self._claim_index.remove_report),
+            (OBSERVED_CSR, self._on_request_gone),
         ):
             if subject.startswith(f"{prefix}."):
-                gone(name_in(subject, prefix))
-        if self._reports.dropped(subject):
-            self._look_at_all()
+                gone(object_name_in(subject, prefix))
+        if self._reports.handle_expired(subject):
+            self._enqueue_all()
 
-    def _caught_up(self) -> None:
+    def _on_caught_up(self) -> None:
         """What was said before has been handled by somebody, or not."""
-        self._reports.caught_up(is_complete=self._table.complete)
-        self._look_at_all()
-        self._flow.moved()
+        self._reports.handle_caught_up(is_complete=self._stream_cache.is_complete)
+        self._enqueue_all()
+        self._cache_sync.wake_waiters()
 
-    def _look_at_all(self) -> None:
+    def _enqueue_all(self) -> None:
         """At each pending request that is to be decided."""
-        self._held_up = False
-        self._watch_waiting.want([pending.place.name for pending in self._requesters.all_newest()])
+        self._was_paused = False
+        self._waiting_request_reconciler.enqueue(
+            [pending.order.name for pending in self._pending_requests.iterate_newest()]
+        )
 
-    def _all_is_void(self) -> None:
-        self._not_taken_in.clear()
+    def _on_stream_replaced(self) -> None:
+        self._failed_subjects.clear()
         self._reports.clear()
-        self._claims.clear()
-        self._requesters.clear()
-        self._waiting.clear()
+        self._claim_index.clear()
+        self._pending_requests.clear()
+        self._waiting_requests.clear()
         self._on_csr_enriched.forget_all()
-        self._decisions.forget_all()
-        self._watch_waiting.forget_all()
-        self._service_networks.forget()
+        self._decision_publisher.forget_all()
+        self._waiting_request_reconciler.forget_all()
+        self._service_networks.forget_report()
 
-    def _changed(self, node: str) -> None:
-        self._watch_waiting.want(self._waiting.on(node))
-        if self._on_csr_enriched.was_left_alone(node) and (newest := self._requesters.newest(node)):
-            self._watch_waiting.want([newest])
+    def _on_node_changed(self, node: str) -> None:
+        self._waiting_request_reconciler.enqueue(self._waiting_requests.find_by_node(node))
+        if self._on_csr_enriched.take_skipped(node) and (newest := self._pending_requests.find_newest(node)):
+            self._waiting_request_reconciler.enqueue([newest])
 
-    def _node_gone(self, name: str) -> None:
-        self._claims.node_gone(name)
-        self._waiting.node_gone(name)
-        self._changed(name)
+    def _on_node_gone(self, name: str) -> None:
+        self._claim_index.remove_node(name)
+        self._waiting_requests.on_node_gone(name)
+        self._on_node_changed(name)
 
-    def _request_observed(self, request: SigningRequest) -> None:
-        was_pending = request.name in self._requesters.pending
-        superseded = self._requesters.observed(request)
-        if not request.pending:
-            self._settled(request.name)
-            if was_pending and not self._requesters.newest(request.node_name):
-                self._requester_answered(request)
-        self._watch_waiting.want([superseded] if superseded else ())
+    def _on_request_observed(self, request: SigningRequest) -> None:
+        was_pending = request.name in self._pending_requests.by_name
+        superseded = self._pending_requests.upsert(request)
+        if not request.is_pending:
+            self._forget_request(request.name)
+            if was_pending and not self._pending_requests.find_newest(request.node_name):
+                self._on_requester_answered(request)
+        self._waiting_request_reconciler.enqueue([superseded] if superseded else ())
 
-    def _requester_answered(self, request: SigningRequest) -> None:
+    def _on_requester_answered(self, request: SigningRequest) -> None:
         """By us, by another replica, or by a person: should its node wait again, that is another wait."""
-        self._waiting.decided(request.name, request.node_name)
-        if request.condition("Approved"):
-            self._events.approved(request)
+        self._waiting_requests.finish(request.name, request.node_name)
+        if request.find_condition("Approved"):
+            self._event_recorder.forget_reasons(request)
 
-    def _request_gone(self, name: str) -> None:
-        comes_up = self._requesters.gone(name)
-        self._settled(name)
-        self._decisions.forget(name)
-        self._watch_waiting.want([comes_up] if comes_up else ())
+    def _on_request_gone(self, name: str) -> None:
+        comes_up = self._pending_requests.remove(name)
+        self._forget_request(name)
+        self._decision_publisher.forget(name)
+        self._waiting_request_reconciler.enqueue([comes_up] if comes_up else ())
 
-    def _settled(self, name: str) -> None:
-        self._waiting.left(name)
+    def _forget_request(self, name: str) -> None:
+        self._waiting_requests.remove(name)
         self._on_csr_enriched.forget(name)
-        self._watch_waiting.forget(name)
+        self._waiting_request_reconciler.forget(name)
 
 
-def _is_worth_keeping(message: Message) -> bool:
+def _is_cacheable(message: Message) -> bool:
     """A request that is not there is gone; that it is gone one kubelet can have said without end."""
     return not isinstance(message.event, CsrGone | EnrichedCsrGone)
 
 
-CSR_RUN = Run(wiring=CSR, settings=CsrSettings, build=CsrService, controller=CSR_APPROVAL)
+CSR_DEFINITION = ServiceDefinition(spec=CSR, settings=CsrSettings, build=CsrService, controller=CSR_APPROVAL)

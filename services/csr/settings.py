@@ -6,19 +6,19 @@ from typing import Annotated
 
 import msgspec
 
-from libs.common.cloud_config.rule import CloudConfig
+from libs.common.cloud_config.model import CloudConfig
 from libs.common.settings.flags import (
     CERTIFICATES,
     CLOUD_CONFIG,
-    METADATA_REPEAT_PERIOD,
+    METADATA_REPUBLISH_INTERVAL,
     OBSERVE_ONLY,
     RENEW_DEADLINE,
     SERVICE_CLUSTER_IP_RANGE,
     WITHOUT_TALOS,
     Flag,
 )
-from services.csr.checks import networks_of
-from services.csr.decide import Policy
+from services.csr.decide import ApprovalPolicy
+from services.csr.request_checks import parse_networks
 
 
 class CsrSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,22 +57,22 @@ class CsrSettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = None
     cloud_config: Annotated[Path | None, CLOUD_CONFIG] = None  # followed: whose Nodes are ours may change
     file: CloudConfig = CloudConfig()  # what it said at the start
-    file_look_seconds: float = 1.0
+    cloud_config_poll_seconds: float = 1.0
     # Nothing is written while no leader has been heard for that long: another one may be at work elsewhere.
     leader_silence_seconds: Annotated[float, RENEW_DEADLINE] = 10.0
     in_flight: Annotated[
         int, Flag("csr-in-flight", "Requests decided at the same time.", CERTIFICATES, at_least=1)
     ] = 64
     # Half of how old metadata's word on a request may be.
-    repeat_seconds: Annotated[float, METADATA_REPEAT_PERIOD] = 300.0
+    republish_interval_seconds: Annotated[float, METADATA_REPUBLISH_INTERVAL] = 300.0
     # Readiness only: whether a request waits for its machine, metadata says with the request.
     without_talos: Annotated[bool, WITHOUT_TALOS] = False
 
     @property
-    def policy(self) -> Policy:
+    def policy(self) -> ApprovalPolicy:
         """What `decide` needs of it."""
         least, most = self.min_expiration_seconds, self.max_expiration_seconds
-        return Policy(
+        return ApprovalPolicy(
             allowed_networks=self.allowed_networks,
             min_expiration_seconds=None if least is None else int(least),
             max_expiration_seconds=None if most is None else int(most),
@@ -88,7 +88,7 @@ class CsrSettings(msgspec.Struct, frozen=True, kw_only=True):
         found += [
             f'--service-cluster-ip-range: "{text}" is not a network such as 10.96.0.0/12'
             for text in self.service_cluster_ip_range
-            if not networks_of((text,))
+            if not parse_networks((text,))
         ]
         least, most = self.min_expiration_seconds, self.max_expiration_seconds
         if least is not None and most is not None and least > most:

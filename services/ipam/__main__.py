@@ -2,8 +2,8 @@
 
 import sys
 
-from libs.common.process.run import run_process
-from services.ipam.service import IPAM_RUN
+from libs.common.process.run_process import run_process
+from services.ipam.service import IPAM_DEFINITION
 
 if __name__ == "__main__":
-    sys.exit(run_process(IPAM_RUN))
+    sys.exit(run_process(IPAM_DEFINITION))

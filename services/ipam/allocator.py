@@ -15,15 +15,29 @@ import msgspec
 from libs.common.delivery import TemporaryError
 from libs.common.kube_api.errors import Conflict, KubeError
 from libs.common.node import Node
-from libs.common.patch import NodeChanges, node_patch
-from services.ipam.known_pages import KnownPages
-from services.ipam.pages import PAGE_BYTES, Page, StoredPage, encoded, page_name, page_of
-from services.ipam.plan import Answer, Assigned, Occupied, Plan, Refused, Want, plan_claims
-from services.ipam.pools import Pool
-from services.ipam.release import Present, Released, odd_in_themselves, ranges_of, release_plan
-from services.ipam.swept import Swept, swept
+from libs.common.node_patch import NodeChanges, build_node_patch
+from services.ipam.allocation_plan import (
+    AllocationPlan,
+    AllocationRequest,
+    AllocationResult,
+    Assignment,
+    Exclusions,
+    NoBlock,
+    plan_claims,
+)
+from services.ipam.garbage_collection import SweepResult, merge_plans
+from services.ipam.page_cache import PageCache
+from services.ipam.pages import PAGE_BYTES, Page, StoredPage, encode_page, page_name, page_range_of
+from services.ipam.pool_selection import Pool
+from services.ipam.release_plan import (
+    PresentNode,
+    ReleasePlan,
+    find_invalid_pod_cidrs,
+    list_page_ranges,
+    plan_release,
+)
 
-_ROUNDS: Final = 12  # plans of one call; in each somebody's write went through, so others made progress
+_MAX_ATTEMPTS: Final = 12  # plans of one call; in each somebody's write went through, so others made progress
 
 
 class ClaimsApi(Protocol):
@@ -48,14 +62,14 @@ class ClaimsApi(Protocol):
         """All Nodes of one moment that is not before the call, from etcd."""
 
 
-class Claimed(msgspec.Struct, frozen=True, kw_only=True):
+class ClaimResult(msgspec.Struct, frozen=True, kw_only=True):
     """Answers by uid, none if somebody else was quicker; blocks that were claimed now, each with its pool."""
 
-    answers: Mapping[str, Answer]
-    new: tuple[tuple[str, Pool], ...] = ()
-    tries: Mapping[str, int] = {}  # by new block, how many were looked at for it
-    ignored: Mapping[str, str] = {}  # by Node, which of its many addresses do not count, in words
-    contended: bool = False  # a write of this call came too late: another replica had written that page
+    results: Mapping[str, AllocationResult]
+    new_blocks: tuple[tuple[str, Pool], ...] = ()
+    attempts: Mapping[str, int] = {}  # by new block, how many were looked at for it
+    ignored_addresses: Mapping[str, str] = {}  # by Node, which of its many addresses do not count, in words
+    is_contended: bool = False  # a write of this call came too late: another replica had written that page
 
 
 class Allocator:
@@ -76,21 +90,25 @@ class Allocator:
         self._quarantine = quarantine
         self._page_bytes = page_bytes
         self._is_foreign = is_foreign
-        self.pages = KnownPages()
-        self._carried: Mapping[str, tuple[str, ...]] | None = None  # podCIDRs by uid, as last listed
-        self._names: Mapping[str, str] = {}  # of those, for people
-        self._forgotten = 0  # how often: a list of Nodes that began before does not count
+        self.pages = PageCache()
+        self._pod_cidrs_by_uid: Mapping[str, tuple[str, ...]] | None = None  # podCIDRs by uid, as last listed
+        self._node_names_by_uid: Mapping[str, str] = {}  # of those, for people
+        self._resets = 0  # how often: a list of Nodes that began before does not count
         self._cursors: dict[tuple[str, int], str] = {}
         self._in_flight: Counter[str] = Counter()  # by range, writes whose answer is not known yet
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         """Before the next claim all Nodes and pages are read again: for another stream, or a lost page."""
-        self._carried = None
-        self._forgotten += 1
+        self._pod_cidrs_by_uid = None
+        self._resets += 1
 
     async def claim(
-        self, wants: Sequence[Want], occupied: Callable[[], Occupied], *, insist: bool = True
-    ) -> Claimed:
+        self,
+        requests: Sequence[AllocationRequest],
+        get_exclusions: Callable[[], Exclusions],
+        *,
+        never_yield: bool = True,
+    ) -> ClaimResult:
         """Claim for many Nodes, a write per page; the answers hold from then on.
 
         Reads all Nodes and pages before the first claim, and the pages again before it says that there is no
@@ -102,61 +120,63 @@ class Allocator:
         new: list[tuple[str, Pool]] = []
         tries: dict[str, int] = {}
         reread = contended = False
-        for _ in range(_ROUNDS):
-            if self._carried is None:
-                await self._look()
+        for _ in range(_MAX_ATTEMPTS):
+            if self._pod_cidrs_by_uid is None:
+                await self._list_cluster()
                 reread = True
-                if self._carried is None:  # forgotten while the Nodes were listed
+                if self._pod_cidrs_by_uid is None:  # forgotten while the Nodes were listed
                     continue
-            plan = self._plan(wants, occupied(), closed)
-            if plan.changed:
-                tries.update(plan.tries)
+            plan = self._plan(requests, get_exclusions(), closed)
+            if plan.changed_pages:
+                tries.update(plan.attempts)
                 written, overtaken = await self._write_all(plan, closed)
                 contended = contended or overtaken
-                new += [(block, pool) for block, pool in plan.claimed if page_of(block) in written]
-                if overtaken and not insist:
-                    return Claimed(answers={}, new=tuple(new), tries=tries, contended=True)
-                if overtaken and len(plan.changed) - len(written) > 1:
-                    await self.read_pages()  # whoever wrote one of them most likely wrote the others
-                if len(written) < len(plan.changed):
+                new += [(block, pool) for block, pool in plan.new_blocks if page_range_of(block) in written]
+                if overtaken and not never_yield:
+                    return ClaimResult(results={}, new_blocks=tuple(new), attempts=tries, is_contended=True)
+                if overtaken and len(plan.changed_pages) - len(written) > 1:
+                    await self.refresh_pages()  # whoever wrote one of them most likely wrote the others
+                if len(written) < len(plan.changed_pages):
                     continue
-            if reread or not any(isinstance(answer, Refused) for answer in plan.answers.values()):
-                return Claimed(
-                    answers=plan.answers,
-                    new=tuple(new),
-                    tries=tries,
-                    ignored=plan.ignored,
-                    contended=contended,
+            if reread or not any(isinstance(answer, NoBlock) for answer in plan.results.values()):
+                return ClaimResult(
+                    results=plan.results,
+                    new_blocks=tuple(new),
+                    attempts=tries,
+                    ignored_addresses=plan.ignored_addresses,
+                    is_contended=contended,
                 )
-            self._keep_all(await self._api.list_pages())
+            self._replace_pages(await self._api.list_pages())
             reread = True
         raise TemporaryError("other replicas were quicker with every page of claims")
 
-    async def read_pages(self) -> bool:
+    async def refresh_pages(self) -> bool:
         """Read all pages anew; whether others have written since. Raises KubeError."""
-        before = self.pages.versions()
-        self._keep_all(await self._api.list_pages())
-        now = self.pages.versions()
-        return any(before.get(page) != now[page] and not self._is_our_doing(page) for page in now)
+        before = self.pages.resource_versions()
+        self._replace_pages(await self._api.list_pages())
+        now = self.pages.resource_versions()
+        return any(before.get(page) != now[page] and not self._is_own_write(page) for page in now)
 
-    async def give(self, node: Node, assigned: Assigned, held_labels: tuple[str, ...] = ()) -> Node:
+    async def assign(self, node: Node, assignment: Assignment, fenced_labels: tuple[str, ...] = ()) -> Node:
         """Write what was claimed for this very Node; the Node after it.
 
         Raises KubeError: FenceFailed and NotFound mean that it has podCIDRs, is gone or another Node now, or
         that one of `held_labels` has changed.
         """
-        if node.uid != assigned.uid:
-            raise ValueError(f"{assigned.pod_cidrs} are claimed for {assigned.uid}, not for {node.uid}")
-        operations = node_patch(node, NodeChanges(pod_cidrs=assigned.pod_cidrs, held_labels=held_labels))
+        if node.uid != assignment.uid:
+            raise ValueError(f"{assignment.pod_cidrs} are claimed for {assignment.uid}, not for {node.uid}")
+        operations = build_node_patch(
+            node, NodeChanges(pod_cidrs=assignment.pod_cidrs, guarded_labels=fenced_labels)
+        )
         return await self._api.patch_node(node.name, operations) if operations else node
 
-    async def sweep(self) -> Swept:
+    async def sweep(self) -> SweepResult:
         """End claims that are due, and take over what Nodes carry without one. Raises KubeError."""
-        look = await self._look()
-        done: list[Released] = []
+        look = await self._list_cluster()
+        done: list[ReleasePlan] = []
         postponed: list[tuple[str, str]] = []
         for page in look.pages:
-            released = release_plan(
+            released = plan_release(
                 page,
                 look.present,
                 list_began=look.began,
@@ -169,94 +189,103 @@ class Allocator:
                 done.append(released)
             else:
                 postponed.append((page.range, str(error)))
-        return swept(done, odd_in_themselves(look.present), postponed)
+        return merge_plans(done, find_invalid_pod_cidrs(look.present), postponed)
 
-    async def _look(self) -> "_Look":
+    async def _list_cluster(self) -> "_ClusterSnapshot":
         """Pages first, then Nodes: what a page holds was claimed for Nodes that existed before the list."""
-        self._keep_all(await self._api.list_pages())
+        self._replace_pages(await self._api.list_pages())
         pages = dict(self.pages.by_range)
-        closed = self.pages.closed()
-        forgotten = self._forgotten
+        closed = self.pages.closed_pages()
+        forgotten = self._resets
         began = self._now()
         nodes = await self._api.list_nodes()
         ended = self._now()
-        present = {node.uid: self._present(node) for node in nodes}
-        if forgotten == self._forgotten:
-            self._carried = {node.uid: node.spec.pod_cidrs for node in nodes if node.spec.pod_cidrs}
-            self._names = {uid: node.name for uid, node in present.items()}
-        ranges = {*pages, *(found for found in ranges_of(present) if page_name(found) not in closed)}
-        return _Look(
+        present = {node.uid: self._make_present_node(node) for node in nodes}
+        if forgotten == self._resets:
+            self._pod_cidrs_by_uid = {node.uid: node.spec.pod_cidrs for node in nodes if node.spec.pod_cidrs}
+            self._node_names_by_uid = {uid: node.name for uid, node in present.items()}
+        ranges = {*pages, *(found for found in list_page_ranges(present) if page_name(found) not in closed)}
+        return _ClusterSnapshot(
             pages=tuple(pages.get(found) or Page(range=found) for found in sorted(ranges)),
             present=present,
             began=began,
             ended=ended,
         )
 
-    def _present(self, node: Node) -> Present:
+    def _make_present_node(self, node: Node) -> PresentNode:
         is_foreign = self._is_foreign(node)
-        return Present(node.name, node.spec.pod_cidrs, node.metadata.creation_timestamp, is_foreign)
+        return PresentNode(node.name, node.spec.pod_cidrs, node.metadata.creation_timestamp, is_foreign)
 
     # ---- pages, as they were last read or written
 
-    def _plan(self, wants: Sequence[Want], occupied: Occupied, closed: Mapping[str, str]) -> Plan:
-        carried = {**occupied.carried, **(self._carried or {})}  # who was listed with podCIDRs keeps them
+    def _plan(
+        self, requests: Sequence[AllocationRequest], exclusions: Exclusions, closed_pages: Mapping[str, str]
+    ) -> AllocationPlan:
+        carried = {
+            **exclusions.pod_cidrs_by_uid,
+            **(self._pod_cidrs_by_uid or {}),
+        }  # who was listed with podCIDRs keeps them
         return plan_claims(
             self.pages.by_range,
-            wants,
-            msgspec.structs.replace(occupied, carried=carried, names={**self._names, **occupied.names}),
-            closed={**closed, **self.pages.closed()},
+            requests,
+            msgspec.structs.replace(
+                exclusions,
+                pod_cidrs_by_uid=carried,
+                node_names_by_uid={**self._node_names_by_uid, **exclusions.node_names_by_uid},
+            ),
+            closed_pages={**closed_pages, **self.pages.closed_pages()},
             cursors=self._cursors,
             page_bytes=self._page_bytes,
         )
 
-    async def _write_all(self, plan: Plan, closed: dict[str, str]) -> tuple[set[str], bool]:
+    async def _write_all(self, plan: AllocationPlan, closed_pages: dict[str, str]) -> tuple[set[str], bool]:
         """The ranges that were written, and whether another replica's write came before one of ours.
 
         Pages that take no writes now are added to `closed`.
         """
         written = set()
         overtaken = False
-        for page in plan.changed:
+        for page in plan.changed_pages:
             error = await self._write(page)
             if error is None:
                 written.add(page.range)
                 continue
-            overtaken = overtaken or (isinstance(error, Conflict) and not self._is_our_doing(page.range))
-            if self.pages.is_still(page):
-                closed[page_name(page.range)] = f"{page_name(page.range)} was not written: {error}"
+            overtaken = overtaken or (isinstance(error, Conflict) and not self._is_own_write(page.range))
+            if self.pages.is_current(page):
+                closed_pages[page_name(page.range)] = f"{page_name(page.range)} was not written: {error}"
             elif overtaken:  # who was quicker with this page is about to write the next one
                 break
-        if len(written) == len(plan.changed):
+        if len(written) == len(plan.changed_pages):
             self._cursors = dict(plan.cursors)
         return written, overtaken
 
     async def _write(self, page: Page) -> KubeError | None:
         """None once it is known to be written; after any error the page is read: it may be all the same."""
-        stored = encoded(page)
+        stored = encode_page(page)
         self._in_flight[page.range] += 1
         try:
             version = await self._api.write_page(stored)
         except KubeError as error:
             read = await self._api.read_page(stored.name)
-            if not self.pages.keep(page, read):
-                self.forget()  # what protected blocks is lost
+            if not self.pages.replace(page, read):
+                self.reset()  # what protected blocks is lost
             return error
         finally:
             self._in_flight[page.range] -= 1
-        self.pages.written(page, version)
+        self.pages.record_write(page, version)
         return None
 
-    def _is_our_doing(self, page_range: str) -> bool:
+    def _is_own_write(self, page_range: str) -> bool:
         """A sweep and a claim of one process overtake each other, too: that is no reason to give way."""
-        return self.pages.is_ours(page_range) or self._in_flight[page_range] > 0
+        return self.pages.is_own_write(page_range) or self._in_flight[page_range] > 0
 
-    def _keep_all(self, stored: Sequence[StoredPage]) -> None:
-        if not self.pages.keep_all(stored):
-            self.forget()
+    def _replace_pages(self, stored: Sequence[StoredPage]) -> None:
+        if not self.pages.replace_all(stored):
+            self.reset()
 
 
-class _Look(msgspec.Struct, frozen=True, kw_only=True):
+class _ClusterSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     pages: tuple[Page, ...]  # as they were before the list of Nodes began
-    present: Mapping[str, Present]
+    present: Mapping[str, PresentNode]
     began: datetime
     ended: datetime

@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from typing import TypeVar
 
-from services.ipam.networks import Network, read_network, why_no_blocks
-from services.ipam.runs import Runs
+from services.ipam.interval_set import IntervalSet
+from services.ipam.networks import Network, explain_no_blocks, parse_network
 
 _KeyT = TypeVar("_KeyT")
 
@@ -17,35 +17,35 @@ class CidrSet:
 
     __slots__ = (
         "_by_block", "_by_narrower", "_by_wider", "_cursor", "_inside", "_mask", "_network", "_shift",
-        "_taken", "capacity", "passed_over",
+        "_taken", "capacity", "skipped_count",
     )  # fmt: skip
 
     def __init__(self, cidr: str, mask: int) -> None:
         """ValueError in words if `cidr` is no network, or holds no block of that mask."""
-        network = read_network(cidr)
-        why = why_no_blocks(network, mask)
+        network = parse_network(cidr)
+        why = explain_no_blocks(network, mask)
         if why:
             raise ValueError(why)
         self._network = network
         self._mask = mask
         self._shift = network.bits - mask
-        self._taken = Runs()
+        self._taken = IntervalSet()
         self._cursor = 0  # where the next search begins
         self._by_block: dict[int, int] = {}  # block -> how often it was occupied as just this block
         self._by_narrower: dict[Network, int] = {}
         self._inside: dict[int, int] = {}  # block -> networks narrower than it that occupy it
         self._by_wider: dict[Network, int] = {}
         self.capacity = 1 << mask - network.prefix
-        self.passed_over = 0  # taken blocks between the last one given and the one before it
+        self.skipped_count = 0  # taken blocks between the last one given and the one before it
 
     @property
-    def used(self) -> int:
+    def used_count(self) -> int:
         """Blocks that are not free, each counted once however often it was occupied."""
         return self._taken.size
 
     def occupy(self, cidr: str) -> None:
         """Takes every block that overlaps a network, wherever it lies; ValueError if it is none."""
-        network = read_network(cidr)
+        network = parse_network(cidr)
         span = self._span(network)
         if span is None:
             return
@@ -57,14 +57,14 @@ class CidrSet:
             if network not in self._by_narrower:
                 _count(self._inside, span[0])
             _count(self._by_narrower, network)
-        self._taken.take(*span)
+        self._taken.add(*span)
 
     def release(self, cidr: str) -> None:
         """Takes back one occupation by just this network; its blocks are free when no other holds them.
 
         Nothing happens if there is none: otherwise one mistaken release would free a block of somebody else.
         """
-        network = read_network(cidr)
+        network = parse_network(cidr)
         span = self._span(network)
         if span is None:
             return
@@ -77,27 +77,27 @@ class CidrSet:
         if not is_last:
             return
         if network.prefix == self._mask and not self._by_wider and span[0] not in self._inside:
-            self._taken.free(*span)  # nearly all of them
+            self._taken.remove(*span)  # nearly all of them
         else:
-            for gap in self._held(*span).gaps(*span):
-                self._taken.free(*gap)
+            for gap in self._occupied_runs(*span).iter_gaps(*span):
+                self._taken.remove(*gap)
 
     def next_free(self) -> str | None:
         """The first free block after the last one given, now occupied; None if there is none."""
-        if self.used == self.capacity:
+        if self.used_count == self.capacity:
             return None
-        block = self._taken.first_free(self._cursor)
+        block = self._taken.find_first_free(self._cursor)
         if block >= self.capacity:
-            block = self._taken.first_free(0)
-        self.passed_over = (block - self._cursor) % self.capacity
+            block = self._taken.find_first_free(0)
+        self.skipped_count = (block - self._cursor) % self.capacity
         self._cursor = (block + 1) % self.capacity
         self._by_block[block] = 1
-        self._taken.take(block, block + 1)
+        self._taken.add(block, block + 1)
         return str(Network(self._network.family, self._network.first + (block << self._shift), self._mask))
 
     def reset_cursor(self, after: str) -> None:
         """The next search begins after that network; at the first block if it lies elsewhere."""
-        span = self._span(read_network(after))
+        span = self._span(parse_network(after))
         self._cursor = span[1] % self.capacity if span is not None else 0
 
     def _span(self, network: Network) -> tuple[int, int] | None:
@@ -111,19 +111,19 @@ class CidrSet:
             (network.end - 1 - ours.first) >> self._shift
         ) + 1
 
-    def _held(self, begin: int, end: int) -> Runs:
+    def _occupied_runs(self, begin: int, end: int) -> IntervalSet:
         """What the occupations that are left hold of some blocks."""
-        held = Runs()
+        held = IntervalSet()
         for network in self._by_wider:
             span = self._span(network)
             if span is not None:
-                held.take(*span)
+                held.add(*span)
         for counts in (self._by_block, self._inside):
             # Whichever are fewer: a wide network has more blocks than were ever taken.
             few: Iterable[int] = range(begin, end) if end - begin <= len(counts) else sorted(counts)
             for block in few:
                 if block in counts and begin <= block < end:
-                    held.take(block, block + 1)
+                    held.add(block, block + 1)
         return held
 
 

@@ -10,14 +10,16 @@ from libs.common.kube_api.errors import NotFound
 from libs.common.kube_api.events import ObjectEvent
 from libs.common.kube_api.objects import Page
 from libs.common.node import Node, ObjectMeta
-from libs.common.wiring import PAGES_NAMESPACE
+from libs.common.service_spec import CLAIM_PAGES_NAMESPACE
 from services.ipam.pages import NAME_PREFIX, StoredPage
 
 LABELS: Final = {
     "app.kubernetes.io/managed-by": "talos-ccm",
     "app.kubernetes.io/component": "pod-cidrs",
 }
-_AT_ONCE: Final = 16  # in one process with the labeler, what makes Nodes usable needs connections, too
+_MAX_CONCURRENT_WRITES: Final = (
+    16  # in one process with the labeler, what makes Nodes usable needs connections, too
+)
 
 
 class Kubernetes(Protocol):
@@ -43,13 +45,13 @@ class KubernetesClaims:
 
     def __init__(self, kube: Kubernetes) -> None:
         self._kube = kube
-        self._room = asyncio.Semaphore(_AT_ONCE)
+        self._write_slots = asyncio.Semaphore(_MAX_CONCURRENT_WRITES)
 
     async def list_pages(self) -> Sequence[StoredPage]:
         """Raises KubeError."""
         return [
-            _stored(found)
-            async for page in self._kube.list_config_maps(PAGES_NAMESPACE, LABELS)
+            _to_stored_page(found)
+            async for page in self._kube.list_config_maps(CLAIM_PAGES_NAMESPACE, LABELS)
             for found in page.items
             if found.metadata.name.startswith(NAME_PREFIX)
         ]
@@ -57,7 +59,7 @@ class KubernetesClaims:
     async def read_page(self, name: str) -> StoredPage | None:
         """Raises KubeError."""
         try:
-            return _stored(await self._kube.get_config_map(PAGES_NAMESPACE, name))
+            return _to_stored_page(await self._kube.get_config_map(CLAIM_PAGES_NAMESPACE, name))
         except NotFound:
             return None
 
@@ -66,11 +68,11 @@ class KubernetesClaims:
         metadata = ObjectMeta(name=page.name, resource_version=page.resource_version, labels=LABELS)
         config_map = ConfigMap(metadata=metadata, data=dict(page.data))
         write = self._kube.update_config_map if page.resource_version else self._kube.create_config_map
-        return (await write(PAGES_NAMESPACE, config_map)).metadata.resource_version
+        return (await write(CLAIM_PAGES_NAMESPACE, config_map)).metadata.resource_version
 
     async def patch_node(self, name: str, json_patch: Sequence[dict[str, Any]], /) -> Node:
         """Raises KubeError."""
-        async with self._room:
+        async with self._write_slots:
             return await self._kube.patch_node(name, json_patch)
 
     async def list_nodes(self) -> Sequence[Node]:
@@ -78,7 +80,7 @@ class KubernetesClaims:
         return [node async for page in self._kube.list_nodes() for node in page.items]
 
 
-def _stored(config_map: ConfigMap) -> StoredPage:
+def _to_stored_page(config_map: ConfigMap) -> StoredPage:
     metadata = config_map.metadata
     return StoredPage(
         name=metadata.name,

@@ -17,7 +17,7 @@ _PLAIN_IPV4: Final = re.compile(
 _PLAIN_IPV6: Final = re.compile(r"((?:[0-9a-f]{1,4}:){1,7}):/([0-9]{1,3})")
 _MAPPED: Final = 0xFFFF  # ::ffff:0:0/96: IPv4 in IPv6's clothes
 _LEADING_ZEROS: Final = re.compile(r"(?<![0-9a-fA-F])0+(?=[0-9a-fA-F])")  # of an octet, a group, a length
-_SHOWN: Final = 80  # characters of a refused text
+_MAX_TEXT_CHARS: Final = 80  # characters of a refused text
 
 
 class Network(msgspec.Struct, frozen=True):
@@ -37,33 +37,33 @@ class Network(msgspec.Struct, frozen=True):
         return self.first + (1 << self.bits - self.prefix)
 
     def __str__(self) -> str:
-        text = _ipv4_text(self.first) if self.family == 4 else _ipv6_text(self.first)
+        text = _format_ipv4(self.first) if self.family == 4 else _format_ipv6(self.first)
         return f"{text}/{self.prefix}"
 
 
-def read_network(text: str) -> Network:
+def parse_network(text: str) -> Network:
     """The network that a text names, or holds an address of; an address alone is a network of one.
 
     Nodes carry what anybody wrote: host bits are cleared, IPv4-mapped IPv6 is the IPv4 network that it
     means. ValueError for anything else, in words.
     """
-    read = _plain_ipv6(text) if ":" in text else _plain_ipv4(text)
-    return read or _judged(text)
+    read = _parse_plain_ipv6(text) if ":" in text else _parse_plain_ipv4(text)
+    return read or _parse_any(text)
 
 
-def read_as_kubernetes(text: str) -> Network:
+def parse_network_like_kubernetes(text: str) -> Network:
     """The network that a podCIDR names to Kubernetes, which takes "010.0.1.0/024" too: ten, not eight.
 
     Its parser is Go's of 2021 (`k8s.io/utils/net`, ParseCIDRSloppy): numbers may begin with zeros. ValueError
     for what is no network there either.
     """
     try:
-        return read_network(text)
+        return parse_network(text)
     except ValueError:
-        return read_network(_LEADING_ZEROS.sub("", text))
+        return parse_network(_LEADING_ZEROS.sub("", text))
 
 
-def why_no_blocks(network: Network, mask: int) -> str:
+def explain_no_blocks(network: Network, mask: int) -> str:
     """Why a network holds no block of that mask, in words; "" if it holds at least one."""
     if mask < network.prefix:
         return f"a block of /{mask} is larger than all of {network}"
@@ -72,40 +72,40 @@ def why_no_blocks(network: Network, mask: int) -> str:
     return ""
 
 
-def _plain_ipv4(text: str) -> Network | None:
+def _parse_plain_ipv4(text: str) -> Network | None:
     plain = _PLAIN_IPV4.fullmatch(text)
     if plain is None:
         return None
     a, b, c, d, prefix = map(int, plain.groups())
     if a > 255 or b > 255 or c > 255 or d > 255 or prefix > 32:
         return None
-    return _aligned(4, a << 24 | b << 16 | c << 8 | d, prefix)
+    return _align(4, a << 24 | b << 16 | c << 8 | d, prefix)
 
 
-def _plain_ipv6(text: str) -> Network | None:
+def _parse_plain_ipv6(text: str) -> Network | None:
     plain = _PLAIN_IPV6.fullmatch(text)
     if plain is None or int(plain[2]) > 128:
         return None
-    return _aligned(6, _from_groups(plain[1]), int(plain[2]))
+    return _align(6, _parse_hextets(plain[1]), int(plain[2]))
 
 
-def _judged(text: str) -> Network:
+def _parse_any(text: str) -> Network:
     try:
         network = ip_network(text, strict=False)
     except ValueError:
-        shown = ascii(text if len(text) <= _SHOWN else text[:_SHOWN] + "...")
+        shown = ascii(text if len(text) <= _MAX_TEXT_CHARS else text[:_MAX_TEXT_CHARS] + "...")
         raise ValueError(f"{shown} is not a network") from None
-    return _aligned(network.version, int(network.network_address), network.prefixlen)
+    return _align(network.version, int(network.network_address), network.prefixlen)
 
 
-def _aligned(family: Family, address: int, prefix: int) -> Network:
+def _align(family: Family, address: int, prefix: int) -> Network:
     if family == 6 and prefix >= 96 and address >> 32 == _MAPPED:
-        return _aligned(4, address & 0xFFFFFFFF, prefix - 96)
+        return _align(4, address & 0xFFFFFFFF, prefix - 96)
     host_bits = _BITS[family] - prefix
     return Network(family, address >> host_bits << host_bits, prefix)
 
 
-def _from_groups(text: str) -> int:
+def _parse_hextets(text: str) -> int:
     """The address whose text is these groups, each with its colon, and zeros from there on."""
     groups = text[:-1].split(":")
     number = 0
@@ -114,11 +114,11 @@ def _from_groups(text: str) -> int:
     return number << 16 * (8 - len(groups))
 
 
-def _ipv4_text(address: int) -> str:
+def _format_ipv4(address: int) -> str:
     return f"{address >> 24}.{address >> 16 & 255}.{address >> 8 & 255}.{address & 255}"
 
 
-def _ipv6_text(address: int) -> str:
+def _format_ipv6(address: int) -> str:
     """RFC 5952: lower case, and the first of the longest runs of two zero groups or more left out."""
     groups = [address >> shift & 0xFFFF for shift in _HEXTETS]
     start, length, run = 0, 1, 0

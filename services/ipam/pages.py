@@ -11,8 +11,8 @@ from typing import Final
 
 import msgspec
 
+from services.ipam.network_set import NetworkSet, contains, parse_cached_network
 from services.ipam.networks import Network
-from services.ipam.spans import Spans, contains, network_of
 
 PAGE_LENGTHS: Final = {4: 12, 6: 48}  # what pages are called in clusters that exist: never change it
 PAGE_BYTES: Final = 1_000_000  # of the 1 MiB that a ConfigMap may hold
@@ -74,9 +74,9 @@ class _StoredClaims(msgspec.Struct, frozen=True):
 
 
 @lru_cache(maxsize=1 << 16)
-def page_of(block: str) -> str:
+def page_range_of(block: str) -> str:
     """Range of the page that a block belongs to. Raises ValueError for a block wider than a page."""
-    network = network_of(block)
+    network = parse_cached_network(block)
     length = PAGE_LENGTHS[network.family]
     if network.prefix < length:
         raise ValueError(f"{block} is wider than a page of claims, /{length}")
@@ -87,7 +87,7 @@ def page_of(block: str) -> str:
 @lru_cache(maxsize=1 << 12)
 def page_name(page_range: str) -> str:
     """Name of its ConfigMap: talos-ccm-pod-cidrs-10.240.0.0-12, talos-ccm-pod-cidrs-fd00-0010-0244-48."""
-    network = network_of(page_range)
+    network = parse_cached_network(page_range)
     address = page_range.partition("/")[0]
     if network.family == 6:
         address = "-".join(f"{network.first >> shift & 0xFFFF:04x}" for shift in (112, 96, 80))  # the /48
@@ -99,7 +99,7 @@ def claim_size(claim: Claim) -> int:
     return len(claim.block) + len(claim.uid) + len(claim.node) + 32 + _GONE_SINCE_BYTES
 
 
-def encoded(page: Page) -> StoredPage:
+def encode_page(page: Page) -> StoredPage:
     """The page as it is written, to replace the very version that it was read at."""
     claims = {
         block: _StoredClaim(claim.uid, claim.node, claim.gone_since)
@@ -111,40 +111,43 @@ def encoded(page: Page) -> StoredPage:
     )
 
 
-def decoded(stored: StoredPage) -> Page | UnreadablePage:
+def decode_page(stored_page: StoredPage) -> Page | UnreadablePage:
     """What a ConfigMap says, if that can be a page: this version, this range, disjoint blocks inside it."""
     try:
-        said = msgspec.json.decode(stored.data.get(DATA_KEY, ""), type=_StoredClaims)
-        reason = _why_not(stored.name, said)
+        said = msgspec.json.decode(stored_page.data.get(DATA_KEY, ""), type=_StoredClaims)
+        reason = _explain_unreadable(stored_page.name, said)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
         reason = str(error)
     if reason:
-        return UnreadablePage(name=stored.name, reason=reason)
+        return UnreadablePage(name=stored_page.name, reason=reason)
     claims = {
         block: Claim(block=block, uid=claim.uid, node=claim.node, gone_since=claim.gone_since)
         for block, claim in said.claims.items()
     }
     return Page(
-        range=said.range, resource_version=stored.resource_version, claims=claims, created=stored.created
+        range=said.range,
+        resource_version=stored_page.resource_version,
+        claims=claims,
+        created=stored_page.created,
     )
 
 
-def _why_not(name: str, said: _StoredClaims) -> str:
+def _explain_unreadable(name: str, said: _StoredClaims) -> str:
     if said.version != _FORMAT:
         return f"it is of version {said.version}, known is {_FORMAT}"
-    if page_name(said.range) != name or page_of(said.range) != said.range:
+    if page_name(said.range) != name or page_range_of(said.range) != said.range:
         return f"it speaks of {said.range}"
-    whole = network_of(said.range)
-    seen = Spans()
+    whole = parse_cached_network(said.range)
+    seen = NetworkSet()
     for block, claim in said.claims.items():
-        if str(network_of(block)) != block or not contains(whole, network_of(block)):
+        if str(parse_cached_network(block)) != block or not contains(whole, parse_cached_network(block)):
             return f"{block} is no block of {said.range}"
         if not claim.uid:
             return f"{block} is claimed for no uid"
         if claim.gone_since is not None and claim.gone_since.tzinfo is None:
             return f"{block} is gone since a time without its zone"
-        other = seen.hit(network_of(block))
+        other = seen.find_overlap(parse_cached_network(block))
         if other is not None:
             return f"{block} and {other} overlap"
-        seen.add(network_of(block))
+        seen.add(parse_cached_network(block))
     return ""

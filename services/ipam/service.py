@@ -6,31 +6,31 @@ from collections.abc import Mapping, Sequence
 
 from libs.common import metrics
 from libs.common.bus import Message
-from libs.common.decisions import Decisions
+from libs.common.cache_sync import CacheSync
+from libs.common.consumer_middleware import ConsumerMiddleware
+from libs.common.decision_publisher import DecisionPublisher
 from libs.common.delivery import TemporaryError
 from libs.common.events import Leading, NodeObserved, SnapshotComplete
-from libs.common.flow_table import FlowTable
-from libs.common.handling import Handling
 from libs.common.node import Node
-from libs.common.process.service import Parts, Run
-from libs.common.subjects import FLOW, is_about_a_csr
-from libs.common.watch_flow import WatchFlow
-from libs.common.wiring import IPAM
+from libs.common.process.service import Dependencies, ServiceDefinition
+from libs.common.service_spec import IPAM
+from libs.common.stream_cache import StreamCache
+from libs.common.subjects import FLOW, is_csr_subject
+from services.ipam.allocation_plan import AllocationRequest, Assignment, Exclusions
 from services.ipam.allocator import Allocator
+from services.ipam.batcher import Batcher, BatchResult, RequestResult
 from services.ipam.claims_api import KubernetesClaims
-from services.ipam.gathering import Answered, Gathering, Together
-from services.ipam.measured import Measured
-from services.ipam.node_events import ADDRESSES_IGNORED, NodeEvents
+from services.ipam.cluster_view import ClusterView
+from services.ipam.config_reloader import ConfigReloader
+from services.ipam.garbage_collector import GarbageCollector
+from services.ipam.node_event_recorder import ADDRESSES_IGNORED, NodeEventRecorder
 from services.ipam.on_node_enriched import OnNodeEnriched
-from services.ipam.outcomes import NotOurs, Unserved, Wait
-from services.ipam.picture import Picture
-from services.ipam.plan import Assigned, Occupied, Want
-from services.ipam.pools import Pool
+from services.ipam.pool_metrics import PoolMetrics
+from services.ipam.pool_selection import Pool
 from services.ipam.settings import IpamSettings
-from services.ipam.waiting import WaitingNodes
-from services.ipam.watch_claims import WatchClaims
-from services.ipam.watch_config import WatchConfig
-from services.ipam.watch_waiting import WatchWaiting
+from services.ipam.unallocated_reasons import CannotAllocate, NotManaged, NotReady
+from services.ipam.waiting_node_reconciler import WaitingNodeReconciler
+from services.ipam.waiting_nodes import WaitingNodes
 
 log = logging.getLogger(__name__)
 
@@ -38,256 +38,283 @@ log = logging.getLogger(__name__)
 class IpamService:
     """Any number of replicas share the work; each follows the flow for itself."""
 
-    wiring = IPAM
+    spec = IPAM
 
-    def __init__(self, parts: Parts, settings: IpamSettings) -> None:
-        self._parts = parts
+    def __init__(self, dependencies: Dependencies, settings: IpamSettings) -> None:
+        self._dependencies = dependencies
         self._settings = settings
-        self._led = asyncio.Event()
-        self._not_taken_in: set[str] = set()  # subjects of which we do not know what they say
-        self._picture = Picture(settings, left=self._left, changed=self._more_is_known)
-        self._waiting = WaitingNodes()
-        self._unanswered: set[str] = set()  # blocks
-        self._measured = Measured()
-        self._table = FlowTable(
-            clock=parts.monotonic,
-            on_message=self._heard,
-            on_dropped=self._dropped,
-            on_void=self._all_is_void,
-            on_caught_up=self._caught_up,
+        self._has_leader = asyncio.Event()
+        self._failed_subjects: set[str] = set()  # subjects of which we do not know what they say
+        self._cluster_view = ClusterView(
+            settings, on_node_deleted=self._on_node_deleted, on_change=self._on_view_change
         )
-        self._flow = WatchFlow(self._table)
-        kube = parts.kubernetes()
-        self._events = NodeEvents(
+        self._waiting_nodes = WaitingNodes()
+        self._unassigned_blocks: set[str] = set()  # blocks
+        self._pool_metrics = PoolMetrics()
+        self._stream_cache = StreamCache(
+            clock=dependencies.monotonic,
+            on_message=self._on_message,
+            on_expired=self._on_expired,
+            on_stream_replaced=self._on_stream_replaced,
+            on_caught_up=self._on_caught_up,
+        )
+        self._cache_sync = CacheSync(self._stream_cache)
+        kube = dependencies.require_kube()
+        self._event_recorder = NodeEventRecorder(
             kube,
-            everybodys=self._picture.everybodys,
-            is_foreign=lambda name: bool(self._watch_config.why_not_ours(self._picture.nodes.node(name))),
-            now=parts.now,
+            get_cluster_wide_reasons=self._cluster_view.cluster_wide_reasons,
+            is_foreign=lambda name: bool(
+                self._config_reloader.why_not_managed(self._cluster_view.nodes.get(name))
+            ),
+            now=dependencies.now,
             observe_only=settings.observe_only,
         )
-        self._decisions = Decisions(parts.bus, service=IPAM.service, kind="node", now=parts.now, called={})
+        self._decisions = DecisionPublisher(
+            dependencies.bus, service=IPAM.service, kind="node", now=dependencies.now, outcome_aliases={}
+        )
         self._allocator = Allocator(
             KubernetesClaims(kube),
-            now=parts.now,
+            now=dependencies.now,
             quarantine=settings.quarantine,
-            is_foreign=lambda node: bool(self._watch_config.why_not_ours(node)),
+            is_foreign=lambda node: bool(self._config_reloader.why_not_managed(node)),
         )
-        self._gathering = Gathering(
-            self._claim, self._allocator.read_pages, clock=parts.monotonic, random=parts.random
+        self._batcher = Batcher(
+            self._claim,
+            self._allocator.refresh_pages,
+            clock=dependencies.monotonic,
+            random=dependencies.random,
         )
-        self._watch_config = WatchConfig(
+        self._config_reloader = ConfigReloader(
             settings,
-            in_use=self._in_use,
-            changed=self._more_is_known,
+            get_blocks_in_use=self._get_blocks_in_use,
+            on_change=self._on_view_change,
             kube=kube,
-            now=parts.now,
-            random=parts.random,
+            now=dependencies.now,
+            random=dependencies.random,
         )
-        self._watch_claims = self._watch_claims_of(parts, settings)
-        handling = Handling(
-            IPAM.service, "node", system=parts.bus.system, clock=parts.monotonic, random=parts.random
+        self._garbage_collector = self._build_garbage_collector(dependencies, settings)
+        handling = ConsumerMiddleware(
+            IPAM.service,
+            "node",
+            system=dependencies.bus.system,
+            clock=dependencies.monotonic,
+            random=dependencies.random,
         )
-        self._on_node_enriched = self._on_node_enriched_of(parts, settings)
-        self._handle = handling.around(self._on_node_enriched)
-        self._watch_waiting = WatchWaiting(
-            table=self._table,
-            waiting=self._waiting,
-            events=self._events,
+        self._on_node_enriched = self._build_on_node_enriched(dependencies, settings)
+        self._handle = handling.wrap(self._on_node_enriched)
+        self._waiting_reconciler = WaitingNodeReconciler(
+            stream_cache=self._stream_cache,
+            waiting_nodes=self._waiting_nodes,
+            event_recorder=self._event_recorder,
             handle=self._handle,
-            clock=parts.monotonic,
+            clock=dependencies.monotonic,
         )
 
     async def run(self) -> None:
         """Work until cancelled; what is in flight is finished."""
-        metrics.LEADER_SILENCE.labels(IPAM.service).set_function(self._table.leader_silence_seconds)
+        metrics.LEADER_SILENCE.labels(IPAM.service).set_function(self._stream_cache.leader_silence_seconds)
         try:
             async with asyncio.TaskGroup() as tasks:
-                following = self._parts.bus.follow(
-                    IPAM.service, f"{FLOW}.>", self._table, but_not=is_about_a_csr
+                following = self._dependencies.bus.follow(
+                    IPAM.service, f"{FLOW}.>", self._stream_cache, exclude=is_csr_subject
                 )
                 tasks.create_task(following)
-                tasks.create_task(self._events.run())
-                tasks.create_task(self._watch_config.run())
+                tasks.create_task(self._event_recorder.run())
+                tasks.create_task(self._config_reloader.run())
                 tasks.create_task(self._serve())
         finally:
-            await self._gathering.end()
-            await self._events.last_words()
+            await self._batcher.close()
+            await self._event_recorder.flush()
 
     def problems(self) -> tuple[str, ...]:
         """Why nothing, or not everything, is allocated now."""
-        paused = self._paused()
+        paused = self._get_pause_reason()
         return (
-            *self._flow.problems(),
+            *self._cache_sync.problems(),
             *((paused,) if paused else ()),
-            *self._picture.problems(),
+            *self._cluster_view.problems(),
             *(f"{page.name} is unreadable: {page.reason}" for page in self._allocator.pages.unreadable),
-            *self._watch_config.problems(),
+            *self._config_reloader.problems(),
         )
 
     async def _serve(self) -> None:
-        await self._led.wait()  # before that every message would only be handed back
+        await self._has_leader.wait()  # before that every message would only be handed back
         [durable] = IPAM.durables
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._watch_waiting.run())
-            tasks.create_task(self._watch_claims.run())
-            consuming = self._parts.bus.consume(durable, self._handle, in_flight=self._settings.in_flight)
+            tasks.create_task(self._waiting_reconciler.run())
+            tasks.create_task(self._garbage_collector.run())
+            consuming = self._dependencies.bus.consume(
+                durable, self._handle, in_flight=self._settings.in_flight
+            )
             tasks.create_task(consuming)
 
-    def _paused(self) -> str:
+    def _get_pause_reason(self) -> str:
         """Why nothing may be written."""
-        if self._not_taken_in:
-            return f"defect: no sense could be made of {min(self._not_taken_in)}, so addresses may be missing"
+        if self._failed_subjects:
+            return (
+                f"defect: no sense could be made of {min(self._failed_subjects)}, so addresses may be missing"
+            )
         if self._settings.observe_only:
             return ""
-        return self._table.why_not_led(silence_seconds=self._settings.leader_silence_seconds)
+        return self._stream_cache.why_no_leader(max_silence_seconds=self._settings.leader_silence_seconds)
 
     # ---- what the parts need of one another
 
-    def _on_node_enriched_of(self, parts: Parts, settings: IpamSettings) -> OnNodeEnriched:
+    def _build_on_node_enriched(self, dependencies: Dependencies, settings: IpamSettings) -> OnNodeEnriched:
         return OnNodeEnriched(
-            table=self._table,
-            flow=self._flow,
-            known=self._picture.nodes,
-            waiting=self._waiting,
-            pools_of=self._pools_of,
-            held_labels=self._watch_config.deciding_labels,
-            gathering=self._gathering,
+            stream_cache=self._stream_cache,
+            cache_sync=self._cache_sync,
+            node_index=self._cluster_view.nodes,
+            waiting_nodes=self._waiting_nodes,
+            select_pools=self._select_pools,
+            get_ownership_labels=self._config_reloader.ownership_labels,
+            batcher=self._batcher,
             allocator=self._allocator,
             decisions=self._decisions,
-            events=self._events,
-            paused=self._paused,
-            served=self._room_in,
-            foreign=self._watch_claims.soon,
+            event_recorder=self._event_recorder,
+            get_pause_reason=self._get_pause_reason,
+            on_served=self._on_pool_served,
+            on_foreign_cidrs=self._garbage_collector.request_sweep,
             observe_only=settings.observe_only,
-            clock=parts.monotonic,
+            clock=dependencies.monotonic,
         )
 
-    def _watch_claims_of(self, parts: Parts, settings: IpamSettings) -> WatchClaims:
-        return WatchClaims(
+    def _build_garbage_collector(
+        self, dependencies: Dependencies, settings: IpamSettings
+    ) -> GarbageCollector:
+        return GarbageCollector(
             self._allocator,
-            self._events,
+            self._event_recorder,
             quarantine=settings.quarantine,
             resync_seconds=settings.resync_seconds,
-            why_not=self._why_not_look,
-            room_made=self._room_made,
-            measured=self._measured,
-            clock=parts.monotonic,
-            now=parts.now,
-            random=parts.random,
+            get_pause_reason=self._get_sweep_pause_reason,
+            on_blocks_freed=self._on_blocks_freed,
+            pool_metrics=self._pool_metrics,
+            clock=dependencies.monotonic,
+            now=dependencies.now,
+            random=dependencies.random,
         )
 
-    def _why_not_look(self) -> str:
+    def _get_sweep_pause_reason(self) -> str:
         if self._settings.observe_only:
             return "nothing is written"
-        return "; ".join(self._flow.problems()) or self._paused()
+        return "; ".join(self._cache_sync.problems()) or self._get_pause_reason()
 
-    def _pools_of(self, node: Node) -> tuple[Pool, ...] | Wait | Unserved | NotOurs:
+    def _select_pools(self, node: Node) -> tuple[Pool, ...] | NotReady | CannotAllocate | NotManaged:
         """Where that Node's blocks come from."""
-        if foreign := self._watch_config.why_not_ours(node):
-            return NotOurs(foreign)
-        pools = self._picture.pools_of(node, self._watch_config.pools)
+        if foreign := self._config_reloader.why_not_managed(node):
+            return NotManaged(foreign)
+        pools = self._cluster_view.select_pools(node, self._config_reloader.pools)
         if isinstance(pools, tuple):
-            self._measured.offered(pools)
+            self._pool_metrics.add_pools(pools)
         return pools
 
-    async def _claim(self, wants: Sequence[Want], insist: bool) -> Together:
-        claimed = await self._allocator.claim(wants, self._occupied, insist=insist)
-        self._measured.claimed(claimed)
-        for name, ignored in claimed.ignored.items():
-            if (node := self._picture.nodes.node(name)) is not None:
-                self._events.tell(name, node.uid, ADDRESSES_IGNORED, ignored)
+    async def _claim(self, requests: Sequence[AllocationRequest], never_yield: bool) -> BatchResult:
+        claimed = await self._allocator.claim(requests, self._get_exclusions, never_yield=never_yield)
+        self._pool_metrics.record_claimed(claimed)
+        for name, ignored in claimed.ignored_addresses.items():
+            if (node := self._cluster_view.nodes.get(name)) is not None:
+                self._event_recorder.record(name, node.uid, ADDRESSES_IGNORED, ignored)
         # Of what a claim left behind when it gave way nobody has heard: it is new to who is answered next.
-        new = self._unanswered | {block for block, _ in claimed.new}
-        self._unanswered = set() if claimed.answers else new
+        new = self._unassigned_blocks | {block for block, _ in claimed.new_blocks}
+        self._unassigned_blocks = set() if claimed.results else new
         answers = {
-            uid: Answered(answer, not isinstance(answer, Assigned) or not new.isdisjoint(answer.pod_cidrs))
-            for uid, answer in claimed.answers.items()
+            uid: RequestResult(
+                answer, not isinstance(answer, Assignment) or not new.isdisjoint(answer.pod_cidrs)
+            )
+            for uid, answer in claimed.results.items()
         }
-        return Together(answers, claimed.contended)
+        return BatchResult(answers, claimed.is_contended)
 
-    def _occupied(self) -> Occupied:
+    def _get_exclusions(self) -> Exclusions:
         """What no block may touch now. TemporaryError while nobody knows: that may come at any await."""
-        if why := "; ".join(self._flow.problems()) or self._paused():
+        if why := "; ".join(self._cache_sync.problems()) or self._get_pause_reason():
             raise TemporaryError("nothing can be claimed", why)
-        return self._picture.occupied()
+        return self._cluster_view.get_exclusions()
 
-    def _room_in(self, pools: tuple[Pool, ...]) -> None:
-        self._watch_waiting.room_in(pools)
+    def _on_pool_served(self, pools: tuple[Pool, ...]) -> None:
+        self._waiting_reconciler.on_pool_freed(pools)
 
-    def _room_made(self) -> None:
-        self._watch_waiting.want_all()
+    def _on_blocks_freed(self) -> None:
+        self._waiting_reconciler.enqueue_all()
 
-    def _in_use(self) -> Mapping[str, str] | None:
+    def _get_blocks_in_use(self) -> Mapping[str, str] | None:
         """Blocks of our Nodes, with their names: what another's Node carries binds no pool of ours."""
-        if self._flow.problems():
+        if self._cache_sync.problems():
             return None
         pages = self._allocator.pages.by_range.values()
         claims = {
             claim.block: claim.node
             for page in pages
             for claim in page.claims.values()
-            if claim.gone_since is None and not self._is_anothers(claim.node, claim.uid)
+            if claim.gone_since is None and not self._is_foreign(claim.node, claim.uid)
         }
-        carried = self._picture.nodes.carried()
-        ours = {block: node.name for block, node in carried if not self._is_anothers(node.name, node.uid)}
+        carried = self._cluster_view.nodes.iter_pod_cidrs()
+        ours = {block: node.name for block, node in carried if not self._is_foreign(node.name, node.uid)}
         return {**claims, **ours}
 
-    def _is_anothers(self, name: str, uid: str) -> bool:
+    def _is_foreign(self, name: str, uid: str) -> bool:
         """Whether the file has that very Node be another's; not if there is no such Node that we know of."""
-        node = self._picture.nodes.node(name)
-        return node is not None and node.uid == uid and bool(self._watch_config.why_not_ours(node))
+        node = self._cluster_view.nodes.get(name)
+        return node is not None and node.uid == uid and bool(self._config_reloader.why_not_managed(node))
 
-    def _more_is_known(self) -> None:
-        self._measured.other_pools()
-        self._watch_waiting.want_all()
+    def _on_view_change(self) -> None:
+        self._pool_metrics.reset()
+        self._waiting_reconciler.enqueue_all()
 
     # ---- what the flow says
 
-    def _heard(self, message: Message) -> None:
+    def _on_message(self, message: Message) -> None:
         try:
-            self._picture.take_in(message.event)
-            self._not_taken_in.discard(message.subject)
+            self._cluster_view.apply(message.event)
+            self._failed_subjects.discard(message.subject)
         except Exception:
             # Whoever wrote it must neither end the process nor hide an address: until it is replaced or gone,
             # nothing is allocated.
-            self._not_taken_in.add(message.subject)
+            self._failed_subjects.add(message.subject)
             log.exception("a message could not be taken in", extra={"subject": message.subject})
-        if self._settings.observe_only or (isinstance(message.event, Leading) and not self._table.replaying):
-            self._led.set()
-        if isinstance(message.event, SnapshotComplete) and not self._flow.problems():
-            self._picture.told_to_be_complete()
+        if self._settings.observe_only or (
+            isinstance(message.event, Leading) and not self._stream_cache.is_replaying
+        ):
+            self._has_leader.set()
+        if isinstance(message.event, SnapshotComplete) and not self._cache_sync.problems():
+            self._cluster_view.on_snapshot_complete()
         if isinstance(message.event, NodeObserved):
-            self._on_node_enriched.heard_of(message.event.node)  # metadata says nothing of podCIDRs alone
-        self._flow.moved()
+            self._on_node_enriched.on_node_observed(
+                message.event.node
+            )  # metadata says nothing of podCIDRs alone
+        self._cache_sync.wake_waiters()
 
-    def _dropped(self, subject: str) -> None:
+    def _on_expired(self, subject: str) -> None:
         """The stream holds it no more: that is how long it has been gone."""
-        self._not_taken_in.discard(subject)
-        self._picture.dropped(subject)
+        self._failed_subjects.discard(subject)
+        self._cluster_view.on_expired(subject)
 
-    def _caught_up(self) -> None:
-        if self._flow.problems():
-            self._picture.incomplete()
+    def _on_caught_up(self) -> None:
+        if self._cache_sync.problems():
+            self._cluster_view.on_incomplete()
         else:
-            self._picture.complete()
-        self._flow.moved()
-        self._watch_waiting.want_all()
+            self._cluster_view.on_caught_up()
+        self._cache_sync.wake_waiters()
+        self._waiting_reconciler.enqueue_all()
 
-    def _all_is_void(self) -> None:
-        self._not_taken_in.clear()
-        self._picture.void()
-        self._waiting.clear()
+    def _on_stream_replaced(self) -> None:
+        self._failed_subjects.clear()
+        self._cluster_view.on_stream_replaced()
+        self._waiting_nodes.clear()
         self._decisions.forget_all()
-        self._on_node_enriched.forget_all()
-        self._watch_waiting.forget_all()
-        self._allocator.forget()
-        self._watch_claims.again()
+        self._on_node_enriched.reset()
+        self._waiting_reconciler.reset()
+        self._allocator.reset()
+        self._garbage_collector.restart()
 
-    def _left(self, name: str) -> None:
-        self._waiting.left(name)
+    def _on_node_deleted(self, name: str) -> None:
+        self._waiting_nodes.remove(name)
         self._decisions.forget(name)
-        self._on_node_enriched.forget(name)
-        self._watch_claims.soon()
+        self._on_node_enriched.forget_node(name)
+        self._garbage_collector.request_sweep()
 
 
-IPAM_RUN = Run(wiring=IPAM, settings=IpamSettings, build=IpamService, wanted=lambda settings: settings.wanted)
+IPAM_DEFINITION = ServiceDefinition(
+    spec=IPAM, settings=IpamSettings, build=IpamService, is_enabled=lambda settings: settings.is_enabled
+)

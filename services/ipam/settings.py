@@ -6,7 +6,7 @@ from typing import Annotated
 
 import msgspec
 
-from libs.common.cloud_config.rule import CloudConfig
+from libs.common.cloud_config.model import CloudConfig
 from libs.common.settings.flags import (
     ALLOCATE_NODE_CIDRS,
     CIDR_ALLOCATOR_TYPE,
@@ -24,8 +24,8 @@ from libs.common.settings.flags import (
     Flag,
 )
 from libs.common.settings.reference_flags import allocates_pod_cidrs
-from services.ipam.cluster_networks import SaidNetworks, said_mistakes
-from services.ipam.pools import Allocator
+from services.ipam.effective_networks import NetworkFlags, validate_network_flags
+from services.ipam.pool_selection import Allocator
 
 
 class IpamSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,7 +51,7 @@ class IpamSettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = 600.0
     cloud_config: Annotated[Path | None, CLOUD_CONFIG] = None  # followed: its pools may change
     file: CloudConfig = CloudConfig()  # what it said at the start
-    file_look_seconds: float = 1.0
+    file_poll_seconds: float = 1.0
     resync_seconds: Annotated[float, NODE_STATUS_UPDATE_FREQUENCY] = 300.0
     # Nothing is written while no leader has been heard for that long: another one may be at work elsewhere.
     leader_silence_seconds: Annotated[float, RENEW_DEADLINE] = 10.0
@@ -61,14 +61,14 @@ class IpamSettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = 256
 
     @property
-    def wanted(self) -> bool:
+    def is_enabled(self) -> bool:
         """Whether pod CIDRs are to be allocated."""
         return allocates_pod_cidrs(self.controllers, allocate_node_cidrs=self.allocate_node_cidrs)
 
     @property
-    def said(self) -> SaidNetworks:
+    def network_flags(self) -> NetworkFlags:
         """What the flags say of networks and masks."""
-        return SaidNetworks(
+        return NetworkFlags(
             cluster_cidrs=self.cluster_cidr,
             service_cidrs=self.service_cluster_ip_range,
             mask_size=self.node_cidr_mask_size,
@@ -83,4 +83,4 @@ class IpamSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     def problems(self) -> tuple[str, ...]:
         """What cannot be obeyed, or contradicts itself."""
-        return said_mistakes(self.said)
+        return validate_network_flags(self.network_flags)

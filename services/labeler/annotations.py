@@ -3,28 +3,28 @@
 from typing import Final
 
 from libs.common.node import Node
-from services.labeler.labels import names_in
-from services.labeler.owned import Record
+from services.labeler.field_ownership import KeyChanges, KeyState, resolve_ownership
+from services.labeler.labels import parse_owned_keys
+from services.labeler.ownership_record import OwnershipRecord
 from services.labeler.rules.effects import RuleEffects
-from services.labeler.whose_key import KeyChanges, Keys, decide
 
 _OWNED_BY_TALOS: Final = "talos.dev/owned-annotations"  # JSON list of keys from machine.nodeAnnotations
-NOTHING: Final = KeyChanges(changes={}, recorded={})
+NO_CHANGES: Final = KeyChanges(changes={}, recorded={})
 
 
-def annotation_changes(node: Node, record: Record, effects: RuleEffects) -> KeyChanges:
+def plan_annotations(node: Node, record: OwnershipRecord, effects: RuleEffects) -> KeyChanges:
     """What differs from what the rules say, and is ours to change."""
-    if not effects.annotations and not record.owned.annotations:
-        return NOTHING
-    adopted = record.state == "absent" and node.initialized  # the reference controller has set it
-    return decide(
-        Keys(
+    if not effects.annotations and not record.managed_fields.annotations:
+        return NO_CHANGES
+    adopted = record.state == "absent" and node.is_initialized  # the reference controller has set it
+    return resolve_ownership(
+        KeyState(
             kind="annotations",
-            present=node.annotations,
-            wanted=effects.annotations,
-            recorded=record.owned.annotations,
-            of_talos=names_in(node.annotations.get(_OWNED_BY_TALOS, "")),
+            current=node.annotations,
+            desired=effects.annotations,
+            recorded=record.managed_fields.annotations,
+            machine_config_keys=parse_owned_keys(node.annotations.get(_OWNED_BY_TALOS, "")),
             retained=frozenset(key for kind, key in effects.retained if kind == "annotation"),
-            ours_if_equal=frozenset(effects.annotations) if adopted else frozenset(),
+            adopted_if_equal=frozenset(effects.annotations) if adopted else frozenset(),
         )
     )

@@ -7,25 +7,25 @@ from libs.common import metrics, telemetry
 from libs.common.bus import Bus, BusError, Message
 from libs.common.delivery import PermanentError, TemporaryError
 from libs.common.events import EnrichedNodeGone, NodeEnriched, NodeUnreachable
-from libs.common.flow_table import FlowTable
 from libs.common.kube_api.errors import FenceFailed, KubeError, NotFound
 from libs.common.node import Node
+from libs.common.stream_cache import StreamCache
 from libs.common.subjects import ENRICHED_NODE, OBSERVED_NODE
-from services.labeler.blocked import failed_write
-from services.labeler.decisions import Decisions
-from services.labeler.freshest import freshest
-from services.labeler.node_api import IsForeign, NodeApi, PlanFor
-from services.labeler.other_rules import OtherRules
-from services.labeler.plan import Global, Plan, plan_node, plan_unreachable
-from services.labeler.refused import Refused
-from services.labeler.waiting import WaitingNodes, is_left_alone
+from services.labeler.blocker import describe_failed_write
+from services.labeler.latest_node import select_latest_node
+from services.labeler.node_decision_publisher import NodeDecisionPublisher
+from services.labeler.node_writer import ForeignNodePredicate, NodeWriter, Planner
+from services.labeler.plan import ClusterConfig, Plan, plan_node, plan_unreachable_node
+from services.labeler.rejection import Rejection
+from services.labeler.replica_conflicts import ReplicaConflicts
+from services.labeler.uninitialized_nodes import UninitializedNodes, is_excluded
 
 TRANSFORMER_TYPE: Final = "transformer"  # the only type in the reference's code; its docs name another one
 _DURATION: Final = metrics.TRANSFORMER_DURATION.labels(TRANSFORMER_TYPE)
 _ERRORS: Final = metrics.TRANSFORMER_ERRORS.labels(TRANSFORMER_TYPE)
 
 
-class _LeftToAnotherReplica(Exception):
+class _DeferToOtherReplica(Exception):
     """Nothing is to be written here for now."""
 
 
@@ -36,12 +36,12 @@ class OnNodeEnriched:
         self,
         *,
         bus: Bus,
-        table: FlowTable,
-        nodes: NodeApi,
-        decisions: Decisions,
-        waiting: WaitingNodes,
-        config: Callable[[], Global],
-        paused: Callable[[], str],
+        stream_cache: StreamCache,
+        node_writer: NodeWriter,
+        decision_publisher: NodeDecisionPublisher,
+        uninitialized_nodes: UninitializedNodes,
+        config: Callable[[], ClusterConfig],
+        why_paused: Callable[[], str],
         clock: Callable[[], float],
     ) -> None:
         """`config` is what holds now; `paused` says why nothing may be written for now, "" if it may.
@@ -49,131 +49,139 @@ class OnNodeEnriched:
         `clock` is monotonic, in seconds.
         """
         self._bus = bus
-        self._table = table
-        self._nodes = nodes
-        self._decisions = decisions
-        self._waiting = waiting
+        self._stream_cache = stream_cache
+        self._node_writer = node_writer
+        self._decision_publisher = decision_publisher
+        self._uninitialized_nodes = uninitialized_nodes
         self._config = config
-        self._paused = paused
+        self._why_paused = why_paused
         self._clock = clock
-        self._other_rules = OtherRules(clock)
-        self._obeyed: dict[str, tuple[int, Global]] = {}  # subject -> the last word that was carried out
+        self._replica_conflicts = ReplicaConflicts(clock)
+        self._applied: dict[
+            str, tuple[int, ClusterConfig]
+        ] = {}  # subject -> the last word that was carried out
 
     async def __call__(self, message: Message) -> None:
         """Raises TemporaryError for what the world may cure, PermanentError for what is no enriched Node."""
-        await self.look(message)
+        await self.reconcile(message)
 
-    def has_obeyed(self, message: Message) -> bool:
+    def has_applied(self, message: Message) -> bool:
         """Whether this word was carried out here, by what holds now."""
-        sequence, config = self._obeyed.get(message.subject, (0, None))
+        sequence, config = self._applied.get(message.subject, (0, None))
         return sequence == message.sequence and config is self._config()
 
     def forget(self, name: str) -> None:
         """The Node is gone."""
-        self._obeyed.pop(f"{ENRICHED_NODE}.{name}", None)
-        self._other_rules.forget(name)
+        self._applied.pop(f"{ENRICHED_NODE}.{name}", None)
+        self._replica_conflicts.forget(name)
 
-    def rules_changed(self) -> None:
+    def on_rules_changed(self) -> None:
         """What `config` says is new."""
-        self._other_rules.changed()
+        self._replica_conflicts.on_rules_changed()
 
     def forget_all(self) -> None:
         """Another stream: sequences mean something else from here on."""
-        self._obeyed.clear()
+        self._applied.clear()
 
-    async def look(self, message: Message) -> str:
+    async def reconcile(self, message: Message) -> str:
         """The same; what became of the Node, as it is told."""
         event = message.event
         if not isinstance(event, NodeEnriched | NodeUnreachable | EnrichedNodeGone):
             raise PermanentError(f"{type(event).__name__} is no event about an enriched Node")
-        outdated = self._why_outdated(message, event.incarnation)
+        outdated = self._why_outdated(message, event.stream_id)
         if outdated:
-            return _superseded(outdated)
+            return _report_superseded(outdated)
         if isinstance(event, EnrichedNodeGone):
-            self._obeyed.pop(message.subject, None)
+            self._applied.pop(message.subject, None)
             telemetry.annotate(outcome="gone")
             return "gone"
-        reason = self._paused()
+        reason = self._why_paused()
         if reason:
             raise TemporaryError(reason)
-        node = freshest(event, self._table.last(f"{OBSERVED_NODE}.{event.node.name}"))
+        node = select_latest_node(event, self._stream_cache.get(f"{OBSERVED_NODE}.{event.node.name}"))
         if node is None:
-            return _superseded("the Node is gone, or another one by now")
-        return await self._carry_out(message, event, self._nodes.newest(node))
+            return _report_superseded("the Node is gone, or another one by now")
+        return await self._reconcile_node(message, event, self._node_writer.latest(node))
 
     def _why_outdated(self, message: Message, incarnation: str) -> str:
-        if incarnation != self._table.incarnation:
-            if self._table.problems():
-                raise TemporaryError("the flow is not followed yet", "; ".join(self._table.problems()))
+        if incarnation != self._stream_cache.stream_id:
+            if self._stream_cache.problems():
+                raise TemporaryError("the flow is not followed yet", "; ".join(self._stream_cache.problems()))
             return "it was written for another incarnation of the stream"
-        newest = self._table.last(message.subject)
+        newest = self._stream_cache.get(message.subject)
         if newest is not None and newest.sequence > message.sequence:
             return "newer word of this Node is on its way"
         return ""
 
-    async def _carry_out(self, message: Message, event: NodeEnriched | NodeUnreachable, node: Node) -> str:
+    async def _reconcile_node(
+        self, message: Message, event: NodeEnriched | NodeUnreachable, node: Node
+    ) -> str:
         config = self._config()
         try:
-            plan = await self._apply(message, node, self._plan_for(event), self._is_foreign_by(event))
-        except _LeftToAnotherReplica as reason:
-            return _superseded(str(reason))  # the next word of the Node, at the latest a resync, asks again
+            plan = await self._apply(
+                message, node, self._make_planner(event), self._make_foreign_predicate(event)
+            )
+        except _DeferToOtherReplica as reason:
+            return _report_superseded(
+                str(reason)
+            )  # the next word of the Node, at the latest a resync, asks again
         except NotFound:
             plan = None
         except KubeError as error:
-            self._waiting.write_failed(node.name, node.uid, failed_write(error))
+            self._uninitialized_nodes.record_failed_write(node.name, node.uid, describe_failed_write(error))
             raise
         if plan is None:
-            return _superseded("the Node is gone, or newer word of it on its way")
-        self._waiting.written(node.name)
+            return _report_superseded("the Node is gone, or newer word of it on its way")
+        self._uninitialized_nodes.record_write(node.name)
         if isinstance(event, NodeEnriched):
-            self._other_rules.done(node.name)
-        if plan.effects is not None:
-            _ERRORS.inc(plan.effects.failures)
-        self._nodes.tell(node, plan)
-        again = event.retry_at if isinstance(event, NodeUnreachable) and plan.blocked else None
-        await self._decisions.publish(node, plan, next_look_at=again)
-        self._obeyed[message.subject] = (message.sequence, config)
+            self._replica_conflicts.record_applied(node.name)
+        if plan.rule_effects is not None:
+            _ERRORS.inc(plan.rule_effects.failures)
+        self._node_writer.report(node, plan)
+        again = event.retry_at if isinstance(event, NodeUnreachable) and plan.blocker else None
+        await self._decision_publisher.publish(node, plan, next_check_at=again)
+        self._applied[message.subject] = (message.sequence, config)
         return plan.outcome
 
-    def _plan_for(self, event: NodeEnriched | NodeUnreachable) -> PlanFor:
+    def _make_planner(self, event: NodeEnriched | NodeUnreachable) -> Planner:
         # By what holds when it is made: between two writes of one Node the file may give it to another.
         if isinstance(event, NodeUnreachable):
-            return lambda node, refused: plan_unreachable(node, event, self._config())
+            return lambda node, refused: plan_unreachable_node(node, event, self._config())
 
-        def plan(node: Node, refused: Refused) -> Plan:
+        def plan(node: Node, refused: Rejection) -> Plan:
             began = self._clock()
-            made = plan_node(node, event.facts, event.recognized_by, self._config(), refused)
+            made = plan_node(node, event.facts, event.verified_by, self._config(), refused)
             _DURATION.observe(self._clock() - began)
-            if why := self._other_rules.why_wait(node, made):
-                raise _LeftToAnotherReplica(why)
-            self._other_rules.planned(node, made)
+            if why := self._replica_conflicts.why_wait(node, made):
+                raise _DeferToOtherReplica(why)
+            self._replica_conflicts.record_plan(node, made)
             return made
 
         return plan
 
-    def _is_foreign_by(self, event: NodeEnriched | NodeUnreachable) -> IsForeign:
-        return lambda node: is_left_alone(node, event, self._config())
+    def _make_foreign_predicate(self, event: NodeEnriched | NodeUnreachable) -> ForeignNodePredicate:
+        return lambda node: is_excluded(node, event, self._config())
 
     async def _apply(
-        self, message: Message, node: Node, plan_for: PlanFor, is_foreign: IsForeign
+        self, message: Message, node: Node, planner: Planner, is_foreign: ForeignNodePredicate
     ) -> Plan | None:
         """Write; once more on the newest Node if it had changed. None if there is newer word to follow."""
         try:
-            return await self._nodes.apply(node, plan_for, is_foreign)
+            return await self._node_writer.apply(node, planner, is_foreign)
         except FenceFailed:
-            fresh = await self._nodes.get(node.name)
-            if fresh.uid != node.uid or not await self._is_last(message):
+            fresh = await self._node_writer.get(node.name)
+            if fresh.uid != node.uid or not await self._is_last_message(message):
                 return None
-            return await self._nodes.apply(fresh, plan_for, is_foreign)
+            return await self._node_writer.apply(fresh, planner, is_foreign)
 
-    async def _is_last(self, message: Message) -> bool:
+    async def _is_last_message(self, message: Message) -> bool:
         try:
-            last = await self._bus.last(message.subject)
+            last = await self._bus.get_last(message.subject)
         except BusError as error:
             raise TemporaryError("the bus did not say what its last message is", str(error)) from error
         return last is not None and last.sequence == message.sequence
 
 
-def _superseded(reason: str) -> str:
+def _report_superseded(reason: str) -> str:
     telemetry.annotate(outcome="superseded", reason=reason)
     return "superseded"

@@ -3,59 +3,59 @@
 from datetime import timedelta
 from typing import Final
 
-from libs.common.machine import MachineFacts, PlatformMetadata, metadata_incomplete
+from libs.common.machine import MachineFacts, PlatformMetadata, why_metadata_incomplete
 from libs.common.node import Node
-from libs.common.platforms import NATIVE_PROVIDER_ID
-from services.labeler.reported_provider_id import provider_id_of, reported_provider_id
+from libs.common.platforms import PLATFORMS_WITH_PROVIDER_ID
+from services.labeler.native_provider_id import build_provider_id, derive_native_provider_id
 
 __all__ = [
-    "SETTLED_AFTER",
-    "mismatch",
-    "provider_id_of",
-    "reported_provider_id",
-    "scheme_of",
-    "why_not_yet",
+    "SETTLING_PERIOD",
+    "build_provider_id",
+    "derive_native_provider_id",
+    "describe_mismatch",
+    "parse_scheme",
+    "why_pending",
 ]
 
 # Where nobody promises a providerID (nocloud without meta-data, a platform newer than we are), metadata that
 # stay empty for that long after the kubelet has registered are complete: nothing more will come.
-SETTLED_AFTER: Final = timedelta(minutes=5)
+SETTLING_PERIOD: Final = timedelta(minutes=5)
 
 
-def why_not_yet(node: Node, facts: MachineFacts, *, by_rule: bool = False) -> str:
+def why_pending(node: Node, facts: MachineFacts, *, is_set_by_rule: bool = False) -> str:
     """Why no providerID can be told yet, in words; "" when `provider_id_of` is final.
 
     Platforms that have a native format never get the fallback: it could not be taken back when the cloud
     answers, and the native controllers would not find their machine. `by_rule`: a rule gives it, from nothing
     that is still missing.
     """
-    reason = metadata_incomplete(facts.platform)
+    reason = why_metadata_incomplete(facts.platform)
     platform = facts.platform.platform
     if not reason or not platform:
         return reason
-    if by_rule:
+    if is_set_by_rule:
         return ""
-    if platform in NATIVE_PROVIDER_ID:
+    if platform in PLATFORMS_WITH_PROVIDER_ID:
         return reason
     created = node.metadata.creation_timestamp
-    return "" if created is not None and facts.looked_at - created >= SETTLED_AFTER else reason
+    return "" if created is not None and facts.queried_at - created >= SETTLING_PERIOD else reason
 
 
-def scheme_of(provider_id: str) -> str:
+def parse_scheme(provider_id: str) -> str:
     """What stands before "://", "" when nothing does."""
     scheme, separator, _ = provider_id.partition("://")
     return scheme if separator else ""
 
 
-def mismatch(node: Node, platform: PlatformMetadata, *, says: str = "the machine reports") -> str:
+def describe_mismatch(node: Node, platform: PlatformMetadata, *, source: str = "the machine reports") -> str:
     """How the Node's providerID contradicts what its machine reports, in words; "" when it does not."""
-    existing, reported = node.spec.provider_id, reported_provider_id(platform)
+    existing, reported = node.spec.provider_id, derive_native_provider_id(platform)
     if not existing or not reported or existing == reported:
         return ""
     if platform.platform == "azure" and existing.lower() == reported.lower():
         return ""  # Azure's own controllers do not agree on the case of a resource ID
     return (
-        f"providerID is {existing!r}, but {says} {reported!r}; Kubernetes cannot change it: "
+        f"providerID is {existing!r}, but {source} {reported!r}; Kubernetes cannot change it: "
         "controllers that look for the machine by it will not find it until the Node is deleted and its "
         "kubelet restarted"
     )

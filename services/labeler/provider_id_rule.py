@@ -2,34 +2,34 @@
 
 from typing import Final
 
-from libs.common.cloud_config.fields import FIELDS
+from libs.common.cloud_config.fact_fields import FIELDS
 from libs.common.machine import MachineFacts
 from services.labeler.rules import RuleEffects, Rules
 from services.labeler.templates import Template
 
-_TOLD_BY_CLOUD: Final = tuple(
+_CLOUD_FIELDS: Final = tuple(
     field
     for field in FIELDS
     if field.name == "Tags" or (field.in_reference == "selectors and templates" and field.name != "Spot")
 )
 
 
-def given_by_rule(facts: MachineFacts, effects: RuleEffects) -> bool:
+def is_set_by_rule(facts: MachineFacts, effects: RuleEffects) -> bool:
     """Whether it is another than the machine's own."""
     return effects.platform.provider_id != facts.platform.provider_id
 
 
-def why_not_given(effects: RuleEffects) -> str:
+def why_rule_failed(effects: RuleEffects) -> str:
     """Why a rule that gives one could not, in words; "" if none failed."""
     if ("platformMetadata", "provider_id") not in effects.retained:
         return ""
     failed = (each for each in effects.skipped if (each.kind, each.key) == ("platformMetadata", "ProviderID"))
     reasons = [f"rule {each.rule!r}: {each.reason}" for each in failed]
-    unjudged = [f"rule {each.rule!r}: {each.why}" for each in effects.told if not each.judged]
+    unjudged = [f"rule {each.rule!r}: {each.reason}" for each in effects.results if not each.is_evaluated]
     return "; ".join(reasons or unjudged) or "its rule could not be judged"
 
 
-def unsaid_by(rules: Rules, facts: MachineFacts) -> tuple[str, ...]:
+def find_missing_fields(rules: Rules, facts: MachineFacts) -> tuple[str, ...]:
     """What templates of a providerID read and the machine's cloud has not told: nothing final comes of it."""
     templates = (
         entry.template
@@ -38,4 +38,4 @@ def unsaid_by(rules: Rules, facts: MachineFacts) -> tuple[str, ...]:
         if (entry.kind, entry.key) == ("platformMetadata", "provider_id")
     )
     read = {name for template in templates if isinstance(template, Template) for name in template.fields}
-    return tuple(field.name for field in _TOLD_BY_CLOUD if field.name in read and not field.read(facts))
+    return tuple(field.name for field in _CLOUD_FIELDS if field.name in read and not field.read(facts))

@@ -5,24 +5,24 @@ import logging
 
 from libs.common import metrics
 from libs.common.bus import Message
+from libs.common.consumer_middleware import ConsumerMiddleware
 from libs.common.events import Leading, NodeGone, NodeObserved
-from libs.common.flow_table import FlowTable
-from libs.common.handling import Handling
 from libs.common.node import Node
-from libs.common.process.service import Parts, Run
+from libs.common.process.service import Dependencies, ServiceDefinition
+from libs.common.service_spec import LABELER
 from libs.common.settings.reference_flags import CLOUD_NODE
-from libs.common.subjects import ENRICHED_NODE, FLOW, OBSERVED_NODE, is_about_a_csr
-from libs.common.wiring import LABELER
-from services.labeler.already_said import AlreadySaid
-from services.labeler.answers import Answers
-from services.labeler.decisions import Decisions
-from services.labeler.node_api import NodeApi
+from libs.common.stream_cache import StreamCache
+from libs.common.subjects import ENRICHED_NODE, FLOW, OBSERVED_NODE, is_csr_subject
+from services.labeler.config_reloader import ConfigReloader
+from services.labeler.config_rollout import ConfigRollout
+from services.labeler.event_deduplicator import EventDeduplicator
+from services.labeler.mutation_cache import MutationCache
+from services.labeler.node_decision_publisher import NodeDecisionPublisher
+from services.labeler.node_writer import NodeWriter
 from services.labeler.on_node_enriched import OnNodeEnriched
-from services.labeler.replay import Replay
 from services.labeler.settings import LabelerSettings
-from services.labeler.waiting import WaitingNodes, is_left_alone
-from services.labeler.watch_config import WatchConfig
-from services.labeler.watch_waiting import WatchWaiting
+from services.labeler.uninitialized_node_monitor import UninitializedNodeMonitor
+from services.labeler.uninitialized_nodes import UninitializedNodes, is_excluded
 
 log = logging.getLogger(__name__)
 
@@ -30,148 +30,160 @@ log = logging.getLogger(__name__)
 class LabelerService:
     """Any number of replicas share the work; each follows the flow for itself."""
 
-    wiring = LABELER
+    spec = LABELER
 
-    def __init__(self, parts: Parts, settings: LabelerSettings) -> None:
-        self._parts = parts
+    def __init__(self, dependencies: Dependencies, settings: LabelerSettings) -> None:
+        self._dependencies = dependencies
         self._settings = settings
-        self._led = asyncio.Event()
-        self._waiting = WaitingNodes()
-        self._table = FlowTable(clock=parts.monotonic, on_message=self._heard, on_void=self._all_is_void)
-        self._told = told = AlreadySaid()
-        self._answers = Answers(parts.monotonic)
+        self._leader_seen = asyncio.Event()
+        self._uninitialized_nodes = UninitializedNodes()
+        self._stream_cache = StreamCache(
+            clock=dependencies.monotonic,
+            on_message=self._on_message,
+            on_stream_replaced=self._on_stream_replaced,
+        )
+        self._deduplicator = told = EventDeduplicator()
+        self._mutation_cache = MutationCache(dependencies.monotonic)
         dry = settings.observe_only
-        nodes = NodeApi(
-            parts.kubernetes(),
+        nodes = NodeWriter(
+            dependencies.require_kube(),
             told,
-            self._answers,
-            now=parts.now,
+            self._mutation_cache,
+            now=dependencies.now,
             observe_only=dry,
             is_foreign=self._is_foreign,
         )
         self._events = nodes.events
-        decisions = Decisions(parts.bus, told, now=parts.now, observe_only=dry)
-        self._watch_config = WatchConfig(
+        decisions = NodeDecisionPublisher(dependencies.bus, told, now=dependencies.now, observe_only=dry)
+        self._config_reloader = ConfigReloader(
             settings,
-            changed=self._config_changed,
-            kube=parts.kubernetes(),
-            now=parts.now,
-            random=parts.random,
+            on_change=self._on_config_changed,
+            kube=dependencies.require_kube(),
+            now=dependencies.now,
+            random=dependencies.random,
         )
         self._on_node_enriched = OnNodeEnriched(
-            bus=parts.bus,
-            table=self._table,
-            nodes=nodes,
-            decisions=decisions,
-            waiting=self._waiting,
-            config=self._watch_config.config,
-            paused=self._paused,
-            clock=parts.monotonic,
+            bus=dependencies.bus,
+            stream_cache=self._stream_cache,
+            node_writer=nodes,
+            decision_publisher=decisions,
+            uninitialized_nodes=self._uninitialized_nodes,
+            config=self._config_reloader.current,
+            why_paused=self._why_paused,
+            clock=dependencies.monotonic,
         )
-        self._watch_waiting = WatchWaiting(
-            table=self._table,
-            waiting=self._waiting,
-            nodes=nodes,
-            decisions=decisions,
-            config=self._watch_config.config,
-            paused=self._paused,
-            clock=parts.monotonic,
-            random=parts.random,
+        self._uninitialized_node_monitor = UninitializedNodeMonitor(
+            stream_cache=self._stream_cache,
+            uninitialized_nodes=self._uninitialized_nodes,
+            node_writer=nodes,
+            decision_publisher=decisions,
+            config=self._config_reloader.current,
+            why_paused=self._why_paused,
+            clock=dependencies.monotonic,
+            random=dependencies.random,
         )
-        self._handling = Handling(
-            LABELER.service, "node", system=parts.bus.system, clock=parts.monotonic, random=parts.random
+        self._middleware = ConsumerMiddleware(
+            LABELER.service,
+            "node",
+            system=dependencies.bus.system,
+            clock=dependencies.monotonic,
+            random=dependencies.random,
         )
-        self._replay = self._replay_of(parts, settings)
+        self._rollout = self._make_rollout(dependencies, settings)
 
     async def run(self) -> None:
         """Work until cancelled; what is in flight is finished."""
-        metrics.LEADER_SILENCE.labels(LABELER.service).set_function(self._table.leader_silence_seconds)
+        metrics.LEADER_SILENCE.labels(LABELER.service).set_function(self._stream_cache.leader_silence_seconds)
         # The file may have changed while nobody looked, and what was acknowledged does not come again.
-        self._replay.want("the labeler has started")
+        self._rollout.request("the labeler has started")
         try:
             async with asyncio.TaskGroup() as tasks:
-                following = self._parts.bus.follow(
-                    LABELER.service, f"{FLOW}.>", self._table, but_not=is_about_a_csr
+                following = self._dependencies.bus.follow(
+                    LABELER.service, f"{FLOW}.>", self._stream_cache, exclude=is_csr_subject
                 )
                 tasks.create_task(following)
-                tasks.create_task(self._watch_waiting.run())
-                tasks.create_task(self._watch_config.run())
-                tasks.create_task(self._replay.run())
+                tasks.create_task(self._uninitialized_node_monitor.run())
+                tasks.create_task(self._config_reloader.run())
+                tasks.create_task(self._rollout.run())
                 tasks.create_task(self._events.run())
                 tasks.create_task(self._consume())
         finally:
-            await self._events.last_words()
+            await self._events.flush()
 
     def problems(self) -> tuple[str, ...]:
         """Why nothing, or not everything, is written now."""
-        paused = self._paused()
+        paused = self._why_paused()
         return (
-            *self._table.problems(),
+            *self._stream_cache.problems(),
             *((paused,) if paused else ()),
-            *self._watch_waiting.problems(),
-            *self._watch_config.problems(),
+            *self._uninitialized_node_monitor.problems(),
+            *self._config_reloader.problems(),
         )
 
-    def _replay_of(self, parts: Parts, settings: LabelerSettings) -> Replay:
-        return Replay(
-            table=self._table,
-            handling=self._handling,
+    def _make_rollout(self, dependencies: Dependencies, settings: LabelerSettings) -> ConfigRollout:
+        return ConfigRollout(
+            stream_cache=self._stream_cache,
+            middleware=self._middleware,
             handler=self._on_node_enriched,
-            put_aside=parts.bus.publish,
-            paused=self._paused,
+            publish_dead_letter=dependencies.bus.publish,
+            why_paused=self._why_paused,
             in_flight=settings.in_flight,
-            spread_seconds=settings.replay_spread_seconds,
-            clock=parts.monotonic,
-            now=parts.now,
-            random=parts.random,
+            spread_seconds=settings.rollout_spread_seconds,
+            clock=dependencies.monotonic,
+            now=dependencies.now,
+            random=dependencies.random,
         )
 
     async def _consume(self) -> None:
-        await self._led.wait()  # before that every message would only be handed back
+        await self._leader_seen.wait()  # before that every message would only be handed back
         [durable] = LABELER.durables
-        handle = self._handling.around(self._on_node_enriched)
-        await self._parts.bus.consume(durable, handle, in_flight=self._settings.in_flight)
+        handle = self._middleware.wrap(self._on_node_enriched)
+        await self._dependencies.bus.consume(durable, handle, in_flight=self._settings.in_flight)
 
-    def _heard(self, message: Message) -> None:
-        self._waiting.heard(message.event, self._parts.monotonic())
-        self._answers.heard(message.event)
+    def _on_message(self, message: Message) -> None:
+        self._uninitialized_nodes.apply(message.event, self._dependencies.monotonic())
+        self._mutation_cache.apply(message.event)
         if isinstance(message.event, NodeGone):
-            self._told.forget(message.event.name)
+            self._deduplicator.forget(message.event.name)
             self._on_node_enriched.forget(message.event.name)
-        if self._settings.observe_only or (isinstance(message.event, Leading) and not self._table.replaying):
-            self._led.set()
+        if self._settings.observe_only or (
+            isinstance(message.event, Leading) and not self._stream_cache.is_replaying
+        ):
+            self._leader_seen.set()
 
-    def _all_is_void(self) -> None:
-        self._waiting.clear()
+    def _on_stream_replaced(self) -> None:
+        self._uninitialized_nodes.clear()
         self._on_node_enriched.forget_all()
 
-    def _config_changed(self) -> None:
-        self._told.rules_changed()
-        self._on_node_enriched.rules_changed()
-        self._replay.want("the --cloud-config file has changed")
+    def _on_config_changed(self) -> None:
+        self._deduplicator.on_rules_changed()
+        self._on_node_enriched.on_rules_changed()
+        self._rollout.request("the --cloud-config file has changed")
 
     def _is_foreign(self, node: Node) -> bool:
         """Whether the file has it be another's by now; `node` may be an older view of it."""
-        config = self._watch_config.config()
-        if not config.ownership.is_said:
+        config = self._config_reloader.current()
+        if not config.ownership.is_restricted:
             return False
-        seen = self._table.last(f"{OBSERVED_NODE}.{node.name}")
-        enriched = self._table.last(f"{ENRICHED_NODE}.{node.name}")
+        seen = self._stream_cache.get(f"{OBSERVED_NODE}.{node.name}")
+        enriched = self._stream_cache.get(f"{ENRICHED_NODE}.{node.name}")
         if seen is not None and isinstance(seen.event, NodeObserved) and seen.event.node.uid == node.uid:
             node = seen.event.node
         try:
             said = enriched.event if enriched is not None else None
-            return is_left_alone(self._answers.newest(node), said, config)
+            return is_excluded(self._mutation_cache.latest(node), said, config)
         except Exception:
             # People write the rules that this asks: where they cannot be judged, the Node is nobody's.
             log.exception("whose a Node is could not be judged", extra={"node": node.name})
             return True
 
-    def _paused(self) -> str:
+    def _why_paused(self) -> str:
         """Why nothing may be written."""
         if self._settings.observe_only:
             return ""
-        return self._table.why_not_led(silence_seconds=self._settings.leader_silence_seconds)
+        return self._stream_cache.why_no_leader(max_silence_seconds=self._settings.leader_silence_seconds)
 
 
-LABELER_RUN = Run(wiring=LABELER, settings=LabelerSettings, build=LabelerService, controller=CLOUD_NODE)
+LABELER_DEFINITION = ServiceDefinition(
+    spec=LABELER, settings=LabelerSettings, build=LabelerService, controller=CLOUD_NODE
+)

@@ -6,7 +6,7 @@ from typing import Annotated, Final
 import msgspec
 
 from libs.common.cloud_config.document import CloudConfigError
-from libs.common.cloud_config.rule import CloudConfig, Finding
+from libs.common.cloud_config.model import CloudConfig, Finding
 from libs.common.controllers import CLOUD_NODE
 from libs.common.settings.flags import (
     CLOUD_CONFIG,
@@ -18,8 +18,8 @@ from libs.common.settings.flags import (
     Flag,
 )
 from services.labeler.labels import is_label_value
-from services.labeler.plan import Global
-from services.labeler.rules import RulesError, all_mistakes, compile_rules
+from services.labeler.plan import ClusterConfig
+from services.labeler.rules import RulesError, collect_findings, compile_rules
 
 # What the file says is read again whenever it changes: here is only what counts when it says nothing.
 _CLUSTER_NAME: Final = msgspec.structs.replace(CLUSTER_NAME, config="")
@@ -29,7 +29,7 @@ _UNUSED_NAME: Final = (
 )
 
 
-class BadConfig(Exception):
+class InvalidConfigError(Exception):
     """What the file and the flags say cannot be obeyed."""
 
     def __init__(self, mistakes: tuple[str, ...]) -> None:
@@ -47,9 +47,9 @@ class LabelerSettings(msgspec.Struct, frozen=True, kw_only=True):
     # The content of that file at the start.
     file: CloudConfig = CloudConfig()
     # A new content counts after two looks.
-    file_look_seconds: float = 1.0
+    cloud_config_poll_seconds: float = 1.0
     # With another file, all Nodes are looked at again within that time: replicas rarely do so at once.
-    replay_spread_seconds: float = 5.0
+    rollout_spread_seconds: float = 5.0
     # Nothing is written while no leader has been heard for that long: another one may be at work elsewhere.
     leader_silence_seconds: Annotated[float, RENEW_DEADLINE] = 10.0
     in_flight: Annotated[
@@ -64,10 +64,10 @@ class LabelerSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     def problems(self) -> tuple[str, ...]:
         """What the single fields cannot tell."""
-        about_name = _about_cluster_name(self._fallback)
+        about_name = _find_cluster_name_problems(self._fallback_cluster_name)
         try:
-            self.config_of(self.file)
-        except BadConfig as error:
+            self.build_config(self.file)
+        except InvalidConfigError as error:
             return about_name + error.mistakes
         return about_name
 
@@ -75,50 +75,52 @@ class LabelerSettings(msgspec.Struct, frozen=True, kw_only=True):
         """What has no effect: --cluster-name alone, and parts of templates."""
         unused = (_UNUSED_NAME,) if self.cluster_name and not self.cluster_name_fallbacks else ()
         try:
-            return unused + self.told(compile_rules(self.file).warnings)
+            return unused + self.format_findings(compile_rules(self.file).warnings)
         except RulesError:
             return unused
 
     @property
-    def _fallback(self) -> str:
+    def _fallback_cluster_name(self) -> str:
         """The cluster's name where the file has none; "" = the one in a machine's facts."""
         return self.cluster_name if self.cluster_name_fallbacks else ""
 
     @property
-    def config(self) -> Global:
-        """What holds for every Node at the start. Raises BadConfig."""
-        return self.config_of(self.file)
+    def config(self) -> ClusterConfig:
+        """What holds for every Node at the start. Raises InvalidConfigError."""
+        return self.build_config(self.file)
 
-    def judged(self, found: CloudConfig | CloudConfigError) -> tuple[Global, tuple[str, ...]]:
-        """What holds with that content of the file, and what to warn of. Raises BadConfig with all mistakes.
+    def evaluate(self, found: CloudConfig | CloudConfigError) -> tuple[ClusterConfig, tuple[str, ...]]:
+        """The configuration of that file content, and warnings. Raises InvalidConfigError with all mistakes.
 
         Takes a second for a megabyte of templates.
         """
         if isinstance(found, CloudConfigError):
-            raise BadConfig(self.told(all_mistakes(found)))
-        config = self.config_of(found)
-        return config, self.told(found.warnings + config.rules.warnings)
+            raise InvalidConfigError(self.format_findings(collect_findings(found)))
+        config = self.build_config(found)
+        return config, self.format_findings(found.warnings + config.rules.warnings)
 
-    def config_of(self, file: CloudConfig) -> Global:
-        """What holds for every Node with such a file. Raises BadConfig."""
+    def build_config(self, file: CloudConfig) -> ClusterConfig:
+        """What holds for every Node with such a file. Raises InvalidConfigError."""
         try:
             rules = compile_rules(file)
         except RulesError as error:
-            raise BadConfig(self.told(error.findings)) from None
-        cluster_name = self._fallback if file.cluster_name is None else file.cluster_name
-        return Global(
+            raise InvalidConfigError(self.format_findings(error.findings)) from None
+        cluster_name = self._fallback_cluster_name if file.cluster_name is None else file.cluster_name
+        return ClusterConfig(
             cluster_name=cluster_name,
             prefer_ipv6=bool(file.prefer_ipv6),
             rules=rules,
-            ownership=file.ownership.of(CLOUD_NODE),
+            ownership=file.ownership.for_controller(CLOUD_NODE),
         )
 
-    def told(self, findings: tuple[Finding, ...]) -> tuple[str, ...]:
+    def format_findings(self, findings: tuple[Finding, ...]) -> tuple[str, ...]:
         """What was found in the file, one sentence each."""
-        return tuple(f"--{CLOUD_CONFIG.name}: {finding.told(str(self.cloud_config))}" for finding in findings)
+        return tuple(
+            f"--{CLOUD_CONFIG.name}: {finding.format(str(self.cloud_config))}" for finding in findings
+        )
 
 
-def _about_cluster_name(name: str) -> tuple[str, ...]:
+def _find_cluster_name_problems(name: str) -> tuple[str, ...]:
     if not name or is_label_value(name):
         return ()
     said = (

@@ -8,13 +8,13 @@ from typing import Final
 
 import msgspec
 
-from libs.common.node import TAINT_UNINITIALIZED, Node, Taint
-from services.labeler.labels import names_in
-from services.labeler.owned import Marks, Record
+from libs.common.node import UNINITIALIZED_TAINT, Node, Taint
+from services.labeler.field_ownership import KeyChanges, KeyState, OwnershipConflict, resolve_ownership
+from services.labeler.labels import parse_owned_keys
+from services.labeler.ownership_record import Fingerprints, OwnershipRecord
 from services.labeler.rules.effects import RuleEffects
-from services.labeler.whose_key import KeyChanges, Keys, Theirs, decide
 
-_OWNED_BY_TALOS: Final = "talos.dev/owned-taints"  # JSON list of keys from machine.nodeTaints
+_TALOS_OWNED_TAINTS: Final = "talos.dev/owned-taints"  # JSON list of keys from machine.nodeTaints
 
 
 class TaintChanges(msgspec.Struct, frozen=True, kw_only=True):
@@ -22,58 +22,60 @@ class TaintChanges(msgspec.Struct, frozen=True, kw_only=True):
 
     set: tuple[Taint, ...] = ()
     remove: tuple[Taint, ...] = ()
-    recorded: Marks = {}
-    theirs: tuple[Theirs, ...] = ()
-    left_to_talos: tuple[str, ...] = ()
+    recorded: Fingerprints = {}
+    conflicts: tuple[OwnershipConflict, ...] = ()
+    machine_config_keys: tuple[str, ...] = ()
 
 
-def taint_changes(node: Node, record: Record, effects: RuleEffects) -> TaintChanges:
+def plan_taints(node: Node, record: OwnershipRecord, effects: RuleEffects) -> TaintChanges:
     """What differs from what the rules say, and is ours to change; the uninitialized taint goes."""
-    uninitialized = tuple(taint for taint in node.spec.taints if taint.key == TAINT_UNINITIALIZED)
-    if not effects.taints and not record.owned.taints:
+    uninitialized = tuple(taint for taint in node.spec.taints if taint.key == UNINITIALIZED_TAINT)
+    if not effects.taints and not record.managed_fields.taints:
         return TaintChanges(remove=uninitialized)
-    present = {_identity(taint): taint for taint in node.spec.taints}
-    wanted = {_identity(taint): taint for taint in effects.taints}
-    found = _decided(node, record, effects, {key: taint.value for key, taint in present.items()})
+    present = {_taint_key(taint): taint for taint in node.spec.taints}
+    wanted = {_taint_key(taint): taint for taint in effects.taints}
+    found = _resolve_taints(node, record, effects, {key: taint.value for key, taint in present.items()})
     return TaintChanges(
         set=tuple(wanted[key] for key, value in found.changes.items() if value is not None),
         remove=(*uninitialized, *(present[key] for key, value in found.changes.items() if value is None)),
         recorded=found.recorded,
-        theirs=found.theirs,
-        left_to_talos=found.left_to_talos,
+        conflicts=found.conflicts,
+        machine_config_keys=found.machine_config_keys,
     )
 
 
-def put_back_by_talos(node: Node) -> bool:
+def is_set_by_machine_config(node: Node) -> bool:
     """Whether the machine config itself sets the uninitialized taint: removing it would start a fight."""
-    return TAINT_UNINITIALIZED in names_in(node.annotations.get(_OWNED_BY_TALOS, ""))
+    return UNINITIALIZED_TAINT in parse_owned_keys(node.annotations.get(_TALOS_OWNED_TAINTS, ""))
 
 
-def _decided(node: Node, record: Record, effects: RuleEffects, present: dict[str, str]) -> KeyChanges:
-    wanted = {_identity(taint): taint.value for taint in effects.taints}
+def _resolve_taints(
+    node: Node, record: OwnershipRecord, effects: RuleEffects, present: dict[str, str]
+) -> KeyChanges:
+    wanted = {_taint_key(taint): taint.value for taint in effects.taints}
     unjudged = {key for kind, key in effects.retained if kind == "taint"}
-    recorded = record.owned.taints
-    adopted = record.state == "absent" and node.initialized
-    return decide(
-        Keys(
+    recorded = record.managed_fields.taints
+    adopted = record.state == "absent" and node.is_initialized
+    return resolve_ownership(
+        KeyState(
             kind="taints",
-            present=present,
-            wanted=wanted,
+            current=present,
+            desired=wanted,
             recorded=recorded,
-            of_talos=names_in(node.annotations.get(_OWNED_BY_TALOS, "")),
+            machine_config_keys=parse_owned_keys(node.annotations.get(_TALOS_OWNED_TAINTS, "")),
             retained=frozenset(key for key in recorded if key.rpartition(":")[0] in unjudged),
-            ours_if_equal=frozenset(wanted) if adopted else frozenset(),
-            released=_released(node, record, wanted),
+            adopted_if_equal=frozenset(wanted) if adopted else frozenset(),
+            released=_released_taints(node, record, wanted),
         )
     )
 
 
-def _released(node: Node, record: Record, wanted: dict[str, str]) -> frozenset[str]:
+def _released_taints(node: Node, record: OwnershipRecord, wanted: dict[str, str]) -> frozenset[str]:
     """Taints that are not set where they are absent: what runs on the Node by now does so without them."""
-    if not node.initialized:
+    if not node.is_initialized:
         return frozenset()
-    return frozenset(record.owned.taints) if record.state == "read" else frozenset(wanted)
+    return frozenset(record.managed_fields.taints) if record.state == "read" else frozenset(wanted)
 
 
-def _identity(taint: Taint) -> str:
+def _taint_key(taint: Taint) -> str:
     return f"{taint.key}:{taint.effect}"

@@ -2,8 +2,8 @@
 
 import sys
 
-from libs.common.process.run import run_process
-from services.lifecycle.service import LIFECYCLE_RUN
+from libs.common.process.run_process import run_process
+from services.lifecycle.service import LIFECYCLE_DEFINITION
 
 if __name__ == "__main__":
-    sys.exit(run_process(LIFECYCLE_RUN))
+    sys.exit(run_process(LIFECYCLE_DEFINITION))

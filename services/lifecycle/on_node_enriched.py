@@ -4,17 +4,17 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from libs.common.cloud_config.rule import Ownership
-from libs.common.decisions import Decisions
+from libs.common.cloud_config.model import Ownership
+from libs.common.decision_publisher import DecisionPublisher
 from libs.common.events import NodeUnreachable
 from libs.common.node import Node
-from services.lifecycle.decide import Case, Delete, Keep, not_ours
-from services.lifecycle.deletions_api import Deletions, Judge
+from services.lifecycle.decide import Delete, DeletionCase, Keep, why_excluded
 from services.lifecycle.evidence import is_not_ready
-from services.lifecycle.known_nodes import KnownNodes
-from services.lifecycle.shutdown import is_tainted, why_shut_down
-from services.lifecycle.spot import is_spot
-from services.lifecycle.taints_api import ShutdownTaints
+from services.lifecycle.gcp_spot import is_gcp_spot
+from services.lifecycle.node_deleter import CaseDecider, NodeDeleter
+from services.lifecycle.node_index import NodeIndex
+from services.lifecycle.shutdown_taint import has_shutdown_taint, why_shut_down
+from services.lifecycle.shutdown_taint_writer import ShutdownTaintWriter
 
 log = logging.getLogger(__name__)
 
@@ -25,94 +25,94 @@ class OnNodeEnriched:
     def __init__(
         self,
         *,
-        known: KnownNodes,
-        taints: ShutdownTaints,
-        deletions: Deletions,
-        decisions: Decisions,
+        node_index: NodeIndex,
+        taint_writer: ShutdownTaintWriter,
+        node_deleter: NodeDeleter,
+        decision_publisher: DecisionPublisher,
         ownership: Callable[[], Ownership],
-        judge: Judge,
-        gcp_spot: bool,
+        decide: CaseDecider,
+        deletes_gcp_spot: bool,
     ) -> None:
-        self._known = known
-        self._taints = taints
-        self._deletions = deletions
-        self._decisions = decisions
+        self._node_index = node_index
+        self._taint_writer = taint_writer
+        self._node_deleter = node_deleter
+        self._decision_publisher = decision_publisher
         self._ownership = ownership
-        self._judge = judge
-        self._gcp_spot = gcp_spot
-        self._told: dict[str, str] = {}  # name -> uid, of those of which something was said
+        self._decide = decide
+        self._deletes_gcp_spot = deletes_gcp_spot
+        self._reported: dict[str, str] = {}  # name -> uid, of those of which something was said
         self._deleted: dict[str, str] = {}  # name -> uid: the watcher tells it a little later
         self._attempts: dict[str, int] = {}  # name -> looks since something was said of it
-        self._began = 0.0  # the present look
+        self._started_at = 0.0  # the present look
         self._outcomes: dict[str, tuple[str, str]] = {}  # name -> uid and outcome that were logged last
 
     async def __call__(self, name: str) -> None:
         """Look at it. Raises TemporaryError for what is worth another look."""
-        node = self._known.node(name)
-        if node is None or not self.wants(name):
+        node = self._node_index.get_node(name)
+        if node is None or not self.needs_reconcile(name):
             return
         self._attempts[name] = self._attempts.get(name, 0) + 1
-        self._began = asyncio.get_running_loop().time()
-        why = not_ours(self._ownership(), node)
+        self._started_at = asyncio.get_running_loop().time()
+        why = why_excluded(self._ownership(), node)
         if why:
-            await self._say(node, "not-owned", why)
+            await self._report(node, "not-owned", why)
             return
-        case = self._known.case(node)
-        change = await self._taints.apply(node, case.word)
-        judged = self._judge(case)
+        case = self._node_index.build_case(node)
+        change = await self._taint_writer.apply(node, case.report)
+        judged = self._decide(case)
         if isinstance(judged, Delete):
-            done = await self._deletions.delete(node, judged)
+            done = await self._node_deleter.delete(node, judged)
             if done.outcome == "deleted":
                 self._deleted[name] = node.uid
-            await self._say(node, done.outcome, done.reason)
-        elif self.is_well(case) or (change is not None and not change.is_set):
-            await self._say(node, "kept", "its machine answers, or Kubernetes says that the Node is Ready")
-            self._told.pop(name, None)
+            await self._report(node, done.outcome, done.reason)
+        elif self.is_healthy(case) or (change is not None and not change.is_set):
+            await self._report(node, "kept", "its machine answers, or Kubernetes says that the Node is Ready")
+            self._reported.pop(name, None)
         else:
-            await self._kept(case, judged, (change.what,) if change else ())
+            await self._report_kept(case, judged, (change.summary,) if change else ())
 
-    def wants(self, name: str) -> bool:
+    def needs_reconcile(self, name: str) -> bool:
         """Whether there is anything to look at: it is not plainly well, or was not when it was told."""
-        node = self._known.node(name)
+        node = self._node_index.get_node(name)
         if node is None or self._deleted.get(name) == node.uid:
             return False
-        return self._told.get(name) == node.uid or not self.is_well(self._known.case(node))
+        return self._reported.get(name) == node.uid or not self.is_healthy(self._node_index.build_case(node))
 
-    def is_well(self, case: Case) -> bool:
+    def is_healthy(self, case: DeletionCase) -> bool:
         """Whether nothing about it concerns us. A Node that is not initialized yet is the labeler's."""
         node = case.node
-        if is_tainted(node) or (self._gcp_spot and is_spot(node) and is_not_ready(node)):
+        if has_shutdown_taint(node) or (self._deletes_gcp_spot and is_gcp_spot(node) and is_not_ready(node)):
             return False
-        return not node.initialized or not isinstance(case.word, NodeUnreachable)
+        return not node.is_initialized or not isinstance(case.report, NodeUnreachable)
 
     def forget(self, name: str) -> None:
         """The Node is gone, or another one bears its name."""
-        self._told.pop(name, None)
+        self._reported.pop(name, None)
         self._deleted.pop(name, None)
         self._attempts.pop(name, None)
         self._outcomes.pop(name, None)
-        self._deletions.forget(name)
-        self._taints.forget(name)
-        self._decisions.forget(name)
+        self._node_deleter.forget(name)
+        self._taint_writer.forget(name)
+        self._decision_publisher.forget(name)
 
     def forget_all(self) -> None:
         """Another stream: nothing has been said to it."""
-        self._told.clear()
-        self._decisions.forget_all()
+        self._reported.clear()
+        self._decision_publisher.forget_all()
 
-    async def _kept(self, case: Case, judged: Keep, changes: tuple[str, ...]) -> None:
-        shut_down = why_shut_down(case.node, case.word)
-        reason = f"{shut_down}; {judged.reason}" if shut_down else judged.reason
-        await self._say(case.node, "shutdown" if shut_down else "kept", reason, changes)
+    async def _report_kept(self, case: DeletionCase, decision: Keep, changes: tuple[str, ...]) -> None:
+        shut_down = why_shut_down(case.node, case.report)
+        reason = f"{shut_down}; {decision.reason}" if shut_down else decision.reason
+        await self._report(case.node, "shutdown" if shut_down else "kept", reason, changes)
 
-    async def _say(self, node: Node, outcome: str, reason: str, changes: tuple[str, ...] = ()) -> None:
-        self._told[node.name] = node.uid
+    async def _report(self, node: Node, outcome: str, reason: str, changes: tuple[str, ...] = ()) -> None:
+        self._reported[node.name] = node.uid
         self._log(node, outcome, reason)
-        await self._decisions.publish(node, outcome, reason, changes=changes)
+        await self._decision_publisher.publish(node, outcome, reason, changes=changes)
 
     def _log(self, node: Node, outcome: str, reason: str) -> None:
         """One line for each look; the same outcome again is only worth a debug line."""
-        word = self._known.case(node).word
+        word = self._node_index.build_case(node).report
         again = self._outcomes.get(node.name) == (node.uid, outcome)
         self._outcomes[node.name] = (node.uid, outcome)
         told = {
@@ -121,6 +121,6 @@ class OnNodeEnriched:
             "attempt": self._attempts.pop(node.name, 1),
             "outcome": outcome,
             "reason": reason,
-            "seconds": round(asyncio.get_running_loop().time() - self._began, 4),
+            "seconds": round(asyncio.get_running_loop().time() - self._started_at, 4),
         }
         log.log(logging.DEBUG if again else logging.INFO, "handled", extra=told)

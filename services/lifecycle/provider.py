@@ -10,8 +10,8 @@ class InstanceGone(msgspec.Struct, frozen=True, kw_only=True):
     """A cloud's own, positive word that there is no such instance; never an error, nor an empty list."""
 
     provider_id: str  # as it stands on the Node
-    said_by: str  # which API, for the reason of the deletion
-    said_at: datetime  # when it was asked
+    reported_by: str  # which API, for the reason of the deletion
+    reported_at: datetime  # when it was asked
 
 
 class Provider(Protocol):

@@ -7,292 +7,308 @@ from datetime import timedelta
 from libs.common import metrics
 from libs.common.bus import Message
 from libs.common.controllers import NODE_LIFECYCLE
-from libs.common.decisions import Decisions
+from libs.common.decision_publisher import DecisionPublisher
 from libs.common.delivery import PermanentError, TemporaryError
 from libs.common.events import EnrichedNodeGone, NodeEnriched, NodeGone, NodeObserved, NodeUnreachable
-from libs.common.flow_table import FlowTable
 from libs.common.kube_api.api import KubeApi
-from libs.common.kube_api.lock import LeaseLock
+from libs.common.kube_api.lease_lock import LeaseLock
 from libs.common.node import Node
-from libs.common.process.service import Parts, Run
-from libs.common.subjects import ENRICHED_NODE, FLOW, OBSERVED_NODE, is_about_a_csr, name_in
-from libs.common.watch_ownership import WatchOwnership
-from libs.common.wiring import LIFECYCLE
-from services.lifecycle.decide import Case, Delete, Keep, Standing, decide, not_ours
-from services.lifecycle.deletions_api import Deletions
-from services.lifecycle.evidence import Known
-from services.lifecycle.known_nodes import KnownNodes
-from services.lifecycle.node_events import NodeEvents
+from libs.common.ownership_reloader import OwnershipReloader
+from libs.common.process.service import Dependencies, ServiceDefinition
+from libs.common.service_spec import LIFECYCLE
+from libs.common.stream_cache import StreamCache
+from libs.common.subjects import ENRICHED_NODE, FLOW, OBSERVED_NODE, is_csr_subject, object_name_in
+from services.lifecycle.decide import Delete, DeletionCase, Keep, ReplicaStatus, decide, why_excluded
+from services.lifecycle.deletion_budget import DeletionBudget, InMemoryDeletionBudget, LeaseDeletionBudget
+from services.lifecycle.evidence import MachineIndex
+from services.lifecycle.leader_elector import LeaderElector
+from services.lifecycle.node_deleter import NodeDeleter
+from services.lifecycle.node_event_recorder import NodeEventRecorder
+from services.lifecycle.node_index import NodeIndex
 from services.lifecycle.on_node_enriched import OnNodeEnriched
-from services.lifecycle.record_api import LeaseRecord, OwnRecord, Record
 from services.lifecycle.settings import LifecycleSettings
-from services.lifecycle.taints_api import ShutdownTaints
-from services.lifecycle.watch_lease import WatchLease
+from services.lifecycle.shutdown_taint_writer import ShutdownTaintWriter
 
 log = logging.getLogger(__name__)
 
-_LEASE_CONNECTIONS = 2  # a deletion that hangs must not delay a renewal
+_MAX_LEASE_CONNECTIONS = 2  # a deletion that hangs must not delay a renewal
 
 
 class LifecycleService:
     """One of several leads; all follow, so that a standby knows the cluster when it comes to lead."""
 
-    wiring = LIFECYCLE
+    spec = LIFECYCLE
 
-    def __init__(self, parts: Parts, settings: LifecycleSettings) -> None:
-        self._parts = parts
+    def __init__(self, dependencies: Dependencies, settings: LifecycleSettings) -> None:
+        self._dependencies = dependencies
         self._settings = settings
-        self._started = parts.monotonic()
-        self._not_taken_in: set[str] = set()  # subjects of which we do not know what they say
-        self._wanted: dict[str, None] = {}
-        self._again: set[str] = set()
-        self._news = asyncio.Event()
-        self._known = KnownNodes()
-        self._table = FlowTable(
-            clock=parts.monotonic,
-            on_message=self._heard,
-            on_dropped=self._dropped,
-            on_void=self._all_is_void,
-            on_caught_up=self._begin_anew,
+        self._started_at = dependencies.monotonic()
+        self._failed_subjects: set[str] = set()  # subjects of which we do not know what they say
+        self._queue: dict[str, None] = {}
+        self._retries: set[str] = set()
+        self._wakeup = asyncio.Event()
+        self._node_index = NodeIndex()
+        self._stream_cache = StreamCache(
+            clock=dependencies.monotonic,
+            on_message=self._on_message,
+            on_expired=self._on_expired,
+            on_stream_replaced=self._on_stream_replaced,
+            on_caught_up=self._restart_evidence,
         )
-        kube = parts.kubernetes()
-        self._apart = kube.apart(connections=_LEASE_CONNECTIONS)
-        self._lease = WatchLease(
-            self._lock() if settings.takes_lease else None,
-            gained=self._begin_anew,
+        kube = dependencies.require_kube()
+        self._lease_client = kube.with_own_connections(connections=_MAX_LEASE_CONNECTIONS)
+        self._leader_elector = LeaderElector(
+            self._make_lock() if settings.uses_lease else None,
+            on_started_leading=self._restart_evidence,
             retry_seconds=settings.retry_period_seconds,
-            clock=parts.monotonic,
-            jitter=parts.random.random,
+            clock=dependencies.monotonic,
+            jitter=dependencies.random.random,
         )
-        self._ownership = WatchOwnership(
+        self._ownership_reloader = OwnershipReloader(
             settings.cloud_config,
             settings.file,
             service=LIFECYCLE.service,
             controller=NODE_LIFECYCLE,
-            look_seconds=settings.file_look_seconds,
-            changed=self._want_all,
-            now=parts.now,
+            poll_seconds=settings.cloud_config_poll_seconds,
+            on_change=self._enqueue_all,
+            now=dependencies.now,
         )
-        self._events = NodeEvents(
-            kube, is_foreign=self._is_foreign, now=parts.now, observe_only=settings.observe_only
+        self._event_recorder = NodeEventRecorder(
+            kube, is_foreign=self._is_foreign, now=dependencies.now, observe_only=settings.observe_only
         )
-        self._on_node_enriched = self._on_node_enriched_of(kube)
+        self._on_node_enriched = self._make_on_node_enriched(kube)
 
     async def run(self) -> None:
         """Work until cancelled. A deletion under way may happen all the same: it has been counted."""
-        metrics.LEADER_SILENCE.labels(LIFECYCLE.service).set_function(self._table.leader_silence_seconds)
+        metrics.LEADER_SILENCE.labels(LIFECYCLE.service).set_function(
+            self._stream_cache.leader_silence_seconds
+        )
         try:
             async with asyncio.TaskGroup() as tasks:
-                following = self._parts.bus.follow(
-                    LIFECYCLE.service, f"{FLOW}.>", self._table, but_not=is_about_a_csr
+                following = self._dependencies.bus.follow(
+                    LIFECYCLE.service, f"{FLOW}.>", self._stream_cache, exclude=is_csr_subject
                 )
                 tasks.create_task(following)
-                tasks.create_task(self._lease.run())
-                tasks.create_task(self._ownership.run())
-                tasks.create_task(self._events.run())
-                tasks.create_task(self._look_for_ever())
-                tasks.create_task(self._look_around_for_ever())
+                tasks.create_task(self._leader_elector.run())
+                tasks.create_task(self._ownership_reloader.run())
+                tasks.create_task(self._event_recorder.run())
+                tasks.create_task(self._run_worker())
+                tasks.create_task(self._run_requeue())
         finally:
-            await self._events.last_words()
-            await self._apart.close()
+            await self._event_recorder.flush()
+            await self._lease_client.close()
 
     def problems(self) -> tuple[str, ...]:
         """Why nothing is decided now; a standby has nothing to decide and is ready."""
-        paused = self._paused()
-        return (*((paused,) if paused else ()), *self._lease.problems(), *self._ownership.problems())
-
-    @property
-    def known(self) -> Known:
-        """By what machines are told apart, as of now."""
-        return self._known.known
-
-    def standing(self) -> Standing:
-        """What we ourselves are at this moment."""
-        at, since = self._parts.monotonic(), self._lease.leading_since()
-        return Standing(
-            running=timedelta(seconds=at - self._started),
-            leading=None if since is None else timedelta(seconds=at - since),
-            paused=self._paused(),
+        paused = self._why_paused()
+        return (
+            *((paused,) if paused else ()),
+            *self._leader_elector.problems(),
+            *self._ownership_reloader.problems(),
         )
 
-    def _paused(self) -> str:
+    @property
+    def machines(self) -> MachineIndex:
+        """By what machines are told apart, as of now."""
+        return self._node_index.machines
+
+    def replica_status(self) -> ReplicaStatus:
+        """What we ourselves are at this moment."""
+        at, since = self._dependencies.monotonic(), self._leader_elector.leading_since()
+        return ReplicaStatus(
+            uptime=timedelta(seconds=at - self._started_at),
+            leading_for=None if since is None else timedelta(seconds=at - since),
+            pause_reason=self._why_paused(),
+        )
+
+    def _why_paused(self) -> str:
         """Why nothing may be decided."""
-        if why := self._table.problems():
+        if why := self._stream_cache.problems():
             return "; ".join(why)
-        if self._not_taken_in:
-            return f"defect: no sense could be made of {min(self._not_taken_in)}, so something may be missing"
+        if self._failed_subjects:
+            return (
+                f"defect: no sense could be made of {min(self._failed_subjects)}, so something may be missing"
+            )
         if self._settings.observe_only:
             return ""
-        return self._table.why_not_led(silence_seconds=self._settings.renew_deadline_seconds)
+        return self._stream_cache.why_no_leader(max_silence_seconds=self._settings.renew_deadline_seconds)
 
-    def _able(self) -> bool:
-        standing = self.standing()
-        return standing.leading is not None and not standing.paused
+    def _can_reconcile(self) -> bool:
+        standing = self.replica_status()
+        return standing.leading_for is not None and not standing.pause_reason
 
-    def _judge(self, case: Case) -> Delete | Keep:
-        parts = self._parts
-        return decide(case, self._settings.terms, self.standing(), now=parts.now(), at=parts.monotonic())
+    def _decide(self, case: DeletionCase) -> Delete | Keep:
+        parts = self._dependencies
+        return decide(
+            case,
+            self._settings.deletion_policy,
+            self.replica_status(),
+            now=parts.now(),
+            monotonic_now=parts.monotonic(),
+        )
 
     # ---- what the parts need of one another
 
     def _is_foreign(self, name: str) -> bool:
-        node = self._known.node(name)
-        return node is not None and bool(not_ours(self._ownership.ownership(), node))
+        node = self._node_index.get_node(name)
+        return node is not None and bool(why_excluded(self._ownership_reloader.ownership(), node))
 
-    def _lock(self) -> LeaseLock:
+    def _make_lock(self) -> LeaseLock:
         settings = self._settings
         return LeaseLock(
-            self._apart,
+            self._lease_client,
             namespace=settings.lease_namespace,
             name=settings.lease_name,
-            identity=self._parts.identity,
-            now=self._parts.now,
-            clock=self._parts.monotonic,
+            identity=self._dependencies.identity,
+            now=self._dependencies.now,
+            clock=self._dependencies.monotonic,
             duration_seconds=int(settings.lease_duration_seconds),
             renew_deadline_seconds=settings.renew_deadline_seconds,
         )
 
-    def _record(self) -> Record:
-        settings, now = self._settings, self._parts.now
-        if settings.dry:
-            return OwnRecord(most=settings.most_per_hour, now=now)
-        return LeaseRecord(
-            self._apart,
+    def _make_budget(self) -> DeletionBudget:
+        settings, now = self._settings, self._dependencies.now
+        if settings.is_dry_run:
+            return InMemoryDeletionBudget(limit=settings.max_deletions_per_hour, now=now)
+        return LeaseDeletionBudget(
+            self._lease_client,
             namespace=settings.lease_namespace,
             name=settings.lease_name,
-            holder=self._parts.identity if settings.takes_lease else "",
-            writing=self._lease.writing,
-            most=settings.most_per_hour,
-            call_seconds=settings.renew_deadline_seconds / 4,  # as a renewal, which waits for it
+            holder=self._dependencies.identity if settings.uses_lease else "",
+            write_lock=self._leader_elector.write_lock,
+            limit=settings.max_deletions_per_hour,
+            request_timeout_seconds=settings.renew_deadline_seconds / 4,  # as a renewal, which waits for it
             now=now,
         )
 
-    def _on_node_enriched_of(self, kube: KubeApi) -> OnNodeEnriched:
-        settings, parts, ownership = self._settings, self._parts, self._ownership.ownership
-        deletions = Deletions(
+    def _make_on_node_enriched(self, kube: KubeApi) -> OnNodeEnriched:
+        settings, parts, ownership = self._settings, self._dependencies, self._ownership_reloader.ownership
+        deletions = NodeDeleter(
             kube,
-            known=self._known,
-            record=self._record(),
-            events=self._events,
+            node_index=self._node_index,
+            budget=self._make_budget(),
+            event_recorder=self._event_recorder,
             ownership=ownership,
-            judge=self._judge,
-            dry=settings.dry,
+            decide=self._decide,
+            is_dry_run=settings.is_dry_run,
             clock=parts.monotonic,
         )
         return OnNodeEnriched(
-            known=self._known,
-            taints=ShutdownTaints(kube, ownership=ownership, dry=settings.dry),
-            deletions=deletions,
-            decisions=Decisions(parts.bus, service=LIFECYCLE.service, kind="node", now=parts.now, called={}),
+            node_index=self._node_index,
+            taint_writer=ShutdownTaintWriter(kube, ownership=ownership, is_dry_run=settings.is_dry_run),
+            node_deleter=deletions,
+            decision_publisher=DecisionPublisher(
+                parts.bus, service=LIFECYCLE.service, kind="node", now=parts.now, outcome_aliases={}
+            ),
             ownership=ownership,
-            judge=self._judge,
-            gcp_spot=settings.terms.gcp_spot,
+            decide=self._decide,
+            deletes_gcp_spot=settings.deletion_policy.deletes_gcp_spot,
         )
 
     # ---- who is looked at
 
-    async def _look_for_ever(self) -> None:
+    async def _run_worker(self) -> None:
         # One at a time: there is no hurry, and whoever deletes must not race with himself.
         while True:
-            await self._news.wait()
-            while self._wanted:
-                name = next(iter(self._wanted))
-                del self._wanted[name]
-                await self._look(name)
-            self._news.clear()
+            await self._wakeup.wait()
+            while self._queue:
+                name = next(iter(self._queue))
+                del self._queue[name]
+                await self._reconcile(name)
+            self._wakeup.clear()
 
-    async def _look(self, name: str) -> None:
-        if not self._able():
-            self._again.add(name)
+    async def _reconcile(self, name: str) -> None:
+        if not self._can_reconcile():
+            self._retries.add(name)
             return
         try:
             await self._on_node_enriched(name)
         except (TemporaryError, PermanentError) as error:
             log.warning("the Node is looked at again soon", extra={"node": name, "error": str(error)})
-            self._again.add(name)
+            self._retries.add(name)
         except Exception:
             # Whatever people and machines write must not keep us from the other Nodes.
             log.exception("the Node could not be looked at", extra={"node": name})
 
-    async def _look_around_for_ever(self) -> None:
+    async def _run_requeue(self) -> None:
         while True:
-            await asyncio.sleep(self._settings.look_around_seconds)
-            self.look_around()
+            await asyncio.sleep(self._settings.requeue_interval_seconds)
+            self.requeue()
 
-    def look_around(self) -> None:
+    def requeue(self) -> None:
         """Look again at what failed, or came while nothing could be decided, and at what only time proves."""
-        metrics.LIFECYCLE_PROVING.set(self._known.proving())
-        again, self._again = self._again, set()
+        metrics.LIFECYCLE_PROVING.set(self._node_index.count_histories())
+        again, self._retries = self._retries, set()
         for name in again:
-            self._want(name)
-        if self._settings.terms.gcp_spot:
-            self._want_all()
+            self._enqueue(name)
+        if self._settings.deletion_policy.deletes_gcp_spot:
+            self._enqueue_all()
 
-    def _want(self, name: str) -> None:
-        if self._on_node_enriched.wants(name):
-            self._wanted[name] = None
-            self._news.set()
+    def _enqueue(self, name: str) -> None:
+        if self._on_node_enriched.needs_reconcile(name):
+            self._queue[name] = None
+            self._wakeup.set()
 
-    def _want_all(self) -> None:
-        for name in self._known.names():
-            self._want(name)
+    def _enqueue_all(self) -> None:
+        for name in self._node_index.list_names():
+            self._enqueue(name)
 
     # ---- what the flow says
 
-    def _begin_anew(self) -> None:
+    def _restart_evidence(self) -> None:
         """Something may have been missed: what was seen before proves nothing."""
-        self._known.forget_histories()
-        self._want_all()
+        self._node_index.forget_histories()
+        self._enqueue_all()
 
-    def _heard(self, message: Message) -> None:
+    def _on_message(self, message: Message) -> None:
         try:
-            self._take_in(message.event)
-            self._not_taken_in.discard(message.subject)
+            self._apply_event(message.event)
+            self._failed_subjects.discard(message.subject)
         except Exception:
             # Whoever wrote it must neither end the process nor hide a machine: until it is replaced or gone,
             # nothing is deleted.
-            self._not_taken_in.add(message.subject)
+            self._failed_subjects.add(message.subject)
             log.exception("a message could not be taken in", extra={"subject": message.subject})
 
-    def _take_in(self, event: object) -> None:
+    def _apply_event(self, event: object) -> None:
         match event:
             case NodeObserved(node=node):
-                self._observed(node)
+                self._on_node_observed(node)
             case NodeGone(name=name):
-                self._gone(name)
+                self._on_node_gone(name)
             case NodeEnriched(node=node) | NodeUnreachable(node=node):
-                self._known.said(event, self._parts.monotonic())
-                self._want(node.name)
+                self._node_index.upsert_report(event, self._dependencies.monotonic())
+                self._enqueue(node.name)
             case EnrichedNodeGone(name=name):
-                self._known.enriched_gone(name)
+                self._node_index.remove_report(name)
 
-    def _dropped(self, subject: str) -> None:
+    def _on_expired(self, subject: str) -> None:
         """The stream holds it no more: that is how long it has been gone."""
-        self._not_taken_in.discard(subject)
+        self._failed_subjects.discard(subject)
         if subject.startswith(f"{OBSERVED_NODE}."):
-            self._gone(name_in(subject, OBSERVED_NODE))
+            self._on_node_gone(object_name_in(subject, OBSERVED_NODE))
         elif subject.startswith(f"{ENRICHED_NODE}."):
-            self._known.enriched_gone(name_in(subject, ENRICHED_NODE))
+            self._node_index.remove_report(object_name_in(subject, ENRICHED_NODE))
 
-    def _all_is_void(self) -> None:
-        self._not_taken_in.clear()
-        self._known.clear()
-        self._wanted.clear()
-        self._again.clear()
+    def _on_stream_replaced(self) -> None:
+        self._failed_subjects.clear()
+        self._node_index.clear()
+        self._queue.clear()
+        self._retries.clear()
         self._on_node_enriched.forget_all()
 
-    def _observed(self, node: Node) -> None:
-        before = self._known.node(node.name)
+    def _on_node_observed(self, node: Node) -> None:
+        before = self._node_index.get_node(node.name)
         if before is not None and before.uid != node.uid:
             self._on_node_enriched.forget(node.name)
-        self._known.observed(node)
-        self._want(node.name)
+        self._node_index.upsert_node(node)
+        self._enqueue(node.name)
 
-    def _gone(self, name: str) -> None:
-        self._known.gone(name)
+    def _on_node_gone(self, name: str) -> None:
+        self._node_index.remove_node(name)
         self._on_node_enriched.forget(name)
 
 
-LIFECYCLE_RUN = Run(
-    wiring=LIFECYCLE, settings=LifecycleSettings, build=LifecycleService, controller=NODE_LIFECYCLE
+LIFECYCLE_DEFINITION = ServiceDefinition(
+    spec=LIFECYCLE, settings=LifecycleSettings, build=LifecycleService, controller=NODE_LIFECYCLE
 )

@@ -7,27 +7,27 @@ from typing import Annotated, Final
 
 import msgspec
 
-from libs.common.cloud_config.rule import CloudConfig
+from libs.common.cloud_config.model import CloudConfig
+from libs.common.service_spec import LEASE_NAMESPACE as OUR_NAMESPACE
+from libs.common.service_spec import LIFECYCLE_LEASE_NAME, WATCHER_LEASE_NAME
 from libs.common.settings.flags import (
     CLOUD_CONFIG,
     DELETE_PREEMPTED_GCP_SPOT,
     LEADER_ELECT,
-    LEADING,
+    LEADER_ELECTION,
     LEASE_DURATION,
-    LEASE_NAMESPACE,
+    LEASE_NAMESPACE_FLAG,
     LIFECYCLE,
     OBSERVE_ONLY,
     RENEW_DEADLINE,
     RETRY_PERIOD,
     Flag,
 )
-from libs.common.settings.lease_times import contradictions
-from libs.common.wiring import LEASE_NAME, LIFECYCLE_LEASE_NAME
-from libs.common.wiring import LEASE_NAMESPACE as OUR_NAMESPACE
-from services.lifecycle.decide import Terms
+from libs.common.settings.lease_times import validate_lease_times
+from services.lifecycle.decide import DeletionPolicy
 
-_USUAL: Final = Terms()
-_SPOT_KEPT: Final = (
+_DEFAULT_POLICY: Final = DeletionPolicy()
+_SPOT_KEPT_WARNING: Final = (
     "cloud-node-lifecycle keeps Nodes of preempted GCP spot machines, which the reference deletes: "
     "--delete-preempted-gcp-spot=true deletes them, =false keeps them without this warning"
 )
@@ -45,7 +45,7 @@ class LifecycleSettings(msgspec.Struct, frozen=True, kw_only=True):
             LIFECYCLE,
         ),
     ] = False
-    most_per_hour: Annotated[
+    max_deletions_per_hour: Annotated[
         int,
         Flag(
             "lifecycle-max-deletions-per-hour",
@@ -64,7 +64,7 @@ class LifecycleSettings(msgspec.Struct, frozen=True, kw_only=True):
             LIFECYCLE,
             at_least=1.0,
         ),
-    ] = _USUAL.not_ready_for.total_seconds()
+    ] = _DEFAULT_POLICY.min_not_ready.total_seconds()
     evidence_seconds: Annotated[
         float,
         Flag(
@@ -73,7 +73,7 @@ class LifecycleSettings(msgspec.Struct, frozen=True, kw_only=True):
             LIFECYCLE,
             at_least=1.0,
         ),
-    ] = _USUAL.span.total_seconds()
+    ] = _DEFAULT_POLICY.min_span.total_seconds()
     grace_seconds: Annotated[
         float,
         Flag(
@@ -82,11 +82,11 @@ class LifecycleSettings(msgspec.Struct, frozen=True, kw_only=True):
             LIFECYCLE,
             at_least=1.0,
         ),
-    ] = _USUAL.grace.total_seconds()
+    ] = _DEFAULT_POLICY.startup_grace.total_seconds()
     cloud_config: Annotated[Path | None, CLOUD_CONFIG] = None  # followed: whose Nodes are ours may change
     file: CloudConfig = CloudConfig()  # what it said at the start
-    file_look_seconds: float = 1.0
-    look_around_seconds: float = (
+    cloud_config_poll_seconds: float = 1.0
+    requeue_interval_seconds: float = (
         5.0  # so often Nodes that are not Ready are looked at without news (reference)
     )
     leader_elect: Annotated[bool, LEADER_ELECT] = True
@@ -96,56 +96,59 @@ class LifecycleSettings(msgspec.Struct, frozen=True, kw_only=True):
             "lifecycle-lease-name",
             "Name of the Lease of lifecycle. Each of several instances on one cluster needs its own, and a "
             "Role that lets it update the Lease of that name.",
-            LEADING,
+            LEADER_ELECTION,
         ),
     ] = LIFECYCLE_LEASE_NAME
-    lease_namespace: Annotated[str, LEASE_NAMESPACE] = OUR_NAMESPACE
+    lease_namespace: Annotated[str, LEASE_NAMESPACE_FLAG] = OUR_NAMESPACE
     lease_duration_seconds: Annotated[float, LEASE_DURATION] = 15.0
     # Also: nothing is written while no watcher has been heard to lead for that long.
     renew_deadline_seconds: Annotated[float, RENEW_DEADLINE] = 10.0
     retry_period_seconds: Annotated[float, RETRY_PERIOD] = 2.0
 
     @property
-    def dry(self) -> bool:
+    def is_dry_run(self) -> bool:
         """Whether no Node is written."""
         return self.dry_run or self.observe_only
 
     @property
-    def takes_lease(self) -> bool:
+    def uses_lease(self) -> bool:
         """Whether Kubernetes decides who leads; observing only, nothing at all is written there."""
         return self.leader_elect and not self.observe_only
 
     @property
-    def terms(self) -> Terms:
+    def deletion_policy(self) -> DeletionPolicy:
         """What `decide` needs of it."""
-        return Terms(
-            not_ready_for=timedelta(seconds=self.not_ready_seconds),
-            span=timedelta(seconds=self.evidence_seconds),
-            grace=timedelta(seconds=self.grace_seconds),
-            gcp_spot=bool(self.delete_preempted_gcp_spot),
+        return DeletionPolicy(
+            min_not_ready=timedelta(seconds=self.not_ready_seconds),
+            min_span=timedelta(seconds=self.evidence_seconds),
+            startup_grace=timedelta(seconds=self.grace_seconds),
+            deletes_gcp_spot=bool(self.delete_preempted_gcp_spot),
         )
 
     def problems(self) -> tuple[str, ...]:
         """What contradicts itself, as client-go would refuse it."""
-        found = contradictions(
+        found = validate_lease_times(
             duration=self.lease_duration_seconds,
             renew_deadline=self.renew_deadline_seconds,
             retry_period=self.retry_period_seconds,
         )
-        if self.lease_name in ("", LEASE_NAME):
+        if self.lease_name in ("", WATCHER_LEASE_NAME):
             why = "which is the watcher's Lease" if self.lease_name else "which is no name"
             found.append(f"--lifecycle-lease-name is {self.lease_name!r}, {why}")
         return tuple(found)
 
     def warnings(self) -> tuple[str, ...]:
         """What is obeyed, and weakens the proof; and what the reference does and we do not."""
-        return (*self._weakened(), *(() if self.delete_preempted_gcp_spot is not None else (_SPOT_KEPT,)))
+        return (
+            *self._find_weakened_settings(),
+            *(() if self.delete_preempted_gcp_spot is not None else (_SPOT_KEPT_WARNING,)),
+        )
 
-    def _weakened(self) -> Iterator[str]:
+    def _find_weakened_settings(self) -> Iterator[str]:
         for flag, said, usual in (
-            ("not-ready-time", self.not_ready_seconds, _USUAL.not_ready_for),
-            ("evidence-time", self.evidence_seconds, _USUAL.span),
-            ("start-grace", self.grace_seconds, _USUAL.grace),
+            ("not-ready-time", self.not_ready_seconds, _DEFAULT_POLICY.min_not_ready),
+            ("evidence-time", self.evidence_seconds, _DEFAULT_POLICY.min_span),
+            ("start-grace", self.grace_seconds, _DEFAULT_POLICY.startup_grace),
         ):
             if said < usual.total_seconds():
                 yield f"--lifecycle-{flag} is shorter than {usual.total_seconds():g} s: weaker proof suffices"

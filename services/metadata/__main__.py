@@ -2,8 +2,8 @@
 
 import sys
 
-from libs.common.process.run import run_process
-from services.metadata.service import METADATA_RUN
+from libs.common.process.run_process import run_process
+from services.metadata.service import METADATA_DEFINITION
 
 if __name__ == "__main__":
-    sys.exit(run_process(METADATA_RUN))
+    sys.exit(run_process(METADATA_DEFINITION))

@@ -7,87 +7,94 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from services.metadata.ask_machine import Slots, Talos
-from services.metadata.contested import MOST_DIALLED
+from services.metadata.contested_addresses import MAX_DIALLED
+from services.metadata.query_machine import QuerySlots, TalosClient
 from services.metadata.talos_api.api import MachineUnavailable
 
 log = logging.getLogger(__name__)
 
-KEPT_SECONDS: Final = 60.0
-AT_ONCE: Final = 8  # Nodes that conspire can contest what they like: it must not take the places of looks
-_MOST_KEPT: Final = 10_000  # answers; beyond it whatever was asked first is asked again
+ANSWER_TTL_SECONDS: Final = 60.0
+MAX_CONCURRENT_DIALS: Final = (
+    8  # Nodes that conspire can contest what they like: it must not take the places of looks
+)
+_MAX_CACHED: Final = 10_000  # answers; beyond it whatever was asked first is asked again
 
 
-class DialBacks:
+class DialBackCache:
     """Which node name the machine at an address bears; asked once a minute at most, whoever wants to know."""
 
     def __init__(
-        self, talos: Talos, slots: Slots, *, deadline_seconds: float, monotonic: Callable[[], float]
+        self,
+        talos: TalosClient,
+        slots: QuerySlots,
+        *,
+        deadline_seconds: float,
+        monotonic: Callable[[], float],
     ) -> None:
         self._talos = talos
         self._slots = slots
         self._deadline_seconds = deadline_seconds
         self._monotonic = monotonic
-        self._at_once = asyncio.Semaphore(AT_ONCE)
-        self._asked: dict[str, tuple[float, asyncio.Task[str]]] = {}
-        self._under_way: dict[str, set[asyncio.Task[str]]] = {}  # node -> dials on its account
+        self._dial_slots = asyncio.Semaphore(MAX_CONCURRENT_DIALS)
+        self._answers: dict[str, tuple[float, asyncio.Task[str]]] = {}
+        self._pending: dict[str, set[asyncio.Task[str]]] = {}  # node -> dials on its account
 
-    async def answering(self, name: str, addresses: tuple[str, ...]) -> frozenset[str]:
+    async def filter_answering(self, name: str, addresses: tuple[str, ...]) -> frozenset[str]:
         """Those of the addresses at which the machine of that node name answers.
 
         On account of one Node few are dialled at a time, whoever still waits for the answers: its further
         ones wait for those, and no other Node's do.
         """
-        asking = [await self._ask(name, address) for address in addresses]
+        asking = [await self._get_or_dial(name, address) for address in addresses]
         names = await asyncio.gather(*(asyncio.shield(task) for task in asking))
         return frozenset(address for address, found in zip(addresses, names, strict=True) if found == name)
 
     async def close(self) -> None:
         """Ask nobody any more."""
-        tasks = [task for _, task in self._asked.values()]
-        tasks += [task for of_node in self._under_way.values() for task in of_node]
-        self._asked.clear()
+        tasks = [task for _, task in self._answers.values()]
+        tasks += [task for of_node in self._pending.values() for task in of_node]
+        self._answers.clear()
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _ask(self, name: str, address: str) -> "asyncio.Task[str]":
-        while (task := self._fresh(address)) is None:
-            others = {task for task in self._under_way.get(name, ()) if not task.done()}
-            if len(others) < MOST_DIALLED:
+    async def _get_or_dial(self, name: str, address: str) -> "asyncio.Task[str]":
+        while (task := self._get_fresh(address)) is None:
+            others = {task for task in self._pending.get(name, ()) if not task.done()}
+            if len(others) < MAX_DIALLED:
                 return self._dial(name, address)
             await asyncio.wait(others, return_when=asyncio.FIRST_COMPLETED)
         return task
 
-    def _fresh(self, address: str) -> "asyncio.Task[str] | None":
-        began, task = self._asked.get(address, (-math.inf, None))
-        return task if self._monotonic() - began < KEPT_SECONDS else None
+    def _get_fresh(self, address: str) -> "asyncio.Task[str] | None":
+        began, task = self._answers.get(address, (-math.inf, None))
+        return task if self._monotonic() - began < ANSWER_TTL_SECONDS else None
 
     def _dial(self, name: str, address: str) -> "asyncio.Task[str]":
         task = asyncio.create_task(self._node_name_at(address), name=f"dial {address}")
-        self._under_way.setdefault(name, set()).add(task)
-        task.add_done_callback(partial(self._dialled, name))
-        self._asked.pop(address, None)
-        self._asked[address] = (self._monotonic(), task)
-        if len(self._asked) > _MOST_KEPT:
+        self._pending.setdefault(name, set()).add(task)
+        task.add_done_callback(partial(self._on_dialled, name))
+        self._answers.pop(address, None)
+        self._answers[address] = (self._monotonic(), task)
+        if len(self._answers) > _MAX_CACHED:
             self._drop_oldest()
         return task
 
-    def _dialled(self, name: str, task: "asyncio.Task[str]") -> None:
-        self._under_way[name].discard(task)
-        if not self._under_way[name]:
-            del self._under_way[name]
+    def _on_dialled(self, name: str, task: "asyncio.Task[str]") -> None:
+        self._pending[name].discard(task)
+        if not self._pending[name]:
+            del self._pending[name]
 
     def _drop_oldest(self) -> None:
-        address = next((one for one, (_, task) in self._asked.items() if task.done()), None)
+        address = next((one for one, (_, task) in self._answers.items() if task.done()), None)
         if address is not None:
-            del self._asked[address]
+            del self._answers[address]
 
     async def _node_name_at(self, address: str) -> str:
         """What the machine there calls itself; "" where nobody answers."""
         try:
-            async with self._at_once, self._slots.one():
-                facts = await self._talos.look(address, deadline_seconds=self._deadline_seconds)
+            async with self._dial_slots, self._slots.acquire():
+                facts = await self._talos.fetch_facts(address, deadline_seconds=self._deadline_seconds)
         except MachineUnavailable as unavailable:
             fields = {"address": address, "reason": unavailable.fault.message}
             log.debug("nobody answers at a contested address", extra=fields)

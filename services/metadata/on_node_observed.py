@@ -11,278 +11,325 @@ from datetime import datetime
 from libs.common.bus import BusError, Message
 from libs.common.delivery import TemporaryError
 from libs.common.events import EnrichedNode, EnrichedNodeGone, EventError, NodeGone, NodeObserved
-from libs.common.machine import AnotherMachine, MachineFacts, MachineFault
+from libs.common.machine import ForeignMachine, MachineFacts, MachineFault
 from libs.common.node import Node
-from libs.common.publisher import OrderedPublisher, Outcome
+from libs.common.ordered_publisher import OrderedPublisher, PublishOutcome
 from libs.common.telemetry import Span, SpanKind, log_fields, outgoing_headers, span
-from services.metadata import known as knowledge
-from services.metadata import looked, said
-from services.metadata.ask_machine import Seen, Slots, Talos, Unseen, look_in_turn
-from services.metadata.hop import Hop, Journey
-from services.metadata.inventory import Asked, parts_to_ask
-from services.metadata.known import NEVER, Known
-from services.metadata.next_step import Done, Look, Say, Wait, next_step, says_the_same
-from services.metadata.resolve import recognize
-from services.metadata.schedule import Pace
-from services.metadata.talos_api.api import Contents, Part
-from services.metadata.talos_api.news import News
+from services.metadata import node_state as knowledge
+from services.metadata import poll_transitions, publish_transitions
+from services.metadata.identity import verify
+from services.metadata.inventory_polls import InventoryPoll, select_parts
+from services.metadata.latency import LatencyRecorder, TraceContext
+from services.metadata.node_state import NEVER, NodeState
+from services.metadata.node_step import Done, PollMachine, PublishNode, Wait, decide_next_step, is_equivalent
+from services.metadata.poll_schedule import PollIntervals
+from services.metadata.query_machine import (
+    QueryFailure,
+    QueryResult,
+    QuerySlots,
+    TalosClient,
+    query_in_turn_with_rejected,
+)
+from services.metadata.talos_api.api import Part, WatchSnapshot
+from services.metadata.talos_api.waiter_event import WaiterEvent
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Surroundings:
+class NodeCollaborators:
     """What all Nodes share."""
 
-    talos: Talos
+    talos: TalosClient
     publisher: OrderedPublisher
-    slots: Slots
-    pace: Pace
-    prefer_ipv6: Callable[[], bool]
-    needed: Callable[[], frozenset[Part]]  # what rules name of the inventory
-    look_deadline_seconds: float
+    slots: QuerySlots
+    intervals: PollIntervals
+    get_prefer_ipv6: Callable[[], bool]
+    get_needed_parts: Callable[[], frozenset[Part]]  # what rules name of the inventory
+    query_timeout_seconds: float
     monotonic: Callable[[], float]
     now: Callable[[], datetime]
     random: random.Random
-    others: Callable[[], Iterable[Node] | None]  # all Nodes; None while not all are known
-    heard: Callable[[str], EnrichedNode | None]  # what the stream holds of a Node, if somebody else said it
-    said: Callable[[str, EnrichedNode], None]  # the stream holds this word of ours on that Node
+    list_all_nodes: Callable[[], Iterable[Node] | None]  # all Nodes; None while not all are known
+    get_stored: Callable[
+        [str], EnrichedNode | None
+    ]  # what the stream holds of a Node, if somebody else said it
+    on_published: Callable[[str, EnrichedNode], None]  # the stream holds this word of ours on that Node
     # who answers in its machine's place, given what other machines said where it was looked for
-    others_answer: Callable[[Node, tuple[MachineFacts, ...]], Awaitable[tuple[AnotherMachine, ...]]]
-    met: Callable[[MachineFacts], None]  # a machine that answered and was not believed to be the one
-    looked: Callable[[str, MachineFault | None, float], None]  # name, fault, when the look began
-    changed: Callable[[str], None]  # something else is known of that Node
-    watch: Callable[[str, str], None]  # name, address of the machine to be watched from now on ("" = none)
-    finished: Callable[[str], None]  # nothing is left to do for that name
+    detect_replacements: Callable[[Node, tuple[MachineFacts, ...]], Awaitable[tuple[ForeignMachine, ...]]]
+    record_sighting: Callable[
+        [MachineFacts], None
+    ]  # a machine that answered and was not believed to be the one
+    on_polled: Callable[[str, MachineFault | None, float], None]  # name, fault, when the look began
+    on_state_change: Callable[[str], None]  # something else is known of that Node
+    watch_machine: Callable[
+        [str, str], None
+    ]  # name, address of the machine to be watched from now on ("" = none)
+    on_finished: Callable[[str], None]  # nothing is left to do for that name
 
 
 class NodeReconciler:
     """Holds what is known of one Node and takes one step after the other: never two looks at once."""
 
-    def __init__(self, name: str, known: Known, surroundings: Surroundings) -> None:
-        self.known = known
+    def __init__(self, name: str, state: NodeState, collaborators: NodeCollaborators) -> None:
+        self.state = state
         self._name = name
-        self._with = surroundings
-        self._news = News()
-        self.hop = Hop(surroundings.now)
-        self._journey = Journey()
-        self._discarded = 0  # looks in a row whose addresses changed meanwhile
-        self._began: float | None = None  # the look whose outcome is to be said
+        self._shared = collaborators
+        self._wakeup = WaiterEvent()
+        self.latency = LatencyRecorder(collaborators.now)
+        self._trace = TraceContext()
+        self._discarded_polls = 0  # looks in a row whose addresses changed meanwhile
+        self._poll_began: float | None = None  # the look whose outcome is to be said
 
-    def observe(self, message: Message, observed: NodeObserved | NodeGone) -> None:
+    def on_observed(self, message: Message, observed: NodeObserved | NodeGone) -> None:
         """The watcher said something newer."""
-        self._journey.observe(self.known)
-        self._know(
-            knowledge.observe(
-                self.known,
+        self._trace.observe(self.state)
+        self._set_state(
+            knowledge.apply_observation(
+                self.state,
                 message,
                 observed,
-                others=self._with.others(),
-                now=self._with.monotonic(),
-                pace=self._with.pace,
-                prefer_ipv6=self._with.prefer_ipv6(),
+                all_nodes=self._shared.list_all_nodes(),
+                now=self._shared.monotonic(),
+                intervals=self._shared.intervals,
+                prefer_ipv6=self._shared.get_prefer_ipv6(),
             )
         )
 
-    def stream_is_another(self) -> None:
+    def on_stream_replaced(self) -> None:
         """What was said is lost; wait until the new stream names the Node."""
-        self._know(knowledge.made_void(self.known))
+        self._set_state(knowledge.mark_stale(self.state))
 
-    def bus_is_back(self) -> None:
+    def on_bus_reconnect(self) -> None:
         """What the bus refused may be said now."""
-        now, jitter = self._with.monotonic(), self._with.random.random()
-        self._know(said.bus_is_back(self.known, now=now, jitter=jitter))
+        now, jitter = self._shared.monotonic(), self._shared.random.random()
+        self._set_state(publish_transitions.apply_bus_reconnect(self.state, now=now, jitter=jitter))
 
-    def hurry(self, within_seconds: float) -> None:
+    def expedite_poll(self, within_seconds: float) -> None:
         """Look within that time."""
-        self._know(looked.hurried(self.known, now=self._with.monotonic(), within=within_seconds))
+        self._set_state(
+            poll_transitions.expedite_poll(self.state, now=self._shared.monotonic(), within=within_seconds)
+        )
 
-    def rules_changed(self, within_seconds: float) -> None:
+    def on_rules_changed(self, within_seconds: float) -> None:
         """The file says something else: look within that time for what is missing, by the right family."""
-        now = self._with.monotonic()
-        known = knowledge.dialled_by(
-            self.known, prefer_ipv6=self._with.prefer_ipv6(), now=now, within=within_seconds
+        now = self._shared.monotonic()
+        known = knowledge.apply_address_family(
+            self.state, prefer_ipv6=self._shared.get_prefer_ipv6(), now=now, within=within_seconds
         )
-        needed, pace = self._with.needed(), self._with.pace
-        self._know(looked.needed_anew(known, needed, now=now, within=within_seconds, pace=pace))
+        needed, pace = self._shared.get_needed_parts(), self._shared.intervals
+        self._set_state(
+            poll_transitions.apply_needed_parts(known, needed, now=now, within=within_seconds, intervals=pace)
+        )
 
-    def told_unreachable(self) -> None:
+    def on_unreachable(self) -> None:
         """The stream says by now that the machine gives no facts."""
-        self._know(looked.contradicted(self.known, now=self._with.monotonic(), pace=self._with.pace))
-
-    def watch_opened(self, contents: Contents) -> None:
-        """A watch is live, and began with that."""
-        self._know(
-            looked.watch_opened(self.known, contents, now=self._with.monotonic(), pace=self._with.pace)
+        self._set_state(
+            poll_transitions.apply_contradiction(
+                self.state, now=self._shared.monotonic(), intervals=self._shared.intervals
+            )
         )
 
-    def machine_changed(self) -> None:
-        """A live watch says so."""
-        self._know(looked.changed(self.known, now=self._with.monotonic(), pace=self._with.pace))
+    def on_watch_opened(self, snapshot: WatchSnapshot) -> None:
+        """A watch is live, and began with that."""
+        self._set_state(
+            poll_transitions.apply_watch_opened(
+                self.state, snapshot, now=self._shared.monotonic(), intervals=self._shared.intervals
+            )
+        )
 
-    def watch_ended(self, within_seconds: float) -> None:
+    def on_machine_changed(self) -> None:
+        """A live watch says so."""
+        self._set_state(
+            poll_transitions.apply_machine_change(
+                self.state, now=self._shared.monotonic(), intervals=self._shared.intervals
+            )
+        )
+
+    def on_watch_ended(self, within_seconds: float) -> None:
         """The watch is not live any more."""
-        self._know(looked.watch_ended(self.known, now=self._with.monotonic(), within=within_seconds))
+        self._set_state(
+            poll_transitions.apply_watch_ended(
+                self.state, now=self._shared.monotonic(), within=within_seconds
+            )
+        )
 
     async def run(self) -> None:
         """Until the Node is gone and everybody was told."""
         with log_fields(node=self._name):
             while True:
-                self._news.clear()
-                match next_step(self.known, now=self._with.monotonic(), at=self._with.now()):
-                    case Say(event=event):
-                        await self._say(event)
-                    case Look(addresses=addresses):
-                        await self._look(addresses)
+                self._wakeup.clear()
+                match decide_next_step(
+                    self.state, now=self._shared.monotonic(), wall_time=self._shared.now()
+                ):
+                    case PublishNode(event=event):
+                        await self._publish(event)
+                    case PollMachine(addresses=addresses):
+                        await self._poll(addresses)
                     case Wait(until=until):
-                        self.hop.begun()  # what was heard changes nothing
+                        self.latency.record_started()  # what was heard changes nothing
                         await self._wait(until)
                     case Done():
-                        self._with.finished(self._name)
+                        self._shared.on_finished(self._name)
                         return
 
-    def _know(self, known: Known) -> None:
-        if known is self.known:
+    def _set_state(self, state: NodeState) -> None:
+        if state is self.state:
             return
-        if known.watchable != self.known.watchable:
-            self._with.watch(self._name, known.watchable)
-            known = looked.unwatched(known)
-        self.known = known
-        self._news.set()
-        self._with.changed(self._name)
+        if state.watch_address != self.state.watch_address:
+            self._shared.watch_machine(self._name, state.watch_address)
+            state = poll_transitions.mark_unwatched(state)
+        self.state = state
+        self._wakeup.set()
+        self._shared.on_state_change(self._name)
 
     async def _wait(self, until: float) -> None:
-        seconds = None if until == NEVER else max(0.0, until - self._with.monotonic())
+        seconds = None if until == NEVER else max(0.0, until - self._shared.monotonic())
         try:
             async with asyncio.timeout(seconds):
-                await self._news.wait()
+                await self._wakeup.wait()
         except TimeoutError:
             return
 
-    async def _look(self, addresses: tuple[str, ...]) -> None:
-        uid = self.known.uid
-        async with self._with.slots.one():
-            began = self._began = self._with.monotonic()
-            parts = parts_to_ask(self.known, self._with.needed(), now=began, pace=self._with.pace)
+    async def _poll(self, addresses: tuple[str, ...]) -> None:
+        uid = self.state.uid
+        async with self._shared.slots.acquire():
+            began = self._poll_began = self._shared.monotonic()
+            parts = select_parts(
+                self.state, self._shared.get_needed_parts(), now=began, intervals=self._shared.intervals
+            )
             with self._span("look at machine", kind="client"):
-                self.hop.begun()
-                found = await look_in_turn(
-                    self._with.talos,
+                self.latency.record_started()
+                found = await query_in_turn_with_rejected(
+                    self._shared.talos,
                     addresses,
                     parts=parts,
-                    deadline_seconds=self._with.look_deadline_seconds,
-                    why_not=self._why_not,
+                    deadline_seconds=self._shared.query_timeout_seconds,
+                    reject=self._reject,
                 )
-                answered_by = await self._answered_by(found)
-        if self.known.addresses != addresses or self.known.uid != uid:
-            self._discarded += 1  # asked on behalf of an observation that no longer holds
-            self._know(looked.discarded(self.known, self._discarded))
+                answered_by = await self._detect_replacements(found)
+        if self.state.dial_targets != addresses or self.state.uid != uid:
+            self._discarded_polls += 1  # asked on behalf of an observation that no longer holds
+            self._set_state(poll_transitions.apply_discarded_poll(self.state, self._discarded_polls))
             return
-        self._discarded = 0
-        before, after = self.known, self._looked(found, parts, answered_by, began)
-        _tell(before, after)
-        self._know(after)
-        self._with.looked(self._name, after.fault, began)
+        self._discarded_polls = 0
+        before, after = self.state, self._apply_poll(found, parts, answered_by, began)
+        _log_outcome(before, after)
+        self._set_state(after)
+        self._shared.on_polled(self._name, after.fault, began)
 
-    def _looked(
+    def _apply_poll(
         self,
-        found: Seen | Unseen,
+        found: QueryResult | QueryFailure,
         parts: frozenset[Part],
-        answered_by: tuple[AnotherMachine, ...],
+        foreign_machines: tuple[ForeignMachine, ...],
         began: float,
-    ) -> Known:
-        now, jitter = self._with.monotonic(), self._with.random.random()
-        if isinstance(found, Unseen):
-            return looked.looked_badly(
-                self.known, found.fault, began=began, now=now, jitter=jitter, answered_by=answered_by
+    ) -> NodeState:
+        now, jitter = self._shared.monotonic(), self._shared.random.random()
+        if isinstance(found, QueryFailure):
+            return poll_transitions.apply_poll_failure(
+                self.state,
+                found.fault,
+                began=began,
+                now=now,
+                jitter=jitter,
+                foreign_machines=foreign_machines,
             )
-        return looked.looked_well(
-            self.known,
+        return poll_transitions.apply_poll_success(
+            self.state,
             found.facts,
-            self._with.heard(self._name),
-            others=self._with.others(),
+            self._shared.get_stored(self._name),
+            all_nodes=self._shared.list_all_nodes(),
             began=began,
             now=now,
-            pace=self._with.pace,
+            intervals=self._shared.intervals,
             jitter=jitter,
-            asked=Asked(needed=self._with.needed(), parts=parts, answer=found.inventory),
+            inventory_poll=InventoryPoll(
+                needed_parts=self._shared.get_needed_parts(), requested_parts=parts, answer=found.inventory
+            ),
         )
 
-    async def _answered_by(self, found: Seen | Unseen) -> tuple[AnotherMachine, ...]:
-        node = self.known.node
-        if isinstance(found, Seen) or not found.others or node is None:
+    async def _detect_replacements(self, found: QueryResult | QueryFailure) -> tuple[ForeignMachine, ...]:
+        node = self.state.node
+        if isinstance(found, QueryResult) or not found.rejected or node is None:
             return ()
-        answered_by = await self._with.others_answer(node, found.others)
+        answered_by = await self._shared.detect_replacements(node, found.rejected)
         # Asked on behalf of the Node as it was: with other addresses, others would have been asked.
-        is_the_same = self.known.node is not None and self.known.node.status == node.status
+        is_the_same = self.state.node is not None and self.state.node.status == node.status
         return answered_by if is_the_same else ()
 
-    def _why_not(self, facts: MachineFacts) -> MachineFault | None:
-        node = self.known.node
-        judged = recognize(node, facts, self._with.others()) if node else None
+    def _reject(self, facts: MachineFacts) -> MachineFault | None:
+        node = self.state.node
+        judged = verify(node, facts, self._shared.list_all_nodes()) if node else None
         if not isinstance(judged, MachineFault):
             return None
-        self._with.met(facts)
+        self._shared.record_sighting(facts)
         return judged
 
-    async def _say(self, event: EnrichedNode) -> None:
+    async def _publish(self, event: EnrichedNode) -> None:
         with self._sending(event):
-            self.hop.begun()
-            outcome: Outcome | Exception
+            self.latency.record_started()
+            outcome: PublishOutcome | Exception
             try:
-                outcome = await self._with.publisher.publish(event, headers=outgoing_headers())
+                outcome = await self._shared.publisher.publish(event, headers=outgoing_headers())
             except (BusError, TemporaryError, EventError) as error:
                 outcome = error
-        known, now, jitter = self.known, self._with.monotonic(), self._with.random.random()
-        if known.void or known.observed.incarnation != event.incarnation:
+        known, now, jitter = self.state, self._shared.monotonic(), self._shared.random.random()
+        if known.is_stale or known.observation.stream_id != event.stream_id:
             return  # said to a stream that is no more
-        self._tell(event, outcome, now)
+        self._log_published(event, outcome, now)
         match outcome:
             case EventError() if isinstance(event, EnrichedNodeGone):
-                self._with.finished(self._name)
+                self._shared.on_finished(self._name)
             case EventError():
-                self._know(said.unsayable(known, str(outcome), now=now, jitter=jitter))
+                self._set_state(
+                    publish_transitions.apply_oversized_message(known, str(outcome), now=now, jitter=jitter)
+                )
             case Exception():
-                self._know(said.not_said(known, now=now, jitter=jitter))
-            case Outcome.TIED if known.addresses:
-                self._know(said.tied(known, event, now=now))
+                self._set_state(publish_transitions.apply_publish_failure(known, now=now, jitter=jitter))
+            case PublishOutcome.TIED if known.dial_targets:
+                self._set_state(publish_transitions.apply_publish_conflict(known, event, now=now))
             case _:
-                self._know(said.said(known, event, now=now, pace=self._with.pace, jitter=jitter))
-                self._with.said(self._name, event)
+                self._set_state(
+                    publish_transitions.apply_published(
+                        known, event, now=now, intervals=self._shared.intervals, jitter=jitter
+                    )
+                )
+                self._shared.on_published(self._name, event)
 
-    def _tell(self, event: EnrichedNode, outcome: Outcome | Exception, now: float) -> None:
+    def _log_published(self, event: EnrichedNode, outcome: PublishOutcome | Exception, now: float) -> None:
         """One line for each word; what was said like this before is only worth a debug line."""
-        known, began = self.known, now if self._began is None else self._began
-        self._began = None
+        known, began = self.state, now if self._poll_began is None else self._poll_began
+        self._poll_began = None
         failed = isinstance(outcome, Exception)
         told = {
             "event": type(event).__name__,
-            "attempt": 1 + known.unsaid,
+            "attempt": 1 + known.publish_failures,
             "outcome": "refused" if isinstance(outcome, Exception) else outcome.value,
-            "reason": str(outcome) if failed else _reason(known),
+            "reason": str(outcome) if failed else _publish_reason(known),
             "seconds": round(now - began, 4),
         }
-        again = failed or (known.said is not None and says_the_same(known.said, event))
+        again = failed or (known.published is not None and is_equivalent(known.published, event))
         log.log(logging.DEBUG if again else logging.INFO, "handled", extra=told)
 
     def _span(self, name: str, *, kind: SpanKind) -> AbstractContextManager[Span]:
         """Part of the journey that the newest observation began, or linked to it once that was answered."""
-        parent, links = self._journey.of(self.known)
-        attributes = {"k8s.node.name": self._name, "k8s.node.uid": self.known.uid}
+        parent, links = self._trace.parent_and_links(self.state)
+        attributes = {"k8s.node.name": self._name, "k8s.node.uid": self.state.uid}
         return span(name, kind=kind, parent_headers=parent, links=links, attributes=attributes)
 
     def _sending(self, event: EnrichedNode) -> AbstractContextManager[Span]:
-        parent, links = self._journey.of(self.known)
-        return self._with.publisher.sending(event, parent_headers=parent, links=links)
+        parent, links = self._trace.parent_and_links(self.state)
+        return self._shared.publisher.publish_span(event, parent_headers=parent, links=links)
 
 
-def _reason(known: Known) -> str:
-    if known.fault is not None:
-        return known.fault.message
-    return known.recognized.reason if known.recognized is not None else "the Node is gone"
+def _publish_reason(state: NodeState) -> str:
+    if state.fault is not None:
+        return state.fault.message
+    return state.identity.reason if state.identity is not None else "the Node is gone"
 
 
-def _tell(before: Known, after: Known) -> None:
+def _log_outcome(before: NodeState, after: NodeState) -> None:
     """One line when the outcome changes; the same again is only worth a debug line."""
     if after.fault is not None:
         again = before.fault is not None and (before.fault.kind, before.fault.step) == (
@@ -292,14 +339,14 @@ def _tell(before: Known, after: Known) -> None:
         level = logging.DEBUG if again else logging.WARNING
         fields = {"fault": after.fault.kind, "step": after.fault.step, "reason": after.fault.message}
         log.log(level, "the machine gives no facts", extra=fields)
-        if after.answered_by and not before.answered_by:
-            there = {one.address: one.node_name for one in after.answered_by}
+        if after.foreign_machines and not before.foreign_machines:
+            there = {one.address: one.node_name for one in after.foreign_machines}
             log.warning("other machines answer where the Node's should", extra={"answered_by": there})
-    elif after.recognized is not None:
-        level = logging.INFO if before.recognized != after.recognized else logging.DEBUG
-        log.log(level, "the machine says what it is", extra={"reason": after.recognized.reason})
-        for part in after.untold.keys() - before.untold.keys():
-            fault = after.untold[part]
+    elif after.identity is not None:
+        level = logging.INFO if before.identity != after.identity else logging.DEBUG
+        log.log(level, "the machine says what it is", extra={"reason": after.identity.reason})
+        for part in after.missing_parts.keys() - before.missing_parts.keys():
+            fault = after.missing_parts[part]
             fields = {"fault": fault.kind, "step": fault.step, "reason": fault.message}
             log.warning(
                 "the machine does not tell what rules or ipam need; what needs it is not judged",

@@ -9,7 +9,7 @@ from libs.common.node_ips import parse_ip
 from libs.common.signing_request import SigningRequest
 
 
-def requested_addresses(request: SigningRequest) -> frozenset[str]:
+def parse_requested_addresses(request: SigningRequest) -> frozenset[str]:
     """IP SANs in their canonical text; empty for what nobody can read. Never raises, whatever the bytes."""
     try:
         with warnings.catch_warnings():

@@ -5,135 +5,139 @@ import asyncio
 from libs.common import metrics
 from libs.common.bus import Message
 from libs.common.events import SnapshotComplete
-from libs.common.flow_table import FlowTable
-from libs.common.process.service import Parts, Run
-from libs.common.publisher import OrderedPublisher
-from libs.common.subjects import FLOW, NETWORKS, is_about_a_csr, is_about_a_node
-from libs.common.wiring import METADATA
-from services.metadata.ask_machine import Slots, Talos, open_talos
-from services.metadata.dial_back import DialBacks
-from services.metadata.kept_running import kept_running
-from services.metadata.observed_nodes import ObservedNodes
-from services.metadata.schedule import Pace
+from libs.common.ordered_publisher import OrderedPublisher
+from libs.common.process.service import Dependencies, ServiceDefinition
+from libs.common.service_spec import METADATA
+from libs.common.stream_cache import StreamCache
+from libs.common.subjects import FLOW, NETWORKS, is_csr_subject, is_node_subject
+from services.metadata.cluster_networks_poller import ClusterNetworksPoller
+from services.metadata.dial_back import DialBackCache
+from services.metadata.node_controller import NodeController
+from services.metadata.poll_schedule import PollIntervals
+from services.metadata.query_machine import QuerySlots, TalosClient, open_talos
+from services.metadata.request_controller import RequestController
 from services.metadata.settings import MetadataSettings
-from services.metadata.signing_requests import SigningRequests
-from services.metadata.watch_networks import ClusterNetworksWatch
+from services.metadata.supervise import supervise
 
 
 class MetadataService:
     """One replica; a second one for a while does no harm, the order of messages sees to that."""
 
-    wiring = METADATA
+    spec = METADATA
 
-    def __init__(self, parts: Parts, settings: MetadataSettings, *, talos: Talos | None = None) -> None:
-        self._bus = parts.bus
+    def __init__(
+        self, dependencies: Dependencies, settings: MetadataSettings, *, talos: TalosClient | None = None
+    ) -> None:
+        self._bus = dependencies.bus
         self._without_talos = settings.without_talos
-        self._tells_networks = settings.tells_networks
-        self._talos = talos or open_talos(parts, settings)
-        self._random = parts.random
-        self._table = FlowTable(
-            clock=parts.monotonic,
-            keep=self._is_worth_keeping,
-            on_message=self._hear,
-            on_void=self._stream_is_another,
-            on_caught_up=self._caught_up,
+        self._publishes_networks = settings.publishes_networks
+        self._talos = talos or open_talos(dependencies, settings)
+        self._random = dependencies.random
+        self._stream_cache = StreamCache(
+            clock=dependencies.monotonic,
+            should_keep=self._should_keep,
+            on_message=self._on_message,
+            on_stream_replaced=self._on_stream_replaced,
+            on_caught_up=self._on_caught_up,
         )
-        self._publisher = OrderedPublisher(parts.bus)
-        pace = Pace(
-            look=settings.node_status_update_frequency_seconds,
-            watched_look=settings.watched_look_seconds,
-            repeat=settings.repeat_seconds,
+        self._publisher = OrderedPublisher(dependencies.bus)
+        pace = PollIntervals(
+            poll=settings.node_status_update_frequency_seconds,
+            watched_poll=settings.talos_resync_seconds,
+            republish=settings.republish_interval_seconds,
         )
-        slots = Slots(settings.concurrent_looks)
-        self._nodes = ObservedNodes(
-            self._table,
+        slots = QuerySlots(settings.max_concurrent_queries)
+        self._node_controller = NodeController(
+            self._stream_cache,
             self._publisher,
-            parts,
+            dependencies,
             settings,
             talos=self._talos,
             slots=slots,
-            pace=pace,
-            changed=self._node_changed,
+            intervals=pace,
+            on_state_change=self._on_node_changed,
         )
-        self._networks = ClusterNetworksWatch(
-            self._table,
+        self._networks_poller = ClusterNetworksPoller(
+            self._stream_cache,
             self._publisher,
-            parts,
+            dependencies,
             talos=self._talos,
-            pace=pace,
-            deadline_seconds=settings.look_deadline_seconds,
+            intervals=pace,
+            deadline_seconds=settings.query_timeout_seconds,
         )
-        self._dial_backs = DialBacks(
+        self._dial_backs = DialBackCache(
             self._talos,
             slots,
-            deadline_seconds=settings.look_deadline_seconds,
-            monotonic=parts.monotonic,
+            deadline_seconds=settings.query_timeout_seconds,
+            monotonic=dependencies.monotonic,
         )
-        self._requests = SigningRequests(
-            self._table,
+        self._request_controller = RequestController(
+            self._stream_cache,
             self._publisher,
-            parts,
-            pace=pace,
+            dependencies,
+            intervals=pace,
             without_talos=settings.without_talos,
-            node=self._nodes.known,
-            hurry=self._nodes.hurry,
+            get_node_state=self._node_controller.get_state,
+            expedite_poll=self._node_controller.expedite_poll,
             dial_backs=self._dial_backs,
         )
 
     async def run(self) -> None:
         """Until cancelled. NATS or Talos may be down meanwhile, or at the start: both are waited for."""
-        metrics.LEADER_SILENCE.labels(METADATA.service).set_function(self._table.leader_silence_seconds)
+        metrics.LEADER_SILENCE.labels(METADATA.service).set_function(
+            self._stream_cache.leader_silence_seconds
+        )
         follow = self._bus.follow
         try:
             async with asyncio.TaskGroup() as group:
                 if not self._without_talos:
-                    group.create_task(self._nodes.run())
-                if self._tells_networks:
-                    group.create_task(kept_running(self._networks.run, self._random, task="networks"))
+                    group.create_task(self._node_controller.run())
+                if self._publishes_networks:
+                    group.create_task(supervise(self._networks_poller.run, self._random, task="networks"))
                 group.create_task(
-                    follow(METADATA.service, f"{FLOW}.>", self._table, but_not=self._is_nothing_to_us)
+                    follow(METADATA.service, f"{FLOW}.>", self._stream_cache, exclude=self._is_irrelevant)
                 )
         finally:
-            await self._requests.close()
+            await self._request_controller.close()
             await self._dial_backs.close()
-            await self._nodes.close()
+            await self._node_controller.close()
             await self._talos.close()
 
     def problems(self) -> tuple[str, ...]:
         """Why not ready: the flow is not followed, or no machine can be asked."""
         talos = "" if self._without_talos else self._talos.problem()
-        return (*self._table.problems(), *([f"Talos cannot be asked: {talos}"] if talos else []))
+        return (*self._stream_cache.problems(), *([f"Talos cannot be asked: {talos}"] if talos else []))
 
-    def _is_nothing_to_us(self, subject: str) -> bool:
-        return self._without_talos and is_about_a_node(subject)
+    def _is_irrelevant(self, subject: str) -> bool:
+        return self._without_talos and is_node_subject(subject)
 
-    def _hear(self, message: Message) -> None:
-        if is_about_a_csr(message.subject):
-            self._requests.hear(message)
+    def _on_message(self, message: Message) -> None:
+        if is_csr_subject(message.subject):
+            self._request_controller.on_message(message)
             return
         if message.subject == NETWORKS:
-            self._publisher.learned(message.subject, message.sequence)
+            self._publisher.record_sequence(message.subject, message.sequence)
             return
-        self._nodes.hear(message)
-        if isinstance(message.event, SnapshotComplete) and not self._table.replaying:
-            self._requests.forget_unnamed()
+        self._node_controller.on_message(message)
+        if isinstance(message.event, SnapshotComplete) and not self._stream_cache.is_replaying:
+            self._request_controller.forget_absent()
 
-    def _is_worth_keeping(self, message: Message) -> bool:
-        about = self._requests if is_about_a_csr(message.subject) else self._nodes
-        return about.is_worth_keeping(message)
+    def _should_keep(self, message: Message) -> bool:
+        about = self._request_controller if is_csr_subject(message.subject) else self._node_controller
+        return about.should_keep(message)
 
-    def _caught_up(self) -> None:
-        self._nodes.caught_up()
-        self._requests.caught_up()
-        self._networks.caught_up()
+    def _on_caught_up(self) -> None:
+        self._node_controller.on_caught_up()
+        self._request_controller.on_caught_up()
+        self._networks_poller.on_caught_up()
 
-    def _stream_is_another(self) -> None:
-        self._publisher.forget()
-        self._nodes.stream_is_another()
-        self._requests.stream_is_another()
+    def _on_stream_replaced(self) -> None:
+        self._publisher.forget_all()
+        self._node_controller.on_stream_replaced()
+        self._request_controller.on_stream_replaced()
 
-    def _node_changed(self, name: str) -> None:
-        self._requests.node_changed(name)
+    def _on_node_changed(self, name: str) -> None:
+        self._request_controller.on_node_changed(name)
 
 
-METADATA_RUN = Run(wiring=METADATA, settings=MetadataSettings, build=MetadataService)
+METADATA_DEFINITION = ServiceDefinition(spec=METADATA, settings=MetadataSettings, build=MetadataService)

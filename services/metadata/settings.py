@@ -5,13 +5,13 @@ from typing import Annotated
 
 import msgspec
 
-from libs.common.cloud_config.rule import CloudConfig
+from libs.common.cloud_config.model import CloudConfig
 from libs.common.settings.flags import (
     ALLOCATE_NODE_CIDRS,
     CLOUD_CONFIG,
     CLUSTER_NAME_FALLBACKS,
     CONTROLLERS,
-    METADATA_REPEAT_PERIOD,
+    METADATA_REPUBLISH_INTERVAL,
     NODE_STATUS_UPDATE_FREQUENCY,
     PREFER_IPV6,
     TALOS,
@@ -25,7 +25,7 @@ from libs.common.settings.reference_flags import (
     NODE_IPAM,
     NODE_LIFECYCLE,
     allocates_pod_cidrs,
-    runs_controller,
+    is_controller_selected,
 )
 
 
@@ -42,11 +42,11 @@ class MetadataSettings(msgspec.Struct, frozen=True, kw_only=True):
     cloud_config_file: Annotated[Path | None, CLOUD_CONFIG] = None  # followed: what it says may change
     cloud_config: CloudConfig = CloudConfig()  # what it said at the start
     node_status_update_frequency_seconds: Annotated[float, NODE_STATUS_UPDATE_FREQUENCY] = 300.0
-    look_deadline_seconds: Annotated[
+    query_timeout_seconds: Annotated[
         float,
         Flag("talos-look-deadline", "How long a machine has for all its answers.", TALOS, at_least=0.1),
     ] = 5.0
-    concurrent_looks: Annotated[
+    max_concurrent_queries: Annotated[
         int,
         Flag(
             "talos-concurrent-looks",
@@ -85,7 +85,7 @@ class MetadataSettings(msgspec.Struct, frozen=True, kw_only=True):
             at_least=0.1,
         ),
     ] = 20.0
-    watched_look_seconds: Annotated[
+    talos_resync_seconds: Annotated[
         float,
         Flag(
             "talos-watched-look-period",
@@ -95,7 +95,7 @@ class MetadataSettings(msgspec.Struct, frozen=True, kw_only=True):
             at_least=1.0,
         ),
     ] = 1800.0
-    repeat_seconds: Annotated[float, METADATA_REPEAT_PERIOD] = 300.0
+    republish_interval_seconds: Annotated[float, METADATA_REPUBLISH_INTERVAL] = 300.0
     probe_seconds: Annotated[
         float,
         Flag(
@@ -108,30 +108,30 @@ class MetadataSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     def problems(self) -> tuple[str, ...]:
         """What contradicts itself."""
-        if not (self.without_talos and self._allocates):
+        if not (self.without_talos and self._is_ipam_enabled):
             return ()
         asked = f"--{ALLOCATE_NODE_CIDRS.name}" if self.allocate_node_cidrs else f"--controllers={NODE_IPAM}"
         why = "gives no pod CIDR before machines have told of their networks: it would wait for ever"
         return (f"--without-talos and {asked} contradict one another: ipam {why}",)
 
     @property
-    def for_ipam(self) -> bool:
+    def serves_ipam(self) -> bool:
         """Whether the gateways of machines are asked for: somebody allocates."""
-        return self._allocates and not self.without_talos
+        return self._is_ipam_enabled and not self.without_talos
 
     @property
-    def _allocates(self) -> bool:
+    def _is_ipam_enabled(self) -> bool:
         return allocates_pod_cidrs(self.controllers, allocate_node_cidrs=self.allocate_node_cidrs)
 
     @property
-    def for_lifecycle(self) -> bool:
+    def serves_lifecycle(self) -> bool:
         """Whether machines are asked for their stage, and who answers in the place of one that is gone."""
-        return runs_controller(self.controllers, NODE_LIFECYCLE) and not self.without_talos
+        return is_controller_selected(self.controllers, NODE_LIFECYCLE) and not self.without_talos
 
     @property
-    def tells_networks(self) -> bool:
+    def publishes_networks(self) -> bool:
         """Whether the cluster's networks are asked for: ipam gives no address of a Service to a pod, and csr
         approves none for a node.
         """
-        approves = runs_controller(self.controllers, CSR_APPROVAL) and not self.without_talos
-        return self.for_ipam or approves
+        approves = is_controller_selected(self.controllers, CSR_APPROVAL) and not self.without_talos
+        return self.serves_ipam or approves

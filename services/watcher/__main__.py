@@ -2,8 +2,8 @@
 
 import sys
 
-from libs.common.process.run import run_process
-from services.watcher.service import WATCHER_RUN
+from libs.common.process.run_process import run_process
+from services.watcher.service import WATCHER_DEFINITION
 
 if __name__ == "__main__":
-    sys.exit(run_process(WATCHER_RUN))
+    sys.exit(run_process(WATCHER_DEFINITION))

@@ -1,20 +1,290 @@
-"""When each object is said again though nothing changed: once per round, evenly spread by its uid."""
+"""Provisions the stream and says everything to it: at first, and again whenever something may be missing."""
 
-import zlib
-from collections.abc import Iterable
-from typing import Final
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+from typing import Final, NoReturn
 
-_PLACES: Final = 2**32  # of CRC-32, which is fast and spreads uids evenly
+import msgspec
+
+from libs.common import metrics
+from libs.common.bus import BusError, StreamFull, StreamStats
+from libs.common.delivery import TemporaryError, backoff_seconds
+from libs.common.events import Leading, SnapshotComplete
+from libs.common.node import Node
+from libs.common.ordered_publisher import OrderedPublisher, PublishOutcome
+from libs.common.process.service import Dependencies
+from libs.common.service_spec import DURABLES
+from libs.common.signing_request import SigningRequest
+from libs.common.stream_size import HEADROOM_BYTES, is_half_full
+from libs.common.subjects import SNAPSHOT
+from services.watcher.kind_controller import KindController
+from services.watcher.leader_elector import LeaderElector
+from services.watcher.leader_epoch import LeaderEpoch
+from services.watcher.publish_decision import FencingToken, estimate_stream_bytes
+from services.watcher.published_state import PublishedState
+
+log = logging.getLogger(__name__)
+
+_RETRY_CAP_SECONDS: Final = 2.0  # of what concerns the whole stream: nothing goes on without it
+_FOLLOW_TIMEOUT_SECONDS: Final = 15.0  # until the follower must have found the stream that was provisioned
+
+_GROWTH_INTERVAL_SECONDS: Final = 5.0  # between two attempts: a server without room refuses each of them
+_LIST_WAIT_SECONDS: Final = 1.0  # that a snapshot of Nodes waits for a list of CSRs
 
 
-def resync_place(uid: str) -> float:
-    """Where in a round this object has its turn, in [0, 1): the same in every process, for ever."""
-    return zlib.crc32(uid.encode(errors="surrogatepass")) / _PLACES
+class ResyncRound(msgspec.Struct, frozen=True):
+    """What was said to whom: with which stamp, while the flow was followed for which time."""
+
+    token: FencingToken
+    follow_generation: int
 
 
-def due(uids: Iterable[str], *, since: float, until: float) -> list[str]:
-    """Those whose turn lies in [since, until), both as parts of a round.
+class ResyncInterrupted(TemporaryError):
+    """The round has to begin again; the text says why."""
 
-    Steps that lead from 0 to 1 without a gap name each object exactly once.
+
+class Resync:
+    """Complete = every Node is in the stream that is followed, with our epoch, and so is the snapshot.
+
+    CSRs belong to it once they were listed; until then Nodes go without them, and the snapshot says so.
     """
-    return [uid for uid in uids if since <= resync_place(uid) < until]
+
+    def __init__(
+        self,
+        dependencies: Dependencies,
+        *,
+        elector: LeaderElector,
+        leader_epoch: LeaderEpoch,
+        published: PublishedState,
+        nodes: KindController[Node],
+        requests: KindController[SigningRequest] | None,
+        publisher: OrderedPublisher,
+        heartbeat_ttl_seconds: float,
+    ) -> None:
+        """`leading_seconds` is how long a Leading holds; `wake` must be called when any of these changes."""
+        self._dependencies = dependencies
+        self._elector = elector
+        self._leader_epoch = leader_epoch
+        self._published = published
+        self._nodes = nodes
+        self._requests = requests
+        self._controllers = (nodes,) if requests is None else (nodes, requests)
+        self._publisher = publisher
+        self._heartbeat_ttl_seconds = max(1, int(heartbeat_ttl_seconds))
+        self._completed_round: ResyncRound | None = None
+        self._max_bytes = 0
+        self._is_verification_requested = False
+        self._is_growth_requested = False
+        self._next_growth_at = float("-inf")
+        self._last_error = ""
+        self._headroom_percent: int | None = None  # as logged; None once the stream has room again
+        self._wakeup = asyncio.Event()
+        self.first_completed = asyncio.Event()  # set once a round was complete
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the stream holds all, as far as we know."""
+        return self._completed_round is not None and self._is_current(self._completed_round)
+
+    def problems(self) -> tuple[str, ...]:
+        """Why the stream may lack something, in words for /readyz."""
+        if self.is_complete:
+            return ()
+        because = f": {self._last_error}" if self._last_error else ""
+        return (f"not everything has been said to the stream yet{because}",)
+
+    def wake(self) -> None:
+        """Something has changed that a round waits for, or that calls for another one."""
+        self._wakeup.set()
+
+    def restart(self) -> None:
+        """There was no stream to publish to."""
+        self._completed_round = None
+        self.wake()
+
+    def request_verification(self) -> None:
+        """Restore what is wrong with the stream and its durables, then say again that all is there."""
+        self._is_verification_requested = True
+        self.wake()
+
+    def on_stats(self, stats: StreamStats) -> None:
+        """Let the stream grow before it is full."""
+        if is_half_full(stats.max_bytes, stats.bytes):
+            self.request_growth()
+        else:
+            self._headroom_percent = None
+
+    def request_growth(self) -> None:
+        """Let the stream grow if it is more than half full and was not tried a moment ago."""
+        now = self._dependencies.monotonic()
+        if now >= self._next_growth_at:
+            self._is_growth_requested, self._next_growth_at = True, now + _GROWTH_INTERVAL_SECONDS
+            self.wake()
+
+    async def run(self) -> NoReturn:
+        """Keep it complete until cancelled. Raises LeadershipLost when another one turns out to lead."""
+        attempt = 0
+        while True:
+            try:
+                await (self._verify() if self.is_complete else self._run_round())
+            except (BusError, TemporaryError) as error:
+                attempt += 1
+                self._log_failure(error)
+                wait = backoff_seconds(attempt, self._dependencies.random.random())
+                await asyncio.sleep(min(_RETRY_CAP_SECONDS, wait))
+                continue
+            attempt = 0
+            self._last_error = ""
+            await self._wait_for(
+                lambda: self._needs_work() or self._is_verification_requested or not self.is_complete
+            )
+
+    async def publish_heartbeat(self) -> None:
+        """Say that we lead; that holds until the renew deadline. Raises BusError, TemporaryError."""
+        leading = self._leader_epoch.build_heartbeat()
+        if leading is None:
+            return
+        if (
+            await self._publish(leading, ttl_seconds=self._heartbeat_ttl_seconds)
+            is not PublishOutcome.PUBLISHED
+        ):
+            self._leader_epoch.mark_rejected()
+            self.wake()
+
+    async def _publish(
+        self, event: Leading | SnapshotComplete, *, ttl_seconds: int | None = None
+    ) -> PublishOutcome:
+        """Publish it even to a full stream: whoever filled that must not silence the leader."""
+        try:
+            return await self._publisher.publish(event, ttl_seconds=ttl_seconds)
+        except StreamFull:
+            self.request_growth()
+            async with self._dependencies.bus.headroom(event) as used_bytes:
+                self._report_headroom(used_bytes)
+                return await self._publisher.publish(event, ttl_seconds=ttl_seconds)
+
+    def _report_headroom(self, used_bytes: int) -> None:
+        """Log at each whole percent: a full cluster needs the headroom at every renewal."""
+        percent = 100 * used_bytes // HEADROOM_BYTES
+        if percent != self._headroom_percent:
+            self._headroom_percent = percent
+            log.warning("stream full, publishing into its headroom", extra={"used_percent": percent})
+
+    async def _run_round(self) -> None:
+        for kind in self._controllers:
+            kind.pause()
+        self._completed_round = None
+        await self._wait_for(lambda: self._nodes.has_synced)
+        await self._wait_until_followed(await self._provision())
+        if self._leader_epoch.is_deposed:
+            await self._elector.confirm_leadership()
+        begun = ResyncRound(self._leader_epoch.next_token(), self._published.follow_generation)
+        await self.publish_heartbeat()
+        await self._publish_all(begun)
+        self._completed_round = begun
+        self.first_completed.set()
+
+    async def _verify(self) -> None:
+        done = self._completed_round
+        incarnation = await self._provision()
+        if done is None or incarnation != done.token.stream_id:
+            self._completed_round = None
+        elif self._is_verification_requested or self._has_late_kind():
+            self._is_verification_requested = True  # until it is done
+            await self._publish_all(done)
+            self._is_verification_requested = False
+
+    async def _publish_all(self, current: ResyncRound) -> None:
+        """Each kind that was listed and is not being said yet; then that this is all."""
+        await self._publish_listed(current)
+        with contextlib.suppress(TimeoutError):  # two lists that were asked for together come together
+            async with asyncio.timeout(_LIST_WAIT_SECONDS):
+                await self._wait_for(lambda: not any(kind.is_sync_pending for kind in self._controllers))
+        await self._publish_listed(current)
+        await self._publish_snapshot(current)
+
+    async def _publish_listed(self, current: ResyncRound) -> None:
+        for kind in self._controllers:
+            if kind.is_missing_from_round:
+                kind.publish_all(current.token)
+        await self._wait_for(
+            lambda: all(k.is_round_published for k in self._controllers) or not self._is_current(current)
+        )
+
+    async def _provision(self) -> str:
+        self._is_growth_requested = False
+        max_bytes = max(self._max_bytes, self._needed_bytes())
+        incarnation = await self._dependencies.bus.provision(DURABLES, max_bytes=max_bytes)
+        self._max_bytes = max_bytes
+        stamp = self._leader_epoch.token
+        if stamp is not None and stamp.stream_id != incarnation:
+            metrics.STREAM_REPROVISIONED.inc()
+        return incarnation
+
+    async def _wait_until_followed(self, stream_id: str) -> None:
+        try:
+            async with asyncio.timeout(_FOLLOW_TIMEOUT_SECONDS):
+                await self._wait_for(
+                    lambda: self._published.follow_generation > 0 and self._published.stream_id == stream_id
+                )
+        except TimeoutError as error:
+            raise ResyncInterrupted(
+                "the stream is there, but is not followed", *self._published.problems()
+            ) from error
+
+    async def _publish_snapshot(self, current: ResyncRound) -> None:
+        snapshot = self._leader_epoch.build_snapshot(
+            len(self._nodes), self._requests.published_count if self._requests is not None else None
+        )
+        if snapshot is None or not self._is_current(current):
+            raise ResyncInterrupted(
+                "the stream was lost, or another leader spoke, before everything was said"
+            )
+        if await self._publish(snapshot) is not PublishOutcome.PUBLISHED:
+            self._leader_epoch.mark_rejected()
+            raise ResyncInterrupted("another leader's snapshot stands in the stream")
+        self._published.record_published(snapshot, self._publisher.last_sequence_of(SNAPSHOT))
+        metrics.RESYNC_LAST.set(self._dependencies.now().timestamp())
+        log.info("everything has been said", extra=_log_fields(snapshot))
+
+    def _is_current(self, current: ResyncRound) -> bool:
+        same_stamp = current.token == self._leader_epoch.token
+        return (
+            same_stamp
+            and self._leader_epoch.is_current
+            and current.follow_generation == self._published.follow_generation
+        )
+
+    def _needs_work(self) -> bool:
+        return self._has_late_kind() or self._is_growth_requested or self._needed_bytes() > self._max_bytes
+
+    def _has_late_kind(self) -> bool:
+        return any(kind.is_missing_from_round for kind in self._controllers)
+
+    def _needed_bytes(self) -> int:
+        nodes, requests = len(self._nodes), 0 if self._requests is None else len(self._requests)
+        return estimate_stream_bytes(
+            nodes, requests, deleted=max(0, self._published.subject_count - nodes - requests)
+        )
+
+    async def _wait_for(self, condition: Callable[[], bool]) -> None:
+        while not condition():
+            self._wakeup.clear()
+            await self._wakeup.wait()
+
+    def _log_failure(self, error: Exception) -> None:
+        if not self._last_error:  # told once; what follows is the same outage
+            log.warning("not everything can be said to the stream", extra={"error": str(error)})
+        self._last_error = str(error)
+
+
+def _log_fields(snapshot: SnapshotComplete) -> dict[str, object]:
+    """The fields of the log line; their names are part of the interface."""
+    return {
+        "incarnation": snapshot.stream_id,
+        "epoch": snapshot.epoch,
+        "nodes": snapshot.nodes,
+        "requests": snapshot.requests,
+    }

@@ -7,23 +7,23 @@ from typing import Final, NoReturn
 
 from libs.common import metrics
 from libs.common.kube_api.api import NODES, SIGNING_REQUESTS, KubeApi
-from libs.common.kube_api.lock import LeaseLock
+from libs.common.kube_api.lease_lock import LeaseLock
 from libs.common.kube_api.objects import Resource, UnreadableObject
 from libs.common.kube_api.reflector import Reflector
 from libs.common.node import Node
-from libs.common.process.service import Parts, Run
-from libs.common.publisher import OrderedPublisher
+from libs.common.ordered_publisher import OrderedPublisher
+from libs.common.process.service import Dependencies, ServiceDefinition
+from libs.common.service_spec import WATCHER
 from libs.common.signing_request import SigningRequest
 from libs.common.subjects import ENRICHED_CSR, ENRICHED_NODE, FLOW
-from libs.common.wiring import WATCHER
-from services.watcher.held import HeldFlow
-from services.watcher.kinds import CSR, NODE, Kind, Seen
-from services.watcher.leader import ByLease, Candidacy, LeadershipLost, WithoutLease
-from services.watcher.reach import Reach
+from services.watcher.bus_reachability import BusReachability
+from services.watcher.informer import ObjectSourceFactory, ObjectSources
+from services.watcher.kinds import CSR, NODE, Kind, ObjectT
+from services.watcher.leader_elector import LeaderElector, LeadershipLost, LeaseElector, StreamElector
+from services.watcher.leadership_term import LeadershipTerm
+from services.watcher.published_state import PublishedState
 from services.watcher.settings import WatcherSettings
 from services.watcher.store import Store
-from services.watcher.term import Term
-from services.watcher.watch_objects import SourceMaker, Sources
 
 log = logging.getLogger(__name__)
 
@@ -38,73 +38,76 @@ class WatcherService:
     new process remembers nothing of a time when it led. Without a Lease, who is outranked waits its turn.
     """
 
-    wiring = WATCHER
+    spec = WATCHER
 
     def __init__(
         self,
-        parts: Parts,
+        dependencies: Dependencies,
         settings: WatcherSettings,
         *,
-        source: SourceMaker[Node] | None = None,
-        requests: SourceMaker[SigningRequest] | None = None,
-        candidacy: Candidacy | None = None,
+        node_source: ObjectSourceFactory[Node] | None = None,
+        request_source: ObjectSourceFactory[SigningRequest] | None = None,
+        elector: LeaderElector | None = None,
     ) -> None:
         """`source`, `requests` and `candidacy` stand for the API server's Nodes, CSRs and Lease."""
-        self._parts = parts
+        self._dependencies = dependencies
         self._settings = settings
-        self._publisher = OrderedPublisher(parts.bus)
-        self._held = HeldFlow(
-            clock=parts.monotonic,
-            learned=self._publisher.learned,
-            on_void=self._publisher.forget,
+        self._publisher = OrderedPublisher(dependencies.bus)
+        self._published = PublishedState(
+            clock=dependencies.monotonic,
+            on_sequence=self._publisher.record_sequence,
+            on_stream_replaced=self._publisher.forget_all,
             on_change=self._on_change,
-            on_void_message=self._on_void_message,
+            on_fenced_message=self._on_fenced_message,
         )
-        self._apart: KubeApi | None = None
-        self._sources = Sources(nodes=source or self._nodes, requests=requests or self._requests)
-        self._candidacy = candidacy or self._elected()
-        self._term: Term | None = None
+        self._watch_client: KubeApi | None = None
+        self._sources = ObjectSources(
+            nodes=node_source or self._build_node_reflector,
+            requests=request_source or self._build_request_reflector,
+        )
+        self._elector = elector or self._build_elector()
+        self._term: LeadershipTerm | None = None
 
     async def run(self) -> None:
         """Stand by, lead, and release the Lease at the end."""
-        metrics.LEADER_SILENCE.labels(WATCHER.service).set_function(self._held.leader_silence_seconds)
+        metrics.LEADER_SILENCE.labels(WATCHER.service).set_function(self._published.leader_silence_seconds)
         try:
             async with asyncio.TaskGroup() as tasks:
-                following = self._parts.bus.follow(
-                    WATCHER.service, f"{FLOW}.>", self._held, but_not=_is_enriched
+                following = self._dependencies.bus.follow(
+                    WATCHER.service, f"{FLOW}.>", self._published, exclude=_is_enriched
                 )
                 tasks.create_task(following)
                 await self._lead()
         except* LeadershipLost as lost:
-            raise _first(lost) from None
+            raise _root_cause(lost) from None
         finally:
-            if self._apart is not None:
-                await self._apart.close()
+            if self._watch_client is not None:
+                await self._watch_client.close()
 
     def problems(self) -> tuple[str, ...]:
         """Why the flow is not up to date; a standby has nothing to keep up to date and is ready."""
-        return (*self._candidacy.problems(), *(self._term.problems() if self._term is not None else ()))
+        return (*self._elector.problems(), *(self._term.problems() if self._term is not None else ()))
 
     async def _lead(self) -> NoReturn:
         while True:
-            transitions = await self._candidacy.win()
+            transitions = await self._elector.acquire()
             try:
                 await self._serve(transitions)
             except* LeadershipLost as lost:
                 if self._settings.takes_lease:
                     raise
-                log.warning("standing by", extra={"reason": str(_first(lost))})
+                log.warning("standing by", extra={"reason": str(_root_cause(lost))})
             finally:
                 self._term = None
-                await self._candidacy.give_up()
+                await self._elector.release()
 
     async def _serve(self, transitions: int) -> NoReturn:
-        self._term = Term(
-            self._parts,
+        self._term = LeadershipTerm(
+            self._dependencies,
             self._settings,
-            candidacy=self._candidacy,
+            elector=self._elector,
             lease_transitions=transitions,
-            held=self._held,
+            published=self._published,
             publisher=self._publisher,
             sources=self._sources,
         )
@@ -114,53 +117,55 @@ class WatcherService:
         if self._term is not None:
             self._term.wake()
 
-    def _on_void_message(self, subject: str) -> None:
+    def _on_fenced_message(self, subject: str) -> None:
         if self._term is not None:
-            self._term.publish_void_again(subject)
+            self._term.republish_fenced(subject)
 
-    def _kubernetes(self) -> KubeApi:
+    def _get_watch_client(self) -> KubeApi:
         # Connections of its own: writes that hang for the others must delay neither a renewal nor a watch.
-        if self._apart is None:
-            self._apart = self._parts.kubernetes().apart(connections=KUBERNETES_CONNECTIONS)
-        return self._apart
+        if self._watch_client is None:
+            self._watch_client = self._dependencies.require_kube().with_own_connections(
+                connections=KUBERNETES_CONNECTIONS
+            )
+        return self._watch_client
 
-    def _nodes(
+    def _build_node_reflector(
         self, on_unreadable: Callable[[UnreadableObject], None], on_trouble: Callable[[Exception], None]
     ) -> Reflector[Node]:
-        return self._reflected(NODES, NODE, on_unreadable, on_trouble)
+        return self._build_reflector(NODES, NODE, on_unreadable, on_trouble)
 
-    def _requests(
+    def _build_request_reflector(
         self, on_unreadable: Callable[[UnreadableObject], None], on_trouble: Callable[[Exception], None]
     ) -> Reflector[SigningRequest]:
-        return self._reflected(SIGNING_REQUESTS, CSR, on_unreadable, on_trouble)
+        return self._build_reflector(SIGNING_REQUESTS, CSR, on_unreadable, on_trouble)
 
-    def _reflected(
+    def _build_reflector(
         self,
-        resource: Resource[Seen],
-        kind: Kind[Seen],
+        resource: Resource[ObjectT],
+        kind: Kind[ObjectT],
         on_unreadable: Callable[[UnreadableObject], None],
         on_trouble: Callable[[Exception], None],
-    ) -> Reflector[Seen]:
+    ) -> Reflector[ObjectT]:
         return Reflector(
-            self._kubernetes(),
+            self._get_watch_client(),
             resource,
             on_unreadable=on_unreadable,
-            on_trouble=on_trouble,
-            collected=lambda: Store(kind),
-            clock=self._parts.monotonic,
-            jitter=self._parts.random.random,
+            on_failure=on_trouble,
+            new_collector=lambda: Store(kind),
+            clock=self._dependencies.monotonic,
+            jitter=self._dependencies.random.random,
         )
 
-    def _elected(self) -> Candidacy:
-        parts, settings = self._parts, self._settings
+    def _build_elector(self) -> LeaderElector:
+        parts, settings = self._dependencies, self._settings
         if not settings.takes_lease:
-            return WithoutLease(
-                self._held,
+            return StreamElector(
+                self._published,
                 retry_seconds=settings.retry_period_seconds,
                 silence_seconds=settings.renew_deadline_seconds,
             )
         lock = LeaseLock(
-            self._kubernetes(),
+            self._get_watch_client(),
             namespace=settings.lease_namespace,
             name=settings.lease_name,
             identity=parts.identity,
@@ -169,14 +174,14 @@ class WatcherService:
             duration_seconds=int(settings.lease_duration_seconds),
             renew_deadline_seconds=settings.renew_deadline_seconds,
         )
-        return ByLease(
+        return LeaseElector(
             lock,
             retry_seconds=settings.retry_period_seconds,
             clock=parts.monotonic,
             jitter=parts.random.random,
-            reach=Reach(
-                parts.bus.contact,
-                self._held.seconds_since_leading,
+            reachability=BusReachability(
+                parts.bus.server_liveness,
+                self._published.seconds_since_leader_heartbeat,
                 candidate_seconds=settings.renew_deadline_seconds,
                 leader_seconds=settings.lease_duration_seconds,
             ),
@@ -188,7 +193,7 @@ def _is_enriched(subject: str) -> bool:
     return subject.startswith((ENRICHED_NODE, ENRICHED_CSR))
 
 
-def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
+def _root_cause(group: BaseExceptionGroup[BaseException]) -> BaseException:
     """The reason inside nested groups: the process logs one sentence, not a tree."""
     error: BaseException = group
     while isinstance(error, BaseExceptionGroup):
@@ -196,4 +201,4 @@ def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
     return error
 
 
-WATCHER_RUN = Run(wiring=WATCHER, settings=WatcherSettings, build=WatcherService)
+WATCHER_DEFINITION = ServiceDefinition(spec=WATCHER, settings=WatcherSettings, build=WatcherService)

@@ -45,7 +45,7 @@ def test_what_the_command_shows_of_rules_is_the_labelers_own_code():
 
 def test_what_the_command_explains_of_requests_is_csrs_own_decision():
     imported = {name for source in sources("cli/explain") for name in imported_services(source)}
-    assert {"services.csr.decide.decide", "services.csr.claims.Claims"} <= imported
+    assert {"services.csr.decide.decide", "services.csr.claim_index.Claims"} <= imported
 
 
 def test_what_the_command_explains_of_nodes_is_the_services_own_decision():
@@ -53,7 +53,7 @@ def test_what_the_command_explains_of_nodes_is_the_services_own_decision():
     assert {
         "services.labeler.plan.plan_node", "services.labeler.plan.plan_unreachable",
         "services.lifecycle.evidence.judge_look", "services.lifecycle.evidence.judge_node",
-        "services.lifecycle.decide.not_ours", "services.lifecycle.shutdown.shutdown_change"
+        "services.lifecycle.decide.not_ours", "services.lifecycle.shutdown_taint.shutdown_change"
     } <= imported  # fmt: skip
 
 
@@ -120,8 +120,8 @@ def test_what_explains_is_told_what_was_gathered_and_asks_nobody():
 def test_what_the_command_shows_of_pod_cidrs_is_read_and_counted_by_ipams_own_code():
     imported = {name for source in sources("cli/status") for name in imported_services(source)}
     assert {
-        "services.ipam.pages.decoded", "services.ipam.use.used",
-        "services.ipam.cluster_networks.said_mistakes"
+        "services.ipam.pages.decoded", "services.ipam.pool_usage.used",
+        "services.ipam.effective_networks.said_mistakes"
     } <= imported  # fmt: skip
     assert {name.split(".")[1] for name in imported} == {"ipam"}
 

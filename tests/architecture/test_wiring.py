@@ -8,9 +8,9 @@ from itertools import combinations
 import pytest
 
 from libs.common import events
-from libs.common.kube_api.events import about_node, event_namespace
+from libs.common.kube_api.events import event_namespace, node_reference
+from libs.common.service_spec import CLAIM_PAGES_NAMESPACE, DURABLES, LEASE_NAMESPACE, SERVICES, ServiceSpec
 from libs.common.subjects import ROOT, STREAM, subject_of
-from libs.common.wiring import DURABLES, LEASE_NAMESPACE, PAGES_NAMESPACE, SERVICES, Wiring
 from tests.architecture.sources import sources
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -64,7 +64,7 @@ def test_nothing_has_two_writers():
 
 
 @pytest.mark.parametrize("wiring", SERVICES, ids=lambda wiring: wiring.service)
-def test_a_service_publishes_what_it_declares_and_nothing_else(wiring: Wiring):
+def test_a_service_publishes_what_it_declares_and_nothing_else(wiring: ServiceSpec):
     for name in constructed_events(wiring.service):
         subject = SUBJECT_OF_CLASS[name]
         assert any(matches(declared, subject) for declared in wiring.publishes), f"{name} is not declared"
@@ -107,12 +107,16 @@ def test_only_those_who_write_events_may():
         if (isinstance(node, ast.Attribute) and node.attr == "create_event")
         or (isinstance(node, ast.Name) and node.id == "EventQueue")
     }
-    allowed = {wiring.service for wiring in SERVICES if any(r.resource == "events" for r in wiring.rights)}
+    allowed = {
+        wiring.service for wiring in SERVICES if any(r.resource == "events" for r in wiring.policy_rules)
+    }
     assert allowed == writers
 
 
 def test_only_lifecycle_deletes_and_at_one_place_in_its_code():
-    deleting = {wiring.service for wiring in SERVICES if any("delete" in r.verbs for r in wiring.rights)}
+    deleting = {
+        wiring.service for wiring in SERVICES if any("delete" in r.verbs for r in wiring.policy_rules)
+    }
     assert deleting == {"lifecycle"}
     places = [
         source.module
@@ -120,20 +124,20 @@ def test_only_lifecycle_deletes_and_at_one_place_in_its_code():
         for node in ast.walk(source.tree)
         if isinstance(node, ast.Attribute) and node.attr == "delete_node"
     ]
-    assert places == ["services.lifecycle.deletions_api"]
+    assert places == ["services.lifecycle.node_deleter"]
 
 
 def test_a_right_to_what_lives_in_a_namespace_is_a_right_in_that_namespace_only():
     namespaces = {
         right.resource: right.namespace
         for wiring in SERVICES
-        for right in wiring.rights
+        for right in wiring.policy_rules
         if right.resource not in CLUSTER_SCOPED
     }
-    about = about_node("web-1", "uid-1")
+    about = node_reference("web-1", "uid-1")
     assert namespaces == {
         "leases": LEASE_NAMESPACE,
-        "configmaps": PAGES_NAMESPACE,
+        "configmaps": CLAIM_PAGES_NAMESPACE,
         "events": event_namespace(about),
     }
 
@@ -144,7 +148,7 @@ def test_only_the_watcher_provisions_the_stream():
 
 def test_the_service_that_talks_to_machines_has_no_kubernetes_right():
     metadata = next(wiring for wiring in SERVICES if wiring.service == "metadata")
-    assert metadata.rights == ()
+    assert metadata.policy_rules == ()
     assert [wiring.service for wiring in SERVICES if "talosconfig" in wiring.secrets] == ["metadata"]
 
 

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import inspect
 
 from libs.common.settings.flag_values import required_type
-from libs.common.settings.reading import Option
+from libs.common.settings.read_settings import Option
 
 _NAMES = {str: "string", bool: "boolean", int: "integer", float: "number", type(None): "null"}
 

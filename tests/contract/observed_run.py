@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Final
 
 from libs.common import events
-from libs.common.bus import Message, Unreadable
-from libs.common.delivery import NotYet, PermanentError, TemporaryError
-from libs.common.handling import Handling
+from libs.common.bus import Message, UnreadablePayload
+from libs.common.consumer_middleware import ConsumerMiddleware
+from libs.common.delivery import PermanentError, RequeueAfter, TemporaryError
 from tests.builders import a_message
 
 GOLDEN: Final = Path(__file__).with_name("golden")
@@ -16,7 +16,7 @@ GOLDEN: Final = Path(__file__).with_name("golden")
 ENDINGS: Final[tuple[Exception | None, ...]] = (
     None,
     TemporaryError("away"),
-    NotYet("too early", retry_after_seconds=60.0),
+    RequeueAfter("too early", retry_after_seconds=60.0),
     PermanentError("no such field"),
     KeyError("zone"),
 )
@@ -30,21 +30,21 @@ def every_event() -> list[events.Event]:
 def messages_of_every_event() -> list[Message]:
     """Every event as the bus delivers it, and bytes that are none."""
     some = [a_message(event, sequence=number) for number, event in enumerate(every_event(), 1)]
-    return [*some, a_message(Unreadable(reason="not JSON", payload=b"\xff"), sequence=100)]
+    return [*some, a_message(UnreadablePayload(reason="not JSON", payload=b"\xff"), sequence=100)]
 
 
 async def run_handlers(service: str, kind: str, messages: list[Message]) -> None:
     """Handle each message about such an object once for each ending."""
     for ending in ENDINGS:
         ticks = iter(range(100_000))
-        handling = Handling(
+        handling = ConsumerMiddleware(
             service,
             kind,
             system="memory",
             clock=lambda ticks=ticks: float(next(ticks)),  # type: ignore[misc]  # a default binds the loop's value
             random=random.Random(7),
         )
-        around = handling.around(_that_ends(ending))
+        around = handling.wrap(_that_ends(ending))
         for message in messages:
             if f".{kind}." in message.subject:
                 await around(message)

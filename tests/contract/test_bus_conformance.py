@@ -12,12 +12,19 @@ import msgspec
 import pytest
 
 from libs.common.bus import Bus, BusError, Message, NoStream, StreamFull, WrongLastSequence
-from libs.common.delivery import Ack, Nak, PutAside, Verdict
-from libs.common.events import MAX_EVENT_BYTES, DeadLetter, EventError, Leading, NodeObserved, ObservedOrder
+from libs.common.delivery import Ack, Disposition, Nak, Reject
+from libs.common.events import (
+    MAX_EVENT_BYTES,
+    DeadLetter,
+    EventError,
+    Leading,
+    NodeObserved,
+    ObservationOrder,
+)
 from libs.common.memory_bus.bus import MemoryBus, MemoryServer
 from libs.common.nats_bus.bus import NatsBus
-from libs.common.stream_size import STREAM_STEP_BYTES, limit_for
-from libs.common.subjects import ALL, ENRICHED_NODE, FLOW, LEADING, OBSERVED_NODE, SNAPSHOT
+from libs.common.stream_size import STREAM_STEP_BYTES, limit_for_bytes
+from libs.common.subjects import ALL_SUBJECTS, ENRICHED_NODE, FLOW, LEADING, OBSERVED_NODE, SNAPSHOT
 from libs.testbed.nats_server import NatsServer
 from tests.builders import NOW, a_node, a_snapshot
 from tests.bus_actors import MAX_BYTES, NATS, NODES, Recorder, Worker, a_word, doing, eventually
@@ -71,21 +78,21 @@ async def test_provisioning_gives_the_incarnation_and_leaves_no_problem(bus_fact
     bus = await bus_factory()
     incarnation = await bus.provision((NODES,), max_bytes=MAX_BYTES)
     assert incarnation
-    assert bus.incarnation == incarnation
+    assert bus.stream_id == incarnation
     assert bus.problems() == ()
 
 
 async def test_provisioning_again_keeps_incarnation_and_messages(bus: Bus):
     sequence = await bus.publish(a_word())
-    assert await bus.provision((NODES,), max_bytes=2 * MAX_BYTES) == bus.incarnation
-    kept = await bus.last(subject("web-1"))
+    assert await bus.provision((NODES,), max_bytes=2 * MAX_BYTES) == bus.stream_id
+    kept = await bus.get_last(subject("web-1"))
     assert kept is not None
     assert kept.sequence == sequence
 
 
 async def test_those_who_do_not_provision_learn_the_incarnation_too(bus: Bus, bus_factory: BusFactory):
     other = await bus_factory("metadata")
-    await eventually(lambda: other.incarnation == bus.incarnation, "incarnation seen")
+    await eventually(lambda: other.stream_id == bus.stream_id, "incarnation seen")
     assert other.problems() == ()
 
 
@@ -94,9 +101,9 @@ async def test_before_the_stream_exists_publish_and_last_say_so(bus_factory: Bus
     with pytest.raises(NoStream):
         await bus.publish(a_word())
     with pytest.raises(NoStream):
-        await bus.last(subject("web-1"))
+        await bus.get_last(subject("web-1"))
     await eventually(lambda: any("does not exist" in problem for problem in bus.problems()))
-    assert bus.incarnation == ""
+    assert bus.stream_id == ""
 
 
 # ---- publish and last
@@ -106,7 +113,7 @@ async def test_the_last_message_of_a_subject_is_what_was_published_last(bus: Bus
     first = await bus.publish(a_word(order=1))
     second = await bus.publish(a_word(order=2), headers={"traceparent": "00-1-2-01"})
     assert second > first
-    message = await bus.last(subject("web-1"))
+    message = await bus.get_last(subject("web-1"))
     assert message is not None
     assert (message.subject, message.event) == (subject("web-1"), a_word(order=2))
     assert (message.sequence, dict(message.headers)) == (second, {"traceparent": "00-1-2-01"})
@@ -114,7 +121,7 @@ async def test_the_last_message_of_a_subject_is_what_was_published_last(bus: Bus
 
 
 async def test_a_subject_that_nobody_published_to_has_no_last_message(bus: Bus):
-    assert await bus.last(subject("nobody")) is None
+    assert await bus.get_last(subject("nobody")) is None
 
 
 async def test_a_publisher_that_does_not_know_the_last_sequence_is_refused(bus: Bus):
@@ -172,7 +179,7 @@ async def test_a_message_with_a_ttl_goes_and_leaves_nothing_to_expect(bus: Bus):
     await bus.publish(a_word(), ttl_seconds=1)
 
     async def gone() -> bool:
-        return await bus.last(subject("web-1")) is None
+        return await bus.get_last(subject("web-1")) is None
 
     await eventually(gone, "expired")
     await bus.publish(a_word(), expected_sequence=0)
@@ -205,7 +212,7 @@ async def test_a_full_stream_accepts_a_leading_while_the_headroom_is_open_and_no
         with suppress(StreamFull):
             for n in range(10_000):
                 await bus.publish(a_word(f"web-{size}-{n}", uid="u" * size))
-    leading = Leading(incarnation=bus.incarnation, epoch=1, holder="host-a" * 30)
+    leading = Leading(stream_id=bus.stream_id, epoch=1, holder="host-a" * 30)
     for epoch in (1, 20, 300):
         longer = msgspec.structs.replace(leading, epoch=epoch)
         with pytest.raises(StreamFull):
@@ -214,12 +221,12 @@ async def test_a_full_stream_accepts_a_leading_while_the_headroom_is_open_and_no
             with pytest.raises(StreamFull):
                 await bus.publish(a_word("large", uid="u" * 1_000))
             await bus.publish(longer, ttl_seconds=10)
-        kept = await bus.last(LEADING)
+        kept = await bus.get_last(LEADING)
         assert kept is not None
         assert kept.event == longer
         with pytest.raises(StreamFull):
             await bus.publish(a_word("small"))
-        assert (await bus.look()).max_bytes == 100_000
+        assert (await bus.stats()).max_bytes == 100_000
 
 
 async def test_the_headroom_tells_how_much_of_it_is_used(bus: Bus):
@@ -231,7 +238,7 @@ async def test_the_headroom_tells_how_much_of_it_is_used(bus: Bus):
     async with bus.headroom(word) as used:
         assert used == 0
         await bus.publish(word)
-    held = (await bus.look()).bytes
+    held = (await bus.stats()).bytes
     async with bus.headroom(word) as used:
         assert used == held - 100_000
 
@@ -241,38 +248,38 @@ async def test_provisioning_makes_a_stream_that_is_more_than_half_full_larger(bu
     for n in range(3):
         await bus.publish(a_word(f"web-{n}", uid="u" * 10_000))
     await bus.provision((NODES,), max_bytes=100_000)
-    assert (await bus.look()).max_bytes == 100_000
+    assert (await bus.stats()).max_bytes == 100_000
     for n in range(3, 7):
         await bus.publish(a_word(f"web-{n}", uid="u" * 10_000))
     await bus.provision((NODES,), max_bytes=100_000)
-    assert (await bus.look()).max_bytes == limit_for(100_000)
+    assert (await bus.stats()).max_bytes == limit_for_bytes(100_000)
 
 
 async def test_closing_the_headroom_keeps_the_limit_that_another_leader_set(bus_factory: BusFactory):
     former, present = await bus_factory(), await bus_factory()
-    await former.provision((NODES,), max_bytes=limit_for(0))
+    await former.provision((NODES,), max_bytes=limit_for_bytes(0))
     async with former.headroom(a_word()):
-        await present.provision((NODES,), max_bytes=limit_for(STREAM_STEP_BYTES))
-    assert (await present.look()).max_bytes == limit_for(STREAM_STEP_BYTES)
+        await present.provision((NODES,), max_bytes=limit_for_bytes(STREAM_STEP_BYTES))
+    assert (await present.stats()).max_bytes == limit_for_bytes(STREAM_STEP_BYTES)
 
 
 async def test_a_new_stream_gets_the_largest_limit_for_which_the_store_has_room(bus_factory: BusFactory):
     bus = await bus_factory()
-    await bus.provision((NODES,), max_bytes=limit_for(2 * STORE_BYTES))
-    assert (await bus.look()).max_bytes == limit_for(STORE_BYTES - STREAM_STEP_BYTES)
+    await bus.provision((NODES,), max_bytes=limit_for_bytes(2 * STORE_BYTES))
+    assert (await bus.stats()).max_bytes == limit_for_bytes(STORE_BYTES - STREAM_STEP_BYTES)
     await bus.publish(a_word())
 
 
 async def test_a_stream_shrinks_and_grows_again_within_the_store(bus: Bus):
     for wanted, given in ((447, 191), (63, 63), (127, 127), (255, 191)):
         await bus.provision((NODES,), max_bytes=wanted * 1024 * 1024)
-        assert (await bus.look()).max_bytes == given * 1024 * 1024
+        assert (await bus.stats()).max_bytes == given * 1024 * 1024
 
 
 async def test_what_anyone_does_to_a_message_nobody_else_sees(bus: Bus):
     labels, headers = {"zone": "z1"}, {"traceparent": "00-1-2-01"}
-    order = ObservedOrder(epoch=1, resource_version=1)
-    event = NodeObserved(incarnation="", order=order, node=a_node(labels=labels), observed_at=NOW)
+    order = ObservationOrder(epoch=1, resource_version=1)
+    event = NodeObserved(stream_id="", order=order, node=a_node(labels=labels), observed_at=NOW)
     recorders = [Recorder(), Recorder()]
     async with (
         doing(bus.follow("test", f"{FLOW}.>", recorders[0])),
@@ -286,7 +293,7 @@ async def test_what_anyone_does_to_a_message_nobody_else_sees(bus: Bus):
             assert isinstance(heard, NodeObserved)
             assert heard.node.labels == {"zone": "z1"}
             heard.node.labels["zone"] = "a reader's"
-    kept = await bus.last(f"{OBSERVED_NODE}.web-1")
+    kept = await bus.get_last(f"{OBSERVED_NODE}.web-1")
     assert kept is not None
     assert isinstance(kept.event, NodeObserved)
     assert kept.event.node.labels == {"zone": "z1"}
@@ -363,8 +370,8 @@ async def test_a_parked_message_that_is_replaced_never_comes_back(bus: Bus):
     assert not any(message.redelivered for message in worker.seen)
 
 
-@pytest.mark.parametrize("late", [Ack(), Nak(0.1, "late"), PutAside("late")])
-async def test_a_verdict_on_a_replaced_message_harms_nothing(bus: Bus, late: Verdict):
+@pytest.mark.parametrize("late", [Ack(), Nak(0.1, "late"), Reject("late")])
+async def test_a_verdict_on_a_replaced_message_harms_nothing(bus: Bus, late: Disposition):
     worker = Worker(lambda message: late if message.event == a_word(order=1) else Ack())
     worker.gate.clear()
     async with worker.consuming(bus):
@@ -431,7 +438,7 @@ async def test_handling_runs_in_the_context_of_whoever_consumes(bus: Bus):
     spoken_for: ContextVar[str] = ContextVar("spoken_for", default="nobody")
     heard: list[str] = []
 
-    def judge(message: Message) -> Verdict:
+    def judge(message: Message) -> Disposition:
         heard.append(spoken_for.get())
         return Ack()
 
@@ -449,17 +456,17 @@ async def test_what_is_put_aside_becomes_a_dead_letter_and_does_not_come_back(
 ):
     # The service is whose durable it is; the connection may be shared by several.
     labeler = await bus_factory("all-in-one")
-    worker = Worker(lambda message: PutAside("no such rule") if "bad" in message.subject else Ack())
+    worker = Worker(lambda message: Reject("no such rule") if "bad" in message.subject else Ack())
     async with worker.consuming(labeler):
         sequence = await bus.publish(a_word("bad.node"))
         await eventually(lambda: len(worker.finished) == 1)
-        dead = f"{ALL.removesuffix('>')}dead.labeler.node.bad.node"
+        dead = f"{ALL_SUBJECTS.removesuffix('>')}dead.labeler.node.bad.node"
 
         async def written() -> bool:
-            return await bus.last(dead) is not None
+            return await bus.get_last(dead) is not None
 
         await eventually(written, "dead letter")
-    message = await bus.last(dead)
+    message = await bus.get_last(dead)
     assert message is not None
     letter = message.event
     assert isinstance(letter, DeadLetter)
@@ -538,7 +545,7 @@ async def test_a_newer_version_is_delivered_while_the_older_one_is_in_hand(bus: 
 
 
 async def test_a_handler_that_raises_ends_nobody_elses_work(bus: Bus):
-    def judge(message: Message) -> Verdict:
+    def judge(message: Message) -> Disposition:
         if "bad" in message.subject:
             raise ZeroDivisionError("a defect")
         return Ack()
@@ -592,8 +599,8 @@ async def test_a_follower_hears_the_last_of_each_subject_in_order_and_then_what_
     recorder = Recorder()
     async with doing(bus.follow("test", f"{FLOW}.>", recorder)):
         await eventually(lambda: recorder.is_caught_up)
-        assert [(opened.incarnation, opened.last_sequence) for opened in recorder.opened] == [
-            (bus.incarnation, last)
+        assert [(opened.stream_id, opened.last_sequence) for opened in recorder.opened] == [
+            (bus.stream_id, last)
         ]
         assert [message.subject for message in recorder.messages] == [
             subject("b"),
@@ -611,8 +618,8 @@ async def test_whoever_is_caught_up_has_heard_all_that_was_there(bus: Bus):
     class Counting(Recorder):
         heard_by_then = -1
 
-        def caught_up(self) -> None:
-            super().caught_up()
+        def finish_replay(self) -> None:
+            super().finish_replay()
             self.heard_by_then = len(self.messages)
 
     await asyncio.gather(*(bus.publish(a_word(f"web-{n}")) for n in range(300)))
@@ -642,7 +649,7 @@ async def test_a_follower_is_told_nothing_of_subjects_that_it_leaves_out(bus: Bu
     await bus.publish(a_word())
     await bus.publish(a_snapshot())
     recorder = Recorder()
-    left_out = bus.follow("test", f"{FLOW}.>", recorder, but_not=lambda subject: subject != SNAPSHOT)
+    left_out = bus.follow("test", f"{FLOW}.>", recorder, exclude=lambda subject: subject != SNAPSHOT)
     async with doing(left_out):
         await eventually(lambda: recorder.is_caught_up)
         await bus.publish(a_word(order=2))
@@ -671,8 +678,8 @@ async def test_whoever_follows_before_the_stream_exists_begins_when_it_does(bus_
         assert recorder.opened == []
         incarnation = await watcher.provision((NODES,), max_bytes=MAX_BYTES)
         await eventually(lambda: recorder.is_caught_up)
-        assert recorder.opened[0].incarnation == incarnation
-        assert early.incarnation == incarnation
+        assert recorder.opened[0].stream_id == incarnation
+        assert early.stream_id == incarnation
 
 
 async def test_a_defect_in_a_follower_ends_its_following_loudly(bus: Bus):
@@ -699,9 +706,9 @@ async def test_after_close_nothing_is_published(bus: Bus):
 
 
 async def test_a_look_tells_what_waits_what_is_in_hand_and_what_comes_back(bus: Bus):
-    looked = await bus.look()
-    assert (looked.messages, looked.dead, looked.max_bytes) == (0, 0, MAX_BYTES)
-    assert [queue.name for queue in looked.durables] == [NODES.name]
+    looked = await bus.stats()
+    assert (looked.messages, looked.dead_letters, looked.max_bytes) == (0, 0, MAX_BYTES)
+    assert [queue.name for queue in looked.consumers] == [NODES.name]
     for name in ("web-1", "web-2", "web-3"):
         await bus.publish(a_word(name))
     await eventually(lambda: is_queue(bus, (3, 0, 0)), "three wait")  # a server counts behind its answers
@@ -712,7 +719,7 @@ async def test_a_look_tells_what_waits_what_is_in_hand_and_what_comes_back(bus: 
         await eventually(lambda: is_queue(bus, (1, 2, 0)), "two in hand, one waits")
         worker.gate.set()
         await eventually(lambda: is_queue(bus, (0, 1, 0)), "one is parked")
-    (queue,) = (await bus.look()).durables
+    (queue,) = (await bus.stats()).consumers
     assert queue.delivered == 3
     await bus.publish(a_word("web-1", order=2))
     await eventually(lambda: is_queue(bus, (1, 0, 0)), "what is replaced comes back no more")
@@ -723,7 +730,7 @@ async def test_a_look_tells_what_was_delivered_again_and_whether_somebody_consum
     worker = Worker(lambda message: Nak(60.0 if message.redelivered else 0.0, "later"))
     async with worker.consuming(bus):
         await eventually(lambda: is_queue(bus, (0, 1, 1)), "it was given twice")
-        (queue,) = (await bus.look()).durables
+        (queue,) = (await bus.stats()).consumers
         assert queue.waiting >= 1
         assert queue.delivered >= 2
 
@@ -732,16 +739,16 @@ async def test_a_look_counts_the_dead_letters_that_lie_and_measures_the_stream(b
     for name in ("web-1", "web-2"):
         await bus.publish(a_dead_letter(name))
     await bus.publish(a_word())
-    looked = await bus.look()
-    assert (looked.messages, looked.dead) == (3, 2)
+    looked = await bus.stats()
+    assert (looked.messages, looked.dead_letters) == (3, 2)
     assert 0 < looked.bytes < looked.max_bytes
     await bus.publish(a_dead_letter("web-1"))
-    assert (await bus.look()).dead == 2, "one of a subject lies, the last"
+    assert (await bus.stats()).dead_letters == 2, "one of a subject lies, the last"
 
 
 async def test_where_there_is_no_stream_there_is_nothing_to_look_at(bus_factory: BusFactory):
     with pytest.raises(NoStream):
-        await (await bus_factory()).look()
+        await (await bus_factory()).stats()
 
 
 def a_dead_letter(name: str) -> DeadLetter:
@@ -758,7 +765,7 @@ def a_dead_letter(name: str) -> DeadLetter:
 
 
 async def queue_of(bus: Bus) -> tuple[int, int, int]:
-    (queue,) = (await bus.look()).durables
+    (queue,) = (await bus.stats()).consumers
     return queue.pending, queue.unacknowledged, queue.redelivered
 
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 import pytest
 
 from libs.common.cloud_config.document import CloudConfigError, parse_cloud_config
-from libs.common.cloud_config.rule import CloudConfig, Rule
+from libs.common.cloud_config.model import CloudConfig, Rule
 
 HERE: Final = Path(__file__).parent / "config_decoding"
 CASES: Final[list[str]] = json.loads((HERE / "cases.json").read_text())

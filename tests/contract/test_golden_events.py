@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from libs.common import events
 from libs.common.machine import MachineFault
-from libs.common.signing_request import SigningRequestCondition, what_we_read_of_request
+from libs.common.signing_request import SigningRequestCondition, trim_signing_request
 from tests.builders import (
     INCARNATION,
     NOW,
@@ -37,7 +37,7 @@ FACTS = some_facts(
     platform="hcloud", provider_id="hcloud://7", region="eu", zone="eu-1", spot=True, uuid="4C4C4544-0000",
     tags={"k": "v"}, cluster_name="prod",
 )  # fmt: skip
-REQUEST = what_we_read_of_request(
+REQUEST = trim_signing_request(
     a_request(
         pem=b"-----BEGIN CERTIFICATE REQUEST-----",
         expiration_seconds=86400,
@@ -52,7 +52,7 @@ SAMPLES: list[events.Event] = [
     leading(),
     enriched(NODE, FACTS),
     events.NodeUnreachable(
-        incarnation=INCARNATION,
+        stream_id=INCARNATION,
         observed_sequence=7,
         node=NODE,
         fault=MachineFault(
@@ -64,18 +64,18 @@ SAMPLES: list[events.Event] = [
         observed_at=NOW,
         enriched_at=NOW,
     ),
-    events.EnrichedNodeGone(incarnation=INCARNATION, observed_sequence=9, name="web-1", uid="uid-1"),
+    events.EnrichedNodeGone(stream_id=INCARNATION, observed_sequence=9, name="web-1", uid="uid-1"),
     csr_observed(REQUEST),
     csr_gone(REQUEST),
     csr_enriched(REQUEST, node_uid="uid-1", facts=FACTS, answered_at=("10.0.0.5",)),
     events.ClusterNetworksObserved(
-        incarnation=INCARNATION,
+        stream_id=INCARNATION,
         pod_cidrs=("10.244.0.0/16", "fd00:10:244::/56"),
         service_cidrs=("10.96.0.0/12", "fd00:10:96::/112"),
         node_cidr_mask_size_ipv4=24,
         observed_at=NOW,
     ),
-    events.EnrichedCsrGone(incarnation=INCARNATION, observed_sequence=9, name="csr-1", uid="csr-uid-1"),
+    events.EnrichedCsrGone(stream_id=INCARNATION, observed_sequence=9, name="csr-1", uid="csr-uid-1"),
     events.Decided(
         service="labeler",
         kind="node",
@@ -84,7 +84,7 @@ SAMPLES: list[events.Event] = [
         outcome="initialized",
         reason="all written",
         decided_at=NOW,
-        next_look_at=NOW,
+        next_check_at=NOW,
     ),
     events.DeadLetter(
         service="labeler",

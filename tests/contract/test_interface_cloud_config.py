@@ -1,7 +1,7 @@
 """The interface of the --cloud-config file: keys, values, and the names that its templates may use."""
 
-from libs.common.cloud_config.fields import FIELDS, OVERRIDABLE
-from libs.common.cloud_config.schema import cloud_config_schema
+from libs.common.cloud_config.fact_fields import FIELDS, OVERRIDABLE
+from libs.common.cloud_config.schema import build_schema
 from services.labeler.templates.functions import FUNCTIONS
 from tests.contract.interface_shapes import without
 from tests.contract.interface_snapshot import assert_unchanged
@@ -10,7 +10,7 @@ PROSE = ("$comment", "description", "title")
 
 
 def test_the_keys_of_the_file_are_unchanged():
-    assert_unchanged("cloud-config", without(cloud_config_schema(), *PROSE))
+    assert_unchanged("cloud-config", without(build_schema(), *PROSE))
 
 
 def test_the_fields_of_machines_are_unchanged():

@@ -12,14 +12,14 @@ from libs.common.cloud_config.document import parse_cloud_config
 from libs.common.controllers import CLOUD_NODE
 from libs.common.events import Decided, Event
 from libs.common.machine import MachineFacts, MachineFault
-from libs.common.node import CONDITION_BLOCKED, Node, NodeCondition
+from libs.common.node import BLOCKED_CONDITION, Node, NodeCondition
+from libs.common.service_spec import ServiceName
 from libs.common.subjects import subject_of
-from libs.common.wiring import ServiceName
 from services.csr.decide import decide
-from services.csr.judge import Left
-from services.labeler.already_said import AlreadySaid
-from services.labeler.decisions import Decisions
-from services.labeler.plan import Global, Outcome, Plan, plan_node, plan_unreachable
+from services.csr.request_evaluator import SkipRequest
+from services.labeler.event_deduplicator import EventDeduplicator
+from services.labeler.node_decision_publisher import NodeDecisionPublisher
+from services.labeler.plan import ClusterConfig, Plan, PlanOutcome, plan_node, plan_unreachable_node
 from tests.builders import NOW, a_node, csr_enriched, some_facts
 from tests.contract.interface_snapshot import assert_unchanged
 from tests.csr_actors import CsrFlow, asks
@@ -58,7 +58,7 @@ class Recorder:
 
 async def published(plan: Plan, *, observe_only: bool = False) -> dict[str, Any]:
     bus = Recorder()
-    decisions = Decisions(bus, AlreadySaid(), now=lambda: NOW, observe_only=observe_only)  # type: ignore[arg-type]  # only publishes
+    decisions = NodeDecisionPublisher(bus, EventDeduplicator(), now=lambda: NOW, observe_only=observe_only)  # type: ignore[arg-type]  # only publishes
     await decisions.publish(a_node(), plan)
     [decided] = bus.published
     assert isinstance(decided, Decided)
@@ -66,7 +66,7 @@ async def published(plan: Plan, *, observe_only: bool = False) -> dict[str, Any]
 
 
 async def test_outcomes_of_the_labeler_are_unchanged():
-    plans = [Plan(outcome=outcome, reason="any") for outcome in typing.get_args(Outcome)]
+    plans = [Plan(outcome=outcome, reason="any") for outcome in typing.get_args(PlanOutcome)]
     assert_unchanged(
         "decided-labeler-outcomes",
         {
@@ -81,10 +81,10 @@ async def test_outcomes_of_the_labeler_are_unchanged():
 
 async def test_what_the_labeler_decides_is_unchanged():
     def planned(node: Node, facts: MachineFacts | None = None, by: str = "nodename", **config: Any) -> Plan:
-        return plan_node(node, facts or some_facts(**HCLOUD), by, Global(**config))
+        return plan_node(node, facts or some_facts(**HCLOUD), by, ClusterConfig(**config))
 
-    stale = (NodeCondition(type=CONDITION_BLOCKED, status="True"),)
-    own = parse_cloud_config(OURS, "f").ownership.of(CLOUD_NODE)
+    stale = (NodeCondition(type=BLOCKED_CONDITION, status="True"),)
+    own = parse_cloud_config(OURS, "f").ownership.for_controller(CLOUD_NODE)
     silent = unreachable(a_node(taints=()), fault=MachineFault(kind="timeout", step="connect", message="no"))
     plans = {
         "a Node that joins": planned(a_node()),
@@ -100,8 +100,10 @@ async def test_what_the_labeler_decides_is_unchanged():
         "a condition that is not true any more": planned(
             a_node(taints=(), conditions=stale), some_facts(platform="hcloud")
         ),
-        "a machine that does not answer": plan_unreachable(a_node(), unreachable(a_node()), Global()),
-        "initialized, does not answer": plan_unreachable(a_node(taints=()), silent, Global()),
+        "a machine that does not answer": plan_unreachable_node(
+            a_node(), unreachable(a_node()), ClusterConfig()
+        ),
+        "initialized, does not answer": plan_unreachable_node(a_node(taints=()), silent, ClusterConfig()),
     }
     assert_unchanged("decided-labeler", {what: await published(plan) for what, plan in plans.items()})
 
@@ -148,7 +150,7 @@ async def test_what_csr_publishes_is_unchanged(tmp_path: Path):
         await flow.machine(a_node(), HONEST)
         await flow.asked(asks(), facts=HONEST, node_uid="uid-1")
         decided["of somebody else"] = said(await flow.until_decided("csr-1", "not-ours"))
-    left = {field.name: field.type for field in msgspec.structs.fields(Left)}["outcome"]
+    left = {field.name: field.type for field in msgspec.structs.fields(SkipRequest)}["outcome"]
     decided["without an answer"] = sorted(typing.get_args(left))
     assert_unchanged("decided-csr", decided)
 

@@ -7,12 +7,18 @@ import pytest
 from msgspec import inspect
 
 from libs.common import events
-from libs.common.bus import Message, Unreadable
-from libs.common.dead_letters import dead_letter
+from libs.common.bus import Message, UnreadablePayload
+from libs.common.dead_letters import make_dead_letter
 from libs.common.machine import CONNECT_STEP
-from libs.common.subjects import ALL, is_about_a_csr, is_about_a_node, is_publishable_name, subject_of
-from services.metadata import resolve
-from services.metadata.resolve import Recognized, recognize
+from libs.common.subjects import (
+    ALL_SUBJECTS,
+    is_csr_subject,
+    is_node_subject,
+    is_publishable_name,
+    subject_of,
+)
+from services.metadata import identity
+from services.metadata.identity import MachineIdentity, verify
 from services.metadata.talos_api import resources
 from tests.builders import INCARNATION, NOW, a_message, a_node, observed, some_facts
 from tests.contract.interface_snapshot import assert_unchanged
@@ -61,23 +67,23 @@ def test_the_name_of_an_object_stands_in_the_subject_as_it_is():
         {
             "subject with dots in the name": named,
             "names that are published": {each: is_publishable_name(each) for each in names},
-            "subjects about a node": sorted(filter(is_about_a_node, subjects)),
-            "subjects about a request": sorted(filter(is_about_a_csr, subjects)),
-            "all": ALL,
+            "subjects about a node": sorted(filter(is_node_subject, subjects)),
+            "subjects about a request": sorted(filter(is_csr_subject, subjects)),
+            "all": ALL_SUBJECTS,
         },
     )
 
 
 def test_a_dead_letter_is_unchanged():
     def written(message: Message) -> object:
-        letter = dead_letter(message, service="labeler", reason="no reason", at=NOW)
+        letter = make_dead_letter(message, service="labeler", reason="no reason", at=NOW)
         return {"subject": subject_of(letter), "message": msgspec.to_builtins(letter)}
 
     def unreadable(subject: str, payload: bytes) -> Message:
-        return a_message(Unreadable(reason="broken", payload=payload), sequence=9, subject=subject)
+        return a_message(UnreadablePayload(reason="broken", payload=payload), sequence=9, subject=subject)
 
     flow = "talosccm.v1.flow.enriched.node.web-1.example.org"
-    long = dead_letter(unreadable(flow, b"x" * 9000), service="labeler", reason="r" * 9000, at=NOW)
+    long = make_dead_letter(unreadable(flow, b"x" * 9000), service="labeler", reason="r" * 9000, at=NOW)
     assert_unchanged(
         "dead-letters",
         {
@@ -92,15 +98,15 @@ def test_a_dead_letter_is_unchanged():
 
 def test_values_that_are_plain_text_in_the_schema_are_unchanged():
     uuid = "4c4c4544-0044-4710-8052-b4c04f4d3032"
-    by_name = recognize(a_node(), some_facts(), None)
-    by_uuid = recognize(a_node("other", system_uuid=uuid), some_facts(uuid=uuid), ())
-    assert isinstance(by_name, Recognized)
-    assert isinstance(by_uuid, Recognized)
-    asked = [each for each in vars(resources).values() if isinstance(each, resources.Asked)]
+    by_name = verify(a_node(), some_facts(), None)
+    by_uuid = verify(a_node("other", system_uuid=uuid), some_facts(uuid=uuid), ())
+    assert isinstance(by_name, MachineIdentity)
+    assert isinstance(by_uuid, MachineIdentity)
+    asked = [each for each in vars(resources).values() if isinstance(each, resources.ResourceRef)]
     steps = {each.step for each in (*asked, *resources.INVENTORY.values())}
     values = {
-        "recognized_by": [by_name.by, by_uuid.by],
-        "steps of a fault": sorted(steps | {CONNECT_STEP, resolve.STEP}),
+        "recognized_by": [by_name.method, by_uuid.method],
+        "steps of a fault": sorted(steps | {CONNECT_STEP, identity.STEP}),
     }
     assert_unchanged("event-values", values)
 

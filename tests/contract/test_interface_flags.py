@@ -9,27 +9,34 @@ from typing import Any
 import msgspec
 import pytest
 
-from libs.common.controllers import ALIASES, NAMES_OF_NODES
-from libs.common.process.service import Run
+from libs.common.controllers import ALIASES, NODE_CONTROLLER_NAMES
+from libs.common.process.service import ServiceDefinition
 from libs.common.settings.flags import SHARED_BOOLEANS
-from libs.common.settings.of_process import ProcessSettings
-from libs.common.settings.reading import options_of
-from libs.common.settings.reference_flags import ACCEPTED, CONTROLLERS, runs_controller
+from libs.common.settings.process_settings import ProcessSettings
+from libs.common.settings.read_settings import list_options
+from libs.common.settings.reference_flags import CONTROLLERS, IGNORED_FLAGS, is_controller_selected
 from services.bootstrap.settings import BootstrapSettings
-from services.csr.service import CSR_RUN
-from services.ipam.service import IPAM_RUN
-from services.labeler.service import LABELER_RUN
-from services.lifecycle.service import LIFECYCLE_RUN
-from services.metadata.service import METADATA_RUN
-from services.watcher.service import WATCHER_RUN
+from services.csr.service import CSR_DEFINITION
+from services.ipam.service import IPAM_DEFINITION
+from services.labeler.service import LABELER_DEFINITION
+from services.lifecycle.service import LIFECYCLE_DEFINITION
+from services.metadata.service import METADATA_DEFINITION
+from services.watcher.service import WATCHER_DEFINITION
 from tests.contract.interface_shapes import flag_entries
 from tests.contract.interface_snapshot import assert_unchanged
 from tests.integration.processes import a_process
 
-RUNS: tuple[Run[Any], ...] = (WATCHER_RUN, METADATA_RUN, LABELER_RUN, CSR_RUN, IPAM_RUN, LIFECYCLE_RUN)
+RUNS: tuple[ServiceDefinition[Any], ...] = (
+    WATCHER_DEFINITION,
+    METADATA_DEFINITION,
+    LABELER_DEFINITION,
+    CSR_DEFINITION,
+    IPAM_DEFINITION,
+    LIFECYCLE_DEFINITION,
+)
 SETTINGS: dict[str, list[type[msgspec.Struct]]] = {
     "services": [*(run.settings for run in RUNS), ProcessSettings],
-    **{f"services.{run.wiring.service}": [run.settings, ProcessSettings] for run in RUNS},
+    **{f"services.{run.spec.service}": [run.settings, ProcessSettings] for run in RUNS},
     "services.bootstrap": [BootstrapSettings],
 }
 PROBE = "tests.integration.process_under_test"
@@ -49,7 +56,7 @@ def test_every_flag_of_every_program_is_unchanged():
     """Each name is a key; a program that takes it with another type or default has its own item."""
     found: dict[str, list[dict[str, Any]]] = {}
     for program, structs in SETTINGS.items():
-        for name, entry in flag_entries(options_of(*structs)).items():
+        for name, entry in flag_entries(list_options(*structs)).items():
             kinds = found.setdefault(name, [])
             same = [kind for kind in kinds if kind["flag"] == entry]
             if not same:
@@ -67,13 +74,13 @@ def test_each_program_lists_its_flags_in_its_help(program: str, capsys: pytest.C
     listed = set(re.findall(r"^  (--[a-z0-9-]+)(?= |$)", helped, re.MULTILINE))
     assert helped.startswith(f"Usage: python -m {program} ")
     assert listed
-    assert listed <= set(flag_entries(options_of(*SETTINGS[program])))
+    assert listed <= set(flag_entries(list_options(*SETTINGS[program])))
 
 
 def test_the_flags_that_every_program_accepts_are_unchanged():
     accepted = {
-        f"--{flag.name}": {"boolean": flag.boolean, "no warning for": list(flag.quiet_on)}
-        for flag in ACCEPTED.values()
+        f"--{flag.name}": {"boolean": flag.is_boolean, "no warning for": list(flag.silent_values)}
+        for flag in IGNORED_FLAGS.values()
     }
     shared = {f"--{name}": {"boolean": boolean} for name, boolean in SHARED_BOOLEANS.items()}
     assert_unchanged("flags-accepted", {"without effect": accepted, "of other services": shared})
@@ -85,10 +92,10 @@ def test_the_controllers_are_unchanged():
         {
             "names for --controllers": list(CONTROLLERS),
             "aliases": dict(ALIASES),
-            "names in --cloud-config": list(NAMES_OF_NODES),
-            "of service": {run.wiring.service: run.controller for run in RUNS},
-            "in *": [name for name in CONTROLLERS if runs_controller(("*",), name)],
-            "services of the default": [run.wiring.service for run in RUNS if run.wiring.by_default],
+            "names in --cloud-config": list(NODE_CONTROLLER_NAMES),
+            "of service": {run.spec.service: run.controller for run in RUNS},
+            "in *": [name for name in CONTROLLERS if is_controller_selected(("*",), name)],
+            "services of the default": [run.spec.service for run in RUNS if run.spec.runs_by_default],
         },
     )
 

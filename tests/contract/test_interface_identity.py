@@ -11,32 +11,32 @@ from click.testing import CliRunner
 
 from cli.__main__ import main
 from libs.common.kube_api.api import KubeApi
-from libs.common.kube_api.events import ObjectEvent, about_node
-from libs.common.process.assembly import Assembly
-from libs.common.process.service import Run
-from libs.common.settings.of_process import ProcessSettings
-from libs.common.settings.reading import read_settings
+from libs.common.kube_api.events import ObjectEvent, node_reference
+from libs.common.process.application import Application
+from libs.common.process.service import ServiceDefinition
+from libs.common.settings.process_settings import ProcessSettings
+from libs.common.settings.read_settings import read_settings
 from libs.testbed.talos_pki import TalosPki
-from services.bootstrap.run import _store
+from services.bootstrap.run import _make_store
 from services.bootstrap.settings import BootstrapSettings
-from services.csr.service import CSR_RUN
-from services.ipam.service import IPAM_RUN
-from services.labeler.service import LABELER_RUN
-from services.lifecycle.service import LIFECYCLE_RUN
-from services.metadata.service import METADATA_RUN
-from services.watcher.service import WATCHER_RUN
+from services.csr.service import CSR_DEFINITION
+from services.ipam.service import IPAM_DEFINITION
+from services.labeler.service import LABELER_DEFINITION
+from services.lifecycle.service import LIFECYCLE_DEFINITION
+from services.metadata.service import METADATA_DEFINITION
+from services.watcher.service import WATCHER_DEFINITION
 from tests.builders import NOW
 from tests.contract.interface_snapshot import assert_unchanged
 from tests.kube_loopback import Loopback, api_of
 from tests.recorded_requests import RecordedRequests
 
-ALL: Final[tuple[Run[Any], ...]] = (
-    WATCHER_RUN,
-    METADATA_RUN,
-    LABELER_RUN,
-    CSR_RUN,
-    IPAM_RUN,
-    LIFECYCLE_RUN,
+ALL: Final[tuple[ServiceDefinition[Any], ...]] = (
+    WATCHER_DEFINITION,
+    METADATA_DEFINITION,
+    LABELER_DEFINITION,
+    CSR_DEFINITION,
+    IPAM_DEFINITION,
+    LIFECYCLE_DEFINITION,
 )
 COMMANDS: Final = (
     ("status",),
@@ -50,13 +50,13 @@ UUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 VERSION: Final = re.compile(r"(?<=talos-ccm/)[^ ]+")
 
 
-def an_assembly(runs: tuple[Run[Any], ...], kubeconfig: Path) -> Assembly:
+def an_assembly(runs: tuple[ServiceDefinition[Any], ...], kubeconfig: Path) -> Application:
     """The process of these services, not started."""
     kinds: list[type[msgspec.Struct]] = [*(run.settings for run in runs), ProcessSettings]
-    return Assembly(runs, read_settings(kinds, [f"--kubeconfig={kubeconfig}"], {}), {}, None)
+    return Application(runs, read_settings(kinds, [f"--kubeconfig={kubeconfig}"], {}), {}, None)
 
 
-def opened(assembly: Assembly) -> KubeApi | None:
+def opened(assembly: Application) -> KubeApi | None:
     """Its client of the Kubernetes API."""
     return assembly._open_kubernetes()
 
@@ -68,12 +68,12 @@ async def test_the_user_agent_and_identity_of_each_process(tmp_path: Path):
         server.answer = recorded.answer
         for runs in (*((run,) for run in ALL), ALL):
             assembly = an_assembly(runs, tmp_path / "kubeconfig")
-            name = runs[0].wiring.service if len(runs) == 1 else "all services"
+            name = runs[0].spec.service if len(runs) == 1 else "all services"
             found[name] = {"holder": masked(assembly._identity), "sends": None}
             if (kube := opened(assembly)) is not None:
                 found[name]["sends"] = await sent(kube, recorded)
-        store = _store(BootstrapSettings(kubeconfig=tmp_path / "kubeconfig"))
-        await store.secret("a-secret")
+        store = _make_store(BootstrapSettings(kubeconfig=tmp_path / "kubeconfig"))
+        await store.get_secret("a-secret")
         await store.close()
         found["bootstrap"] = {"user_agent": masked(recorded.user_agents[-1])}
     assert_unchanged("kubernetes_identity", found)
@@ -81,7 +81,7 @@ async def test_the_user_agent_and_identity_of_each_process(tmp_path: Path):
 
 async def sent(kube: KubeApi, recorded: RecordedRequests) -> dict[str, Any]:
     """What this client says of itself: in the header, and in an Event that names no component."""
-    event = ObjectEvent(about=about_node("web-1", "uid-1"), reason="AReason", message="message")
+    event = ObjectEvent(regarding=node_reference("web-1", "uid-1"), reason="AReason", message="message")
     await kube.create_event(event, now=NOW)
     await kube.close()
     body = recorded.requests[-1]["body"]

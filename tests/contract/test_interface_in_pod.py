@@ -11,8 +11,8 @@ from cli.doctor.talos_in_pod import talos_seen
 from cli.inside.asking import FlowSource, ask, certificates_of
 from cli.inside.seen import Object
 from libs.common.kube_api.api import KubeApi
-from libs.common.kube_api.config import load_kube_config
-from libs.common.wiring import SERVICES
+from libs.common.kube_api.load_kube_config import load_kube_config
+from libs.common.service_spec import SERVICES
 from tests.builders import a_node
 from tests.contract.interface_snapshot import assert_unchanged
 from tests.doctor_cases import a_pod, an_installation

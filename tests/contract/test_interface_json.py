@@ -28,8 +28,8 @@ from cli.status.as_json import standing_json
 from cli.status.flow_json import flow_json
 from cli.status.flow_standing import flow_standing
 from libs.common.machine import FaultKind
-from libs.common.node import CONDITION_BLOCKED, NodeCondition
-from services.labeler.plan import Outcome
+from libs.common.node import BLOCKED_CONDITION, NodeCondition
+from services.labeler.plan import PlanOutcome
 from services.labeler.rules.effects import EffectKind
 from tests import doctor_cases
 from tests.architecture.sources import ROOT
@@ -80,7 +80,7 @@ def test_the_json_of_render_is_unchanged():
     compared = [printed("render", "rules-changed.yaml", "--against", "rules.yaml", "--all-samples")]
     values = {
         ".nodes[].changes[].kind": domain(ChangeKind),
-        ".nodes[].outcome": domain(Outcome),
+        ".nodes[].outcome": domain(PlanOutcome),
         ".nodes[].rules[].entries[].kind": domain(EffectKind),
     }
     keys = {"render": key_types(shown), "render --against": key_types(compared), "values": values}
@@ -101,7 +101,7 @@ def test_the_json_of_explain_csr_is_unchanged():
 
 
 def test_the_json_of_explain_node_is_unchanged():
-    blocked = NodeCondition(type=CONDITION_BLOCKED, status="True", reason="r", message="m")
+    blocked = NodeCondition(type=BLOCKED_CONDITION, status="True", reason="r", message="m")
     evidence = test_explain_node.evidence(test_explain_node.joining(conditions=(blocked,)))
     explained = [
         *(test_explain_node.explained(name) for name in test_explain_node.EVIDENCE),
@@ -111,7 +111,7 @@ def test_the_json_of_explain_node_is_unchanged():
     values = {
         ".checks[].result": sorted({check["result"] for each in documents for check in each["checks"]}),
         ".journey[].standing": domain(journey.Standing),
-        ".labeler.outcome": domain(Outcome),
+        ".labeler.outcome": domain(PlanOutcome),
         ".lifecycle.evidence[].found": domain(lifecycle.Found),
         ".lifecycle.outcome": domain(lifecycle.Outcome),
         ".state": domain(node.State),

@@ -8,29 +8,34 @@ from typing import Any, get_args
 import pytest
 
 from libs.common.kube_api.api import KubeApi
-from libs.common.machine import FaultKind, ForeignAnswer, MachineFault
+from libs.common.machine import FaultKind, ForeignNodeIP, MachineFault
 from libs.common.node_ips import parse_ip
-from services.csr.approvals_api import condition_of
+from services.csr.approval_writer import build_condition
 from services.csr.decide import Approve, Deny, Wait, decide
-from services.csr.node_events import NodeEvents as CsrEvents
-from services.ipam import node_events as ipam
+from services.csr.node_event_recorder import NodeEventRecorder as CsrEvents
+from services.ipam import node_event_recorder as ipam
+from services.ipam.config_reloader import ConfigReloader as WatchPools
 from services.ipam.settings import IpamSettings
-from services.ipam.watch_config import WatchConfig as WatchPools
-from services.labeler import blocked
-from services.labeler.already_said import AlreadySaid
-from services.labeler.announced import Announced, of_unusable
-from services.labeler.node_events import SYNCED
-from services.labeler.node_events import NodeEvents as LabelerEvents
-from services.labeler.notices import Notice, of_record, of_skipped, of_theirs
-from services.labeler.owned import Record
-from services.labeler.plan import Global, plan_node
-from services.labeler.refused import NOTHING_REFUSED, notices_of, refused_with
-from services.labeler.rules.effects import EffectKind, Skipped
+from services.labeler import blocker
+from services.labeler.config_reloader import ConfigReloader
+from services.labeler.event_deduplicator import EventDeduplicator
+from services.labeler.field_ownership import OwnershipConflict
+from services.labeler.node_event_recorder import SYNCED
+from services.labeler.node_event_recorder import NodeEventRecorder as LabelerEvents
+from services.labeler.notices import (
+    Notice,
+    build_conflict_notices,
+    build_record_notices,
+    build_skipped_notices,
+)
+from services.labeler.ownership_record import OwnershipRecord
+from services.labeler.plan import ClusterConfig, plan_node
+from services.labeler.provided_node_ips import ProvidedNodeIPs, build_unusable_ip_notices
+from services.labeler.rejection import NO_REJECTION, build_rejection_notices, extend_rejection
+from services.labeler.rules.effects import EffectKind, SkippedEntry
 from services.labeler.settings import LabelerSettings
-from services.labeler.waiting import not_ours_for_certain
-from services.labeler.watch_config import WatchConfig
-from services.labeler.whose_key import Theirs
-from services.lifecycle.node_events import NodeEvents as LifecycleEvents
+from services.labeler.uninitialized_nodes import build_foreign_notice
+from services.lifecycle.node_event_recorder import NodeEventRecorder as LifecycleEvents
 from tests.builders import NOW, a_node, a_request, csr_enriched, enriched, some_facts
 from tests.bus_actors import doing, eventually
 from tests.contract.interface_snapshot import assert_unchanged
@@ -58,18 +63,18 @@ async def kube(recorded: RecordedRequests, tmp_path: Path) -> AsyncIterator[Kube
 def test_the_reasons_for_which_a_node_waits():
     of_faults = {kind: fault_of(kind).reason for kind in get_args(FaultKind)}
     others = (
-        blocked.by_bad_node_ip("x"),
-        blocked.by_foreign_answer((ForeignAnswer(address="10.0.0.5", node_name="db-1"),), "web-1"),
-        blocked.by_missing_node_ip("10.0.0.5", "web-1"),
-        blocked.by_waiting_for_metadata("x"),
-        blocked.by_rule_without_provider_id("x"),
-        blocked.by_native_format(("hcloud",)),
-        blocked.by_taint_of_talos(),
-        blocked.by_silence(60.0),
-        blocked.by_failed_write("x"),
-        blocked.by_defect(ValueError("x")),
+        blocker.block_on_bad_node_ip("x"),
+        blocker.block_on_foreign_node_ip((ForeignNodeIP(address="10.0.0.5", node_name="db-1"),), "web-1"),
+        blocker.block_on_missing_node_ip("10.0.0.5", "web-1"),
+        blocker.block_on_incomplete_metadata("x"),
+        blocker.block_on_failed_provider_id_rule("x"),
+        blocker.block_on_missing_native_provider_id(("hcloud",)),
+        blocker.block_on_machine_config_taint(),
+        blocker.block_on_missing_facts(60.0),
+        blocker.block_on_failed_write("x"),
+        blocker.block_on_defect(ValueError("x")),
     )
-    condition = blocked.condition(others[0])
+    condition = blocker.build_condition(others[0])
     found = {
         "of_faults": of_faults,
         "others": sorted(each.reason for each in others),
@@ -78,28 +83,30 @@ def test_the_reasons_for_which_a_node_waits():
     assert_unchanged("kubernetes_condition_reasons", found)
 
 
-def fault_of(kind: FaultKind) -> blocked.Blocked:
-    return blocked.by_fault(MachineFault(kind=kind, step="connect", message="x"))
+def fault_of(kind: FaultKind) -> blocker.Blocker:
+    return blocker.block_on_fault(MachineFault(kind=kind, step="connect", message="x"))
 
 
 def test_the_reasons_of_the_labelers_events():
-    effects = {kind: [each.reason for each in of_skipped((skipped(kind),))] for kind in effect_kinds()}
+    effects = {
+        kind: [each.reason for each in build_skipped_notices((skipped(kind),))] for kind in effect_kinds()
+    }
     foreign = a_node(provider_id="hcloud://7")
     aws = some_facts(platform="aws", provider_id="aws:///a/i-1")
     named = (
         SYNCED,
-        *of_theirs("label", (Theirs("k", "a", "b", was_ours=True),)),
-        *of_record(Record("unreadable", problem="x")),
-        *of_unusable(Announced(usable=(), unusable=(address("10.0.0.5"),)), some_facts()),
-        *notices_of(refused(("metadata.labels",))),
-        *plan_node(a_node(provider_id="aws:///b/i-2"), aws, "system-uuid", Global()).notices,
-        *plan_node(NODE, some_facts(platform="metal", zone="no label"), "nodename", Global()).notices,
-        certain(not_ours_for_certain(a_node(ip=""), None, Global())),
-        certain(not_ours_for_certain(foreign, enriched(foreign, aws), Global())),
+        *build_conflict_notices("label", (OwnershipConflict("k", "a", "b", was_ours=True),)),
+        *build_record_notices(OwnershipRecord("unreadable", problem="x")),
+        *build_unusable_ip_notices(ProvidedNodeIPs(usable=(), unusable=(address("10.0.0.5"),)), some_facts()),
+        *build_rejection_notices(refused(("metadata.labels",))),
+        *plan_node(a_node(provider_id="aws:///b/i-2"), aws, "system-uuid", ClusterConfig()).notices,
+        *plan_node(NODE, some_facts(platform="metal", zone="no label"), "nodename", ClusterConfig()).notices,
+        certain(build_foreign_notice(a_node(ip=""), None, ClusterConfig())),
+        certain(build_foreign_notice(foreign, enriched(foreign, aws), ClusterConfig())),
     )
     found = {
         "skipped": effects,
-        "others": {each.reason: "Warning" if each.warning else "Normal" for each in named},
+        "others": {each.reason: "Warning" if each.is_warning else "Normal" for each in named},
     }
     assert_unchanged("kubernetes_event_reasons_of_labeler", found)
 
@@ -108,8 +115,8 @@ def effect_kinds() -> tuple[EffectKind, ...]:
     return (*get_args(EffectKind), "selector")
 
 
-def skipped(kind: Any) -> Skipped:
-    return Skipped("a rule", kind, "example.com/key", "value", "reason")
+def skipped(kind: Any) -> SkippedEntry:
+    return SkippedEntry("a rule", kind, "example.com/key", "value", "reason")
 
 
 def address(text: str) -> Any:
@@ -117,7 +124,7 @@ def address(text: str) -> Any:
 
 
 def refused(fields: tuple[str, ...]) -> Any:
-    return refused_with(NOTHING_REFUSED, fields, "refused")
+    return extend_rejection(NO_REJECTION, fields, "refused")
 
 
 def certain(notice: Notice | None) -> Notice:
@@ -126,23 +133,27 @@ def certain(notice: Notice | None) -> Notice:
 
 
 async def test_the_events_of_the_labeler(kube: KubeApi, recorded: RecordedRequests):
-    events = LabelerEvents(kube, AlreadySaid(), now=lambda: NOW, quiet_seconds=lambda: 0.0)
-    assert await events.say(NODE, SYNCED)
-    assert await events.say(NODE, Notice(reason="AReason", message="message"), particular="message")
+    events = LabelerEvents(kube, EventDeduplicator(), now=lambda: NOW, idle_seconds=lambda: 0.0)
+    assert await events.record_now(NODE, SYNCED)
+    assert await events.record_now(NODE, Notice(reason="AReason", message="message"), particular="message")
     assert_unchanged("kubernetes_events_of_labeler", recorded.requests)
 
 
 async def test_the_events_of_csr(kube: KubeApi, recorded: RecordedRequests):
     events = CsrEvents(kube, NODES.get, now=lambda: NOW, observe_only=False)
-    events.denied(a_request(), "names", "message")
-    events.waits(a_request(), "addresses", "message", ("db-1", "db-2"))
-    await events.last_words()
+    events.record_denied(a_request(), "names", "message")
+    events.record_waiting(a_request(), "addresses", "message", ("db-1", "db-2"))
+    await events.flush()
     assert_unchanged("kubernetes_events_of_csr", without_texts(recorded.requests))
 
 
 async def test_the_events_of_ipam(kube: KubeApi, recorded: RecordedRequests):
-    events = ipam.NodeEvents(
-        kube, everybodys=tuple, is_foreign=lambda name: False, now=lambda: NOW, observe_only=False
+    events = ipam.NodeEventRecorder(
+        kube,
+        get_cluster_wide_reasons=tuple,
+        is_foreign=lambda name: False,
+        now=lambda: NOW,
+        observe_only=False,
     )
     for reason in (
         ipam.NOT_AVAILABLE,
@@ -151,17 +162,17 @@ async def test_the_events_of_ipam(kube: KubeApi, recorded: RecordedRequests):
         ipam.CONFLICT,
         ipam.ADDRESSES_IGNORED,
     ):
-        events.tell(NODE.name, NODE.uid, reason, "message")
-    await events.last_words()
+        events.record(NODE.name, NODE.uid, reason, "message")
+    await events.flush()
     assert_unchanged("kubernetes_events_of_ipam", recorded.requests)
 
 
 async def test_the_events_of_lifecycle(kube: KubeApi, recorded: RecordedRequests):
     events = LifecycleEvents(kube, now=lambda: NOW, observe_only=False)
-    events.deleting(NODE, "message")
-    events.failed(NODE, "message")
-    events.would_delete(NODE, "message")
-    await events.last_words()
+    events.record_deleting(NODE, "message")
+    events.record_failed(NODE, "message")
+    events.record_would_delete(NODE, "message")
+    await events.flush()
     # The reference has the words of the first two.
     *reference, dry_run = recorded.requests
     found = [*reference, without_hash(without_texts(dry_run))]
@@ -182,11 +193,11 @@ async def test_the_events_about_the_cloud_config_file(
     good, bad = "global: {}\n", "global: [\n"
     mounted = MountedConfigMap(tmp_path, good)
     given: dict[str, Any] = {"kube": kube, "now": lambda: NOW, "random": random.Random(1)}
-    file: dict[str, Any] = {"cloud_config": mounted.path, "file_look_seconds": 0.01}
+    file: dict[str, Any] = {"cloud_config": mounted.path, "cloud_config_poll_seconds": 0.01}
     given |= {"changed": lambda: None}
-    labeler = WatchConfig(LabelerSettings(**file), **given)
-    pools = WatchPools(IpamSettings(**file), in_use=dict, **given)
-    watches: tuple[WatchConfig | WatchPools, ...] = (labeler, pools)
+    labeler = ConfigReloader(LabelerSettings(**file), **given)
+    pools = WatchPools(IpamSettings(**file), get_blocks_in_use=dict, **given)
+    watches: tuple[ConfigReloader | WatchPools, ...] = (labeler, pools)
     for watch in watches:
         async with doing(watch.run()):
             for text in (bad, good):
@@ -212,7 +223,7 @@ def test_the_conditions_of_certificate_requests_and_the_names_of_checks():
         checks.update(check.name for check in judged.checks)
         match judged.decision:
             case Approve() | Deny() as decision:
-                condition = condition_of(decision)
+                condition = build_condition(decision)
                 conditions.add((condition.type, condition.status, condition.reason))
             case Wait(reason=name):
                 checks.add(name)

@@ -9,15 +9,20 @@ from typing import Any
 import pytest
 
 from libs.common.kube_api.api import KubeApi
-from libs.common.kube_api.lock import LeaseLock
-from services.bootstrap.names import Names
-from services.bootstrap.prepare import Wanted, gather, reloaded, write
-from services.bootstrap.secrets_api import SecretStore
-from services.bootstrap.server_config import Server
+from libs.common.kube_api.lease_lock import LeaseLock
+from services.bootstrap.kubernetes_key_store import KubernetesKeyStore
+from services.bootstrap.resource_names import ResourceNames
+from services.bootstrap.server_config import NatsServerConfig
+from services.bootstrap.server_files import (
+    ServerSpec,
+    drop_old_authority,
+    ensure_installation_keys,
+    write_server_files,
+)
 from services.ipam.claims_api import KubernetesClaims
-from services.ipam.pages import Claim, Page, UnreadablePage, decoded, encoded, page_of
-from services.lifecycle.budget import read_record
-from services.lifecycle.record_api import LeaseRecord
+from services.ipam.pages import Claim, Page, UnreadablePage, decode_page, encode_page, page_range_of
+from services.lifecycle.deletion_budget import LeaseDeletionBudget
+from services.lifecycle.deletion_limit import decode_deletions
 from services.lifecycle.settings import LifecycleSettings
 from services.watcher.settings import WatcherSettings
 from tests.builders import NOW
@@ -26,7 +31,7 @@ from tests.kube_loopback import Loopback, api_of
 from tests.recorded_requests import Document, RecordedRequests
 from tests.turned_clock import TurnedClock
 
-NAMES = Names(namespace="kube-system", prefix="ccm")
+NAMES = ResourceNames(namespace="kube-system", prefix="ccm")
 HOLDER = "host-a_0b6c7f1e-0000-4000-8000-000000000001"
 PAGES = (
     Page(
@@ -59,27 +64,27 @@ async def kube(recorded: RecordedRequests, tmp_path: Path) -> AsyncIterator[Kube
 async def test_the_bootstrap_makes_secrets_a_config_map_and_files_of_these_names(
     kube: KubeApi, recorded: RecordedRequests, tmp_path: Path
 ):
-    store = SecretStore(kube, NAMES.namespace, "a-release")
-    kept = await gather(store, NAMES, NOW)
-    server = Server(
+    store = KubernetesKeyStore(kube, NAMES.namespace, "a-release")
+    kept = await ensure_installation_keys(store, NAMES, NOW)
+    server = NatsServerConfig(
         name="nats-0",
         listen_address="::",
         client_port=4222,
         route_port=6222,
         monitor_port=8222,
         routes=(),
-        files=tmp_path / "out",
+        files_dir=tmp_path / "out",
         store_dir=tmp_path / "store",
         store_bytes=1,
     )
-    wanted = Wanted(server=server, tls_names=NAMES.hosts(), certificate_lifetime=timedelta(days=1))
-    write(tmp_path / "out", wanted, kept, NOW)
-    reloaded(tmp_path / "out")
+    wanted = ServerSpec(server=server, tls_names=NAMES.list_hosts(), certificate_lifetime=timedelta(days=1))
+    write_server_files(tmp_path / "out", wanted, kept, NOW)
+    drop_old_authority(tmp_path / "out")
     found = {
         "requests": sorted(map(with_keys_only, recorded.requests), key=str),
         "secrets": NAMES.secrets,
-        "hosts": NAMES.hosts(),
-        "routes": NAMES.routes(3),
+        "hosts": NAMES.list_hosts(),
+        "routes": NAMES.list_routes(3),
         "files": sorted(path.name for path in (tmp_path / "out").iterdir()),
     }
     assert_unchanged("kubernetes_bootstrap", found)
@@ -96,15 +101,18 @@ async def test_the_pages_of_claims_have_these_names_labels_and_content(
 ):
     claims = KubernetesClaims(kube)
     for page in PAGES:
-        stored = encoded(page)
-        assert not isinstance(decoded(stored), UnreadablePage)
+        stored = encode_page(page)
+        assert not isinstance(decode_page(stored), UnreadablePage)
         await claims.write_page(stored)
         await claims.read_page(stored.name)
     no_pages = {"items": [], "metadata": {"resourceVersion": "9"}}
     recorded.objects["/api/v1/namespaces/kube-node-lease/configmaps"] = no_pages
     await claims.list_pages()
     blocks = ("10.244.7.0/24", "10.0.0.0/12", "fd00:10:244:7::/64", "2001:db8::/48")
-    found = {"requests": recorded.requests, "page_of_a_block": {block: page_of(block) for block in blocks}}
+    found = {
+        "requests": recorded.requests,
+        "page_of_a_block": {block: page_range_of(block) for block in blocks},
+    }
     assert_unchanged("kubernetes_pages_of_claims", found)
 
 
@@ -113,13 +121,13 @@ async def test_a_lease_has_this_content_from_its_first_holder_to_its_release(
 ):
     clock = TurnedClock()
     ours, other = (a_lock(kube, identity, clock) for identity in (HOLDER, HOLDER.replace("-a_", "-b_")))
-    await ours.try_hold()
+    await ours.try_acquire_or_renew()
     recorded.objects["/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/a-lease"] = as_stored(
         recorded
     )
-    await ours.try_hold()
-    await other.try_hold()
-    await other.report()
+    await ours.try_acquire_or_renew()
+    await other.try_acquire_or_renew()
+    await other.report_standby()
     await ours.release()
     found = {"requests": recorded.requests, "settings": lease_settings()}
     assert_unchanged("kubernetes_lease", found)
@@ -165,21 +173,21 @@ async def test_the_record_of_deletions_is_written_to_the_lease_of_lifecycle(
     path = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/talos-ccm-lifecycle"
     if holder:
         recorded.objects[path] = {"metadata": {"name": "a"}, "spec": {"holderIdentity": holder}}
-    record = LeaseRecord(
+    record = LeaseDeletionBudget(
         kube,
         namespace="kube-system",
         name="talos-ccm-lifecycle",
         holder=holder,
-        writing=nullcontext(),
-        most=5,
-        call_seconds=2.5,
+        write_lock=nullcontext(),
+        limit=5,
+        request_timeout_seconds=2.5,
         now=lambda: NOW,
     )
     assert await record.spend("web-1") == ""
     recorded.objects[path] = as_stored(recorded)
     assert await record.spend("web-2") == ""
     [text] = as_stored(recorded)["metadata"]["annotations"].values()
-    deletions = read_record(text)
+    deletions = decode_deletions(text)
     assert isinstance(deletions, tuple)
     assert [deletion.node for deletion in deletions] == ["web-1", "web-2"]
     assert_unchanged(f"kubernetes_deletion_record_{'held' if holder else 'unheld'}", recorded.requests)

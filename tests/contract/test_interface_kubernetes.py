@@ -8,22 +8,22 @@ from typing import Any
 import msgspec
 import pytest
 
-from libs.common.cloud_config.rule import Ownership
+from libs.common.cloud_config.model import Ownership
 from libs.common.kube_api.api import KubeApi
 from libs.common.kube_api.json_patch_body import json_patch_body
 from libs.common.node import Node, NodeCondition
-from libs.common.patch import Operation
-from services.csr.approvals_api import ApprovalsApi
+from libs.common.node_patch import Operation
+from services.csr.approval_writer import ApprovalWriter
 from services.csr.decide import Decision, decide
+from services.ipam.allocation_plan import Assignment
 from services.ipam.allocator import Allocator
 from services.ipam.claims_api import KubernetesClaims
-from services.ipam.plan import Assigned
-from services.labeler.already_said import AlreadySaid
-from services.labeler.answers import Answers
-from services.labeler.blocked import by_taint_of_talos
-from services.labeler.node_api import NodeApi
-from services.lifecycle.shutdown import SHUTDOWN, SHUTTING_DOWN
-from services.lifecycle.taints_api import ShutdownTaints
+from services.labeler.blocker import block_on_machine_config_taint
+from services.labeler.event_deduplicator import EventDeduplicator
+from services.labeler.mutation_cache import MutationCache
+from services.labeler.node_writer import NodeWriter
+from services.lifecycle.shutdown_taint import SHUTDOWN_TAINT, SHUTTING_DOWN_STAGE
+from services.lifecycle.shutdown_taint_writer import ShutdownTaintWriter
 from tests.builders import NOW, a_node, csr_enriched, some_facts
 from tests.contract.interface_snapshot import assert_unchanged
 from tests.csr_cases import CASES, FACTS, NODES, POLICY, words_of_metadata
@@ -67,8 +67,10 @@ def held(recorded: RecordedRequests, node: Node) -> Node:
     return node
 
 
-def labeler(kube: KubeApi) -> NodeApi:
-    return NodeApi(kube, AlreadySaid(), Answers(clock=lambda: 0.0), now=lambda: NOW, observe_only=False)
+def labeler(kube: KubeApi) -> NodeWriter:
+    return NodeWriter(
+        kube, EventDeduplicator(), MutationCache(clock=lambda: 0.0), now=lambda: NOW, observe_only=False
+    )
 
 
 async def test_the_labeler_initializes_a_node_and_later_removes_what_a_rule_set(
@@ -90,12 +92,12 @@ async def test_the_labeler_sets_and_removes_the_condition_of_a_node_that_waits(
     kube: KubeApi, recorded: RecordedRequests
 ):
     node = held(recorded, a_node())
-    await labeler(kube).block(node, by_taint_of_talos(), with_event=False)
-    assert node.condition("") is None
+    await labeler(kube).report_blocker(node, block_on_machine_config_taint(), with_event=False)
+    assert node.find_condition("") is None
     blocked = NodeCondition(
         type=recorded.requests[0]["body"]["status"]["conditions"][0]["type"],
         status="True",
-        reason=by_taint_of_talos().reason,
+        reason=block_on_machine_config_taint().reason,
     )
     waits = held(recorded, a_node(conditions=(blocked,)))
     await labeler(kube).apply(waits, lambda node, refused: planned_by(node, FACTS_OF_WEB, one_rule()))
@@ -105,21 +107,21 @@ async def test_the_labeler_sets_and_removes_the_condition_of_a_node_that_waits(
 async def test_ipam_gives_a_node_its_pod_cidrs(kube: KubeApi, recorded: RecordedRequests):
     node = held(recorded, a_node(labels={"example.com/team": "web"}))
     allocator = Allocator(KubernetesClaims(kube), now=lambda: NOW)
-    given = Assigned(uid=node.uid, pod_cidrs=("10.244.1.0/24", "fd00:10:244:1::/64"))
-    await allocator.give(node, given)
-    await allocator.give(node, given, held_labels=("example.com/team", "example.com/absent"))
+    given = Assignment(uid=node.uid, pod_cidrs=("10.244.1.0/24", "fd00:10:244:1::/64"))
+    await allocator.assign(node, given)
+    await allocator.assign(node, given, fenced_labels=("example.com/team", "example.com/absent"))
     assert_unchanged("kubernetes_ipam_patches", recorded.requests)
 
 
 async def test_lifecycle_sets_and_removes_the_shutdown_taint_and_deletes_a_node(
     kube: KubeApi, recorded: RecordedRequests
 ):
-    taints = ShutdownTaints(kube, ownership=Ownership, dry=False)
+    taints = ShutdownTaintWriter(kube, ownership=Ownership, is_dry_run=False)
     lost = held(recorded, a_lost_node())
-    last = msgspec.structs.replace(some_facts(), stage=SHUTTING_DOWN)
+    last = msgspec.structs.replace(some_facts(), stage=SHUTTING_DOWN_STAGE)
     silent = msgspec.structs.replace(OTHERS, kind="refused")
     assert await taints.apply(lost, unreachable(lost, fault=silent, last_known=last))
-    back = held(recorded, a_lost_node("web-2", taints=(SHUTDOWN,), conditions=(is_ready(),)))
+    back = held(recorded, a_lost_node("web-2", taints=(SHUTDOWN_TAINT,), conditions=(is_ready(),)))
     assert await taints.apply(back, None)
     await kube.delete_node(lost.name, uid=lost.uid, resource_version=lost.metadata.resource_version)
     assert_unchanged("kubernetes_lifecycle_requests", recorded.requests)
@@ -132,7 +134,7 @@ def is_ready() -> NodeCondition:
 async def test_csr_approves_and_denies_exactly_the_request_that_it_judged(
     kube: KubeApi, recorded: RecordedRequests
 ):
-    approvals = ApprovalsApi(kube, observe_only=False)
+    approvals = ApprovalWriter(kube, observe_only=False)
     claims = claims_of(*NODES.values(), *words_of_metadata())
     for expected in ("approve", "deny"):
         request = next(case for case in CASES if case.expected == expected).request()

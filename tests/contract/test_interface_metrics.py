@@ -9,16 +9,16 @@ from prometheus_client import PlatformCollector, ProcessCollector
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from libs.common import bus, metrics
-from libs.common.kube_api import errors, happenings
+from libs.common.kube_api import errors, watch_events
 from libs.common.logs import log_fields
 from libs.common.process.observers import bus_hooks, observe_kubernetes
+from libs.common.service_spec import SERVICES
 from libs.common.subjects import subject_of
-from libs.common.wiring import SERVICES
 from libs.testbed.metrics_page import talos_requests
-from services.ipam.pools import OWN_SUBNET
+from services.ipam.pool_selection import NODE_SUBNET_POOL
 from services.lifecycle.decide import REPLACED, SPOT
+from services.watcher.informer import Informer
 from services.watcher.kinds import CSR, NODE
-from services.watcher.watch_objects import ObjectWatch
 from tests.architecture.sources import sources
 from tests.builders import NOW
 from tests.contract.interface_snapshot import assert_unchanged
@@ -54,8 +54,8 @@ def test_label_values_that_the_source_lists_are_unchanged():
     found["request"] = set(talos_requests())
     found["durable"] = {durable.name for wiring in SERVICES for durable in wiring.durables}
     found["service"] = {wiring.service for wiring in SERVICES}
-    found["resource"] = {NODE.plural, CSR.plural}
-    found["clusterCIDR"] = {OWN_SUBNET}
+    found["resource"] = {NODE.resource, CSR.resource}
+    found["clusterCIDR"] = {NODE_SUBNET_POOL}
     found["evidence"] = {REPLACED, SPOT}
     listed = {name: sorted(values) for name, values in found.items() if values}
     assert_unchanged("metric_labels_in_source", listed)
@@ -84,15 +84,15 @@ def test_reasons_of_watch_restarts_are_unchanged():
     def source(_: Any, reports: Any) -> Any:
         on_trouble.append(reports)
 
-    ObjectWatch(
+    Informer(
         NODE,
         source,
         cast("Any", None),
         now=lambda: NOW,
         on_rewound=lambda: None,
-        on_news=lambda names: None,
+        on_changed_names=lambda names: None,
     )
-    for kind in (*subclasses(errors.KubeError), happenings.ListAgain):
+    for kind in (*subclasses(errors.KubeError), watch_events.ListAgain):
         on_trouble[0](error_of(kind))
     assert_unchanged("metric_labels_of_watch_restarts", counted_since(before))
 
@@ -104,7 +104,7 @@ def test_verbs_and_resources_of_kubernetes_requests_are_unchanged():
         for call in text.calls:
             named = {keyword.arg: keyword.value for keyword in call.keywords}
             if {"verb", "resource", "path"} <= named.keys():
-                plurals = list(text.strings(named["resource"])) or [NODE.plural, CSR.plural]
+                plurals = list(text.strings(named["resource"])) or [NODE.resource, CSR.resource]
                 requests |= {(verb, each) for verb in text.strings(named["verb"]) for each in plurals}
     with log_fields(service="labeler"):
         for verb, resource in requests:

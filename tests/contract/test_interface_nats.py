@@ -8,16 +8,16 @@ from typing import Any
 import msgspec
 
 from libs.common import events
-from libs.common.bus import Durable, Message, Opened
-from libs.common.delivery import Ack, Nak, PutAside, Verdict
-from libs.common.memory_bus.stream import MAX_AGE_SECONDS, matches
-from libs.common.nats_bus.access import Access
+from libs.common.bus import Durable, Message, StreamPosition
+from libs.common.delivery import Ack, Disposition, Nak, Reject
+from libs.common.memory_bus.stream import MAX_AGE_SECONDS, subject_matches
 from libs.common.nats_bus.bus import NatsBus
+from libs.common.nats_bus.nats_access import NatsAccess
 from libs.common.nats_bus.provision import durable_config, stream_config
 from libs.common.nats_bus.reload import reload_server
-from libs.common.wiring import DURABLES, READER, SERVICES
-from services.bootstrap.nats_rights import SYSTEM, nobodys_requests, system_rights
-from services.bootstrap.server_config import Server, rights_by_user, server_config
+from libs.common.service_spec import DURABLES, READER_USER, SERVICES
+from services.bootstrap.nats_permissions import SYSTEM_USER, build_system_permissions, list_forbidden_requests
+from services.bootstrap.server_config import NatsServerConfig, build_permissions_by_user, render_server_config
 from tests.builders import INCARNATION, leading
 from tests.bus_actors import MAX_BYTES, doing
 from tests.contract.interface_snapshot import assert_unchanged
@@ -27,7 +27,7 @@ TRACE = {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 PREFIX = "talosccm.v1.flow.enriched.node."
 EVENT = events.encode(
-    events.EnrichedNodeGone(incarnation=INCARNATION, observed_sequence=1, name="acked", uid="u")
+    events.EnrichedNodeGone(stream_id=INCARNATION, observed_sequence=1, name="acked", uid="u")
 )
 
 
@@ -49,9 +49,9 @@ async def test_what_is_sent_to_provision_publish_read_and_describe_is_unchanged(
         bus = await a_bus(recorder, "watcher")
         await bus.provision(DURABLES, max_bytes=MAX_BYTES)
         await bus.publish(leading(), expected_sequence=4, ttl_seconds=12, headers=TRACE)
-        await bus.publish(events.SnapshotComplete(incarnation=INCARNATION, epoch=1, nodes=0))
-        await bus.last("talosccm.v1.flow.leading")
-        await bus.look()
+        await bus.publish(events.SnapshotComplete(stream_id=INCARNATION, epoch=1, nodes=0))
+        await bus.get_last("talosccm.v1.flow.leading")
+        await bus.stats()
         async with bus.headroom(leading()):
             pass
         await bus.close()
@@ -64,14 +64,14 @@ async def test_what_is_sent_to_consume_and_to_settle_is_unchanged():
         bus = await a_bus(recorder, "labeler")
         await bus.provision(DURABLES, max_bytes=MAX_BYTES)
 
-        async def handle(message: Message) -> Verdict:
+        async def handle(message: Message) -> Disposition:
             name = message.subject.removeprefix(PREFIX)
             if name == "long":
                 await recorder.until("+WPI")
-            verdicts: dict[str, Verdict] = {
+            verdicts: dict[str, Disposition] = {
                 "nacked": Nak(1.5, "later"),
                 "at-once": Nak(0.0, "again"),
-                "dead": PutAside("cannot be read"),
+                "dead": Reject("cannot be read"),
             }
             return verdicts.get(name, Ack())
 
@@ -102,11 +102,11 @@ async def test_what_is_sent_to_follow_is_unchanged():
         def __init__(self) -> None:
             self.ready = asyncio.Event()
 
-        def begin(self, opened: Opened) -> None: ...
+        def start_replay(self, position: StreamPosition) -> None: ...
         def apply(self, message: Message) -> None: ...
-        def lost(self, reason: str) -> None: ...
+        def mark_disconnected(self, reason: str) -> None: ...
 
-        def caught_up(self) -> None:
+        def finish_replay(self) -> None:
             self.ready.set()
 
     async with NatsRecorder.start() as recorder:
@@ -125,7 +125,7 @@ async def test_what_is_sent_to_follow_is_unchanged():
 
 async def test_what_is_sent_to_reload_a_server_is_unchanged():
     async with NatsRecorder.start() as recorder:
-        await reload_server(Access(servers=(f"nats://127.0.0.1:{recorder.port}",), service=SYSTEM))
+        await reload_server(NatsAccess(servers=(f"nats://127.0.0.1:{recorder.port}",), service=SYSTEM_USER))
     assert_unchanged("nats-reload", recorded(recorder))
 
 
@@ -141,7 +141,7 @@ def test_stream_durables_and_followers_are_unchanged():
             "durables": {each.name: durable(each) for each in DURABLES},
             "bus in memory": {
                 "seconds that a message lasts": MAX_AGE_SECONDS,
-                "takes a name with dots": matches(DURABLES[0].filter, f"{PREFIX}a.b"),
+                "takes a name with dots": subject_matches(DURABLES[0].filter, f"{PREFIX}a.b"),
             },
         },
     )
@@ -161,31 +161,32 @@ def test_what_each_service_consumes_publishes_and_owns_is_unchanged():
         }
 
     assert_unchanged(
-        "services-and-rights", {"reader": READER} | {wiring.service: place(wiring) for wiring in SERVICES}
+        "services-and-rights",
+        {"reader": READER_USER} | {wiring.service: place(wiring) for wiring in SERVICES},
     )
 
 
 def test_users_and_their_rights_are_unchanged():
-    rights = {user: msgspec.to_builtins(each) for user, each in rights_by_user().items()}
-    rights[SYSTEM] = msgspec.to_builtins(system_rights())
-    assert_unchanged("nats-rights", {"users": rights, "nobody": nobodys_requests()})
+    rights = {user: msgspec.to_builtins(each) for user, each in build_permissions_by_user().items()}
+    rights[SYSTEM_USER] = msgspec.to_builtins(build_system_permissions())
+    assert_unchanged("nats-rights", {"users": rights, "nobody": list_forbidden_requests()})
 
 
 def test_the_configuration_of_a_server_is_unchanged():
     def config(**changes: Any) -> list[str]:
-        server = Server(
+        server = NatsServerConfig(
             name="one",
             listen_address="0.0.0.0",
             client_port=4222,
             route_port=6222,
             monitor_port=8222,
             routes=(),
-            files=PurePosixPath("/etc/nats-generated"),
+            files_dir=PurePosixPath("/etc/nats-generated"),
             store_dir=PurePosixPath("/data"),
             store_bytes=256 * 2**20,
         )
-        keys = {user: f"KEY-OF-{user}" for user in (*rights_by_user(), SYSTEM)}
-        text = server_config(msgspec.structs.replace(server, **changes), keys)
+        keys = {user: f"KEY-OF-{user}" for user in (*build_permissions_by_user(), SYSTEM_USER)}
+        text = render_server_config(msgspec.structs.replace(server, **changes), keys)
         return [line for line in text.splitlines() if not line.lstrip().startswith("#")]
 
     assert_unchanged(

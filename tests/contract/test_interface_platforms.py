@@ -6,10 +6,15 @@ import msgspec
 
 from libs.common.machine import MachineFacts
 from libs.common.node import Node
-from libs.common.patch import NodeChanges
+from libs.common.node_patch import NodeChanges
 from libs.testbed.platform_samples import samples_text
-from services.labeler.owned import Owned, digest, mark, written
-from services.labeler.plan import Global, plan_node
+from services.labeler.ownership_record import (
+    ManagedFields,
+    compute_digest,
+    encode_managed_fields,
+    fingerprint_value,
+)
+from services.labeler.plan import ClusterConfig, plan_node
 from tests.builders import a_node, some_facts
 from tests.contract.interface_snapshot import assert_unchanged
 from tests.planned import carried_out, document_of
@@ -20,7 +25,7 @@ def test_the_provider_id_labels_and_addresses_of_a_node_on_each_platform():
     for sample in msgspec.json.decode(samples_text())["nodes"]:
         node = msgspec.convert(sample["node"], Node)
         facts = msgspec.convert(sample["facts"], MachineFacts)
-        plan = plan_node(node, facts, "nodename", Global())
+        plan = plan_node(node, facts, "nodename", ClusterConfig())
         after = document_of(carried_out(node, plan))
         found[facts.platform.platform] = {
             "providerID": after["spec"].get("providerID", ""),
@@ -28,21 +33,24 @@ def test_the_provider_id_labels_and_addresses_of_a_node_on_each_platform():
             "annotations": after["metadata"]["annotations"],
             "taints": after["spec"].get("taints", []),
             "addresses": after["status"]["addresses"],
-            "waits": plan.blocked.reason if plan.blocked else "",
+            "waits": plan.blocker.reason if plan.blocker else "",
         }
     assert_unchanged("kubernetes_platforms", found)
 
 
 def test_the_record_of_what_was_set_and_its_digest():
-    owned = Owned(
+    owned = ManagedFields(
         machine={"topology.kubernetes.io/zone": "fsn1-dc14"},
         labels={"team": "web", "example.com/theirs": None},
-        annotations={"example.com/long": mark("ü" * 64), "example.com/odd": mark("sha256:x")},
+        annotations={
+            "example.com/long": fingerprint_value("ü" * 64),
+            "example.com/odd": fingerprint_value("sha256:x"),
+        },
         taints={"example.com/agent:NoSchedule": "wait"},
         provider_id="hcloud://7",
     )
-    text = written(owned)
-    assert_unchanged("kubernetes_record", {"annotation": text, "label": digest(text)})
+    text = encode_managed_fields(owned)
+    assert_unchanged("kubernetes_record", {"annotation": text, "label": compute_digest(text)})
 
 
 def test_what_the_machine_config_sets_is_left_to_it():
@@ -51,11 +59,11 @@ def test_what_the_machine_config_sets_is_left_to_it():
         annotations={"talos.dev/owned-labels": '["topology.kubernetes.io/zone"]'},
     )
     facts = some_facts(platform="hcloud", provider_id="hcloud://7", zone="fsn1-dc14", region="eu-central")
-    left = plan_node(node, facts, "nodename", Global()).changes
+    left = plan_node(node, facts, "nodename", ClusterConfig()).changes
     put_back = a_node(
         annotations={"talos.dev/owned-taints": '["node.cloudprovider.kubernetes.io/uninitialized"]'}
     )
-    waits = plan_node(put_back, facts, "nodename", Global())
+    waits = plan_node(put_back, facts, "nodename", ClusterConfig())
     assert waits.changes == NodeChanges()
-    found = {"labels": left.labels, "waits": waits.blocked.reason if waits.blocked else ""}
+    found = {"labels": left.labels, "waits": waits.blocker.reason if waits.blocker else ""}
     assert_unchanged("kubernetes_left_to_the_machine_config", found)

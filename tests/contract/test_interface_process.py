@@ -12,14 +12,14 @@ import click
 import pytest
 
 from cli.__main__ import main
-from libs.common.kube_api.config import SERVICE_ACCOUNT
-from libs.common.process import assembly
+from libs.common.kube_api.load_kube_config import SERVICE_ACCOUNT
+from libs.common.process import application
 from libs.common.process.health import HealthServer
 from libs.common.process.readiness import Readiness
+from libs.common.service_spec import SERVICES
 from libs.common.settings.open_paths import OPEN_PATHS
-from libs.common.settings.reading import options_of
-from libs.common.wiring import SERVICES
-from services.metadata.talos_api.talosconfig import APID_PORT, SERVICE_ACCOUNT_FILE, file_candidates
+from libs.common.settings.read_settings import list_options
+from services.metadata.talos_api.talosconfig import APID_PORT, SERVICE_ACCOUNT_FILE, list_candidate_files
 from tests.architecture.sources import sources
 from tests.contract.interface_snapshot import assert_unchanged
 from tests.contract.test_interface_cli import contexts
@@ -72,7 +72,9 @@ def shipped() -> list[ast.Module]:
 def test_the_environment_variables_are_unchanged():
     """A flag's variable is in the snapshot of the flags as well; these are all that anything reads."""
     trees = shipped()
-    of_flags = {each.flag.env for kinds in SETTINGS.values() for each in options_of(*kinds) if each.flag.env}
+    of_flags = {
+        each.flag.env for kinds in SETTINGS.values() for each in list_options(*kinds) if each.flag.env
+    }
     of_options = {
         str(parameter.envvar)
         for context in contexts(main, "talos-ccm")
@@ -92,9 +94,9 @@ def test_the_environment_variables_are_unchanged():
 def test_the_default_paths_are_unchanged():
     home = Path("/home/operator")
     paths = {
-        "talosconfig": list(map(str, file_candidates({}, home))),
-        "talosconfig, TALOSCONFIG": list(map(str, file_candidates({"TALOSCONFIG": "/named"}, home))),
-        "talosconfig, TALOS_HOME": list(map(str, file_candidates({"TALOS_HOME": "/talos"}, home))),
+        "talosconfig": list(map(str, list_candidate_files({}, home))),
+        "talosconfig, TALOSCONFIG": list(map(str, list_candidate_files({"TALOSCONFIG": "/named"}, home))),
+        "talosconfig, TALOS_HOME": list(map(str, list_candidate_files({"TALOS_HOME": "/talos"}, home))),
         "talosconfig in a pod": str(SERVICE_ACCOUNT_FILE),
         "service account in a pod": str(SERVICE_ACCOUNT),
         "in the code": sorted({path for tree in shipped() for path in absolute_paths(tree)}),
@@ -105,17 +107,18 @@ def test_the_default_paths_are_unchanged():
 def test_the_default_ports_are_unchanged():
     """Ports with a flag of their own are in the snapshot of the flags."""
     health = {
-        each.service: assembly.PORTS_ALONE.get(each.service, assembly._REFERENCE_PORT) for each in SERVICES
+        each.service: application.STANDALONE_PORTS.get(each.service, application._REFERENCE_PORT)
+        for each in SERVICES
     }
-    ports = {"health": health | {"all-in-one": assembly._REFERENCE_PORT}, "Talos API": APID_PORT}
+    ports = {"health": health | {"all-in-one": application._REFERENCE_PORT}, "Talos API": APID_PORT}
     assert_unchanged("ports", ports)
 
 
 async def test_the_health_endpoints_are_unchanged():
     problems: list[str] = []
     readiness = Readiness(time.monotonic)
-    readiness.add("labeler", lambda: tuple(problems))
-    readiness.started()
+    readiness.add_check("labeler", lambda: tuple(problems))
+    readiness.mark_started()
     server = HealthServer(readiness, None)
     port = await server.start("127.0.0.1", 0)
     try:

@@ -9,8 +9,8 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span as ExportedSpan
 
 from libs.common import telemetry
 from libs.common.memory_bus.bus import MemoryBus, MemoryServer
+from libs.common.ordered_publisher import OrderedPublisher
 from libs.common.process.observers import observe_kubernetes
-from libs.common.publisher import OrderedPublisher
 from tests.architecture.sources import sources
 from tests.collector import Collector, a_collector, tracing_to
 from tests.contract.interface_snapshot import assert_unchanged
@@ -45,7 +45,7 @@ async def test_the_spans_of_messages_and_of_kubernetes_requests_are_unchanged():
                 await run_handlers("labeler", kind, messages_of_every_event())
             publisher = OrderedPublisher(MemoryBus(MemoryServer()))
             for event in every_event():
-                with telemetry.log_fields(service="labeler"), publisher.sending(event):
+                with telemetry.log_fields(service="labeler"), publisher.publish_span(event):
                     telemetry.annotate(outcome="sent")
                     observe_kubernetes("patch", "nodes", 200, 0.1)
             await telemetry.flush(5)

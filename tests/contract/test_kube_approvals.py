@@ -8,14 +8,14 @@ import msgspec
 import pytest
 
 from libs.common.kube_api.api import SIGNING_REQUESTS, KubeApi
-from libs.common.kube_api.config import load_kube_config
 from libs.common.kube_api.errors import FenceFailed, Forbidden, Invalid, NotFound
+from libs.common.kube_api.load_kube_config import load_kube_config
+from libs.common.service_spec import CSR
 from libs.common.signing_request import KUBELET_SERVING, SigningRequest, SigningRequestCondition
-from libs.common.wiring import CSR
 from libs.testbed.kubelets import JSON_PATCH, Answer, Kubelet, Kubelets
 from libs.testbed.service_rights import RBAC, path_of, role_objects, user_of
 from libs.testbed.signing_requests import APPROVED, CSRS, request_pem
-from services.csr.approval import approval_patch
+from services.csr.approval_patch import build_approval_patch
 from tests.bus_actors import eventually
 from tests.contract.conftest import ApiServer
 
@@ -58,10 +58,10 @@ async def granted(admin: Kubelets, objects: Iterable[Mapping[str, Any]]) -> Asyn
 async def test_the_patch_that_csr_plans_approves_what_was_judged_and_nothing_twice(
     api: KubeApi, admin: Kubelets, name: str
 ):
-    patch = approval_patch(await read(admin, name), APPROVAL)
+    patch = build_approval_patch(await read(admin, name), APPROVAL)
     await api.patch_signing_request_approval(name, patch)
     approved = await read(admin, name)
-    assert approved.condition("Approved") == APPROVAL
+    assert approved.find_condition("Approved") == APPROVAL
     with pytest.raises(FenceFailed):
         await api.patch_signing_request_approval(name, patch)
 
@@ -89,14 +89,14 @@ async def test_a_request_that_is_not_the_one_that_was_judged_is_not_decided(
     else:
         judged = msgspec.structs.replace(judged, spec=msgspec.structs.replace(judged.spec, **other))
     with pytest.raises(FenceFailed):
-        await api.patch_signing_request_approval(name, approval_patch(judged, APPROVAL))
-    assert (await read(admin, name)).pending
+        await api.patch_signing_request_approval(name, build_approval_patch(judged, APPROVAL))
+    assert (await read(admin, name)).is_pending
 
 
 async def test_a_request_of_a_limited_life_is_approved_with_it_tested(api: KubeApi, admin: Kubelets):
     name = await admin.ask_for_certificate(ASKS, expiration_seconds=3600)
-    await api.patch_signing_request_approval(name, approval_patch(await read(admin, name), APPROVAL))
-    assert not (await read(admin, name)).pending
+    await api.patch_signing_request_approval(name, build_approval_patch(await read(admin, name), APPROVAL))
+    assert not (await read(admin, name)).is_pending
     await admin.request("DELETE", f"{CSRS}/{name}")
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from libs.common.kube_api.api import SIGNING_REQUESTS, KubeApi
-from libs.common.kube_api.happenings import Changed, Deleted, Happening, Listed
 from libs.common.kube_api.reflector import Reflector
+from libs.common.kube_api.watch_events import Changed, Deleted, ListSnapshot, WatchEvent
 from libs.common.signing_request import KUBELET_SERVING, REQUEST_LIMIT, SigningRequest
 from libs.testbed.kubelets import Kubelets
 from libs.testbed.signing_requests import CSRS, SERVING_USAGES, request_pem, signing_request
@@ -99,26 +99,26 @@ async def test_our_list_has_the_requests_of_our_signer_only_page_by_page(api: Ku
     assert {one.spec.signer_name for one in found} == {KUBELET_SERVING}
     one = found[0]
     assert (one.node_name, one.spec.request, one.spec.usages) == ("asks", PEM, SERVING_USAGES)
-    assert (one.is_kubelet_serving, one.pending) == (True, True)
+    assert (one.is_kubelet_serving, one.is_pending) == (True, True)
 
 
 @asynccontextmanager
-async def following(api: KubeApi, **options: Any) -> AsyncIterator[list[Happening[SigningRequest]]]:
-    told: list[Happening[SigningRequest]] = []
+async def following(api: KubeApi, **options: Any) -> AsyncIterator[list[WatchEvent[SigningRequest]]]:
+    told: list[WatchEvent[SigningRequest]] = []
 
-    async def handle(happening: Happening[SigningRequest]) -> None:
+    async def handle(happening: WatchEvent[SigningRequest]) -> None:
         told.append(happening)
 
     def fail(what: object) -> None:
         raise AssertionError(what)
 
-    reflector = Reflector(api, SIGNING_REQUESTS, on_unreadable=fail, on_trouble=fail, **options)
+    reflector = Reflector(api, SIGNING_REQUESTS, on_unreadable=fail, on_failure=fail, **options)
     async with doing(reflector.run(handle)):
         await eventually(lambda: not reflector.problems(), "listed")
         yield told
 
 
-def changes(told: list[Happening[SigningRequest]]) -> list[tuple[str, str]]:
+def changes(told: list[WatchEvent[SigningRequest]]) -> list[tuple[str, str]]:
     """What happened to requests since the list."""
     return [(type(one).__name__, one.item.name) for one in told if isinstance(one, Changed | Deleted)]
 
@@ -133,7 +133,7 @@ async def test_a_reflector_hears_of_our_signer_only_from_the_request_to_its_end(
             await admin.request("DELETE", f"{CSRS}/{name}")
         await eventually(lambda: ("Deleted", "watch-ours") in changes(told), "told")
     assert {name for _, name in changes(told)} == {"watch-ours"}
-    pending = [one.item.pending for one in told if isinstance(one, Changed)]
+    pending = [one.item.is_pending for one in told if isinstance(one, Changed)]
     assert (pending[0], pending[-1]) == (True, False)
 
 
@@ -154,7 +154,10 @@ async def test_bookmarks_carry_a_watch_of_one_signer_past_the_news_of_others(
         await file(admin, "ours")
         await eventually(lambda: ("Changed", "ours") in changes(told), "told", 10)
     await admin.request("DELETE", f"{CSRS}/ours")
-    assert (sum(isinstance(one, Listed) for one in told), asked("list")) == (1, 2)  # two pages of one list
+    assert (sum(isinstance(one, ListSnapshot) for one in told), asked("list")) == (
+        1,
+        2,
+    )  # two pages of one list
 
 
 async def test_of_many_large_requests_a_page_is_short_and_nothing_large_is_kept(
@@ -165,7 +168,7 @@ async def test_of_many_large_requests_a_page_is_short_and_nothing_large_is_kept(
     names = await asyncio.gather(*(admin.file_request(large, user=USER) for _ in range(many)))
     mark = api_server.audit_mark()
     async with following(api) as told:
-        [listed] = (one for one in told if isinstance(one, Listed))
+        [listed] = (one for one in told if isinstance(one, ListSnapshot))
     found = [one for one in listed.items if one.name in names]
     assert (len(found), {one.spec.request for one in found}) == (many, {b""})
     counted = api_server.audit_counts(mark)
@@ -178,6 +181,6 @@ async def test_of_many_large_requests_a_page_is_short_and_nothing_large_is_kept(
 @pytest.mark.usefixtures("six")
 async def test_whether_a_request_of_the_signer_exists_is_answered_by_a_list_of_that_name(api: KubeApi):
     reflector = Reflector(api, SIGNING_REQUESTS, on_unreadable=lambda _: None)
-    assert await reflector.absent_as_of("list-0") is None
+    assert await reflector.absent_as_of_version("list-0") is None
     for of_another_signer_or_nobody in ("list-1", "list"):
-        assert int(await reflector.absent_as_of(of_another_signer_or_nobody) or 0) > 0
+        assert int(await reflector.absent_as_of_version(of_another_signer_or_nobody) or 0) > 0

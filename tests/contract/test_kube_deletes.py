@@ -5,9 +5,9 @@ from collections.abc import AsyncIterator
 import pytest
 
 from libs.common.kube_api.api import KubeApi
-from libs.common.kube_api.config import load_kube_config
 from libs.common.kube_api.errors import Conflict, Forbidden, Invalid, NotFound
-from libs.common.kube_api.lease import annotated, annotation, unheld_lease
+from libs.common.kube_api.lease import get_annotation, set_annotation, vacant_lease_document
+from libs.common.kube_api.load_kube_config import load_kube_config
 from libs.common.node import Node
 from libs.testbed.kubelets import Kubelets
 from tests.contract.conftest import ApiServer
@@ -72,16 +72,16 @@ async def test_an_annotation_of_a_lease_is_written_as_the_version_that_was_read(
 ):
     name = "lease-with-a-record"
     try:
-        made = await api.create_lease("kube-system", unheld_lease("kube-system", name))
-        assert (made.holder, annotation(made, "a.b/c")) == ("", "")
-        await api.update_lease("kube-system", name, annotated(made.document, "a.b/c", "one"))
+        made = await api.create_lease("kube-system", vacant_lease_document("kube-system", name))
+        assert (made.holder, get_annotation(made, "a.b/c")) == ("", "")
+        await api.update_lease("kube-system", name, set_annotation(made.document, "a.b/c", "one"))
         with pytest.raises(Conflict):
-            await api.update_lease("kube-system", name, annotated(made.document, "a.b/c", "two"))
+            await api.update_lease("kube-system", name, set_annotation(made.document, "a.b/c", "two"))
         now = await api.get_lease("kube-system", name)
-        assert annotation(now, "a.b/c") == "one"
+        assert get_annotation(now, "a.b/c") == "one"
         assert (
-            annotation(
-                await api.update_lease("kube-system", name, annotated(now.document, "d", "2")), "a.b/c"
+            get_annotation(
+                await api.update_lease("kube-system", name, set_annotation(now.document, "d", "2")), "a.b/c"
             )
             == "one"
         )

@@ -14,7 +14,7 @@ from libs.common.signing_request import KUBELET_SERVING
 from libs.testbed.kubelets import Kubelets, Refused
 from libs.testbed.signing_requests import CSRS, Outcome
 from libs.testbed.sim_apiserver.server import SimApiServer
-from services.csr.request import Asked, read_request
+from services.csr.certificate_request import CertificateRequest, parse_request
 from tests.contract.conftest import ApiServer
 from tests.csr_cases import CASES, Case
 
@@ -121,8 +121,8 @@ def test_the_signer_fails_these_and_signs_all_others(verdicts: dict[str, Verdict
 def test_what_csr_approves_is_issued_for_what_csr_has_read(verdicts: dict[str, Verdict]):
     for case in CASES:
         if case.expected == "approve":
-            asked, outcome = read_request(case.pem()), verdicts[case.name].outcome
-            assert isinstance(asked, Asked), case.name
+            asked, outcome = parse_request(case.pem()), verdicts[case.name].outcome
+            assert isinstance(asked, CertificateRequest), case.name
             assert outcome, case.name
             assert names_in(outcome) == (list(asked.dns_names), list(asked.ips)), case.name
 

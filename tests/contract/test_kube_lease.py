@@ -9,7 +9,7 @@ import pytest
 
 from libs.common.kube_api.api import KubeApi
 from libs.common.kube_api.errors import NotFound
-from libs.common.kube_api.lock import Held, LeaseLock, NotHeld
+from libs.common.kube_api.lease_lock import LeaseDenial, LeaseGrant, LeaseLock
 from libs.testbed.kubelets import Kubelets
 from tests.contract.conftest import ApiServer
 from tests.turned_clock import TurnedClock
@@ -46,27 +46,27 @@ MakeLock = Callable[..., LeaseLock]
 async def test_the_first_creates_it_and_the_second_waits(lock: MakeLock):
     clock = TurnedClock()
     first, second = lock("one", clock), lock("two", clock)
-    assert await first.try_hold() == Held(transitions=0)
-    assert await second.try_hold() == NotHeld(holder="one", seconds=15.0)
-    assert (first.leading, second.leading) == (True, False)
+    assert await first.try_acquire_or_renew() == LeaseGrant(transitions=0)
+    assert await second.try_acquire_or_renew() == LeaseDenial(holder="one", seconds=15.0)
+    assert (first.is_leading, second.is_leading) == (True, False)
 
 
 async def test_a_holder_that_renews_keeps_it_for_ever(lock: MakeLock):
     clock = TurnedClock()
     first, second = lock("one", clock), lock("two", clock)
-    await first.try_hold()
+    await first.try_acquire_or_renew()
     for _ in range(20):
         clock.turn(2.0)
-        assert await first.try_hold() == Held(transitions=0)
-        assert isinstance(await second.try_hold(), NotHeld)
+        assert await first.try_acquire_or_renew() == LeaseGrant(transitions=0)
+        assert isinstance(await second.try_acquire_or_renew(), LeaseDenial)
 
 
 async def test_a_renewal_is_one_request(lock: MakeLock, api_server: ApiServer, name: str):
     clock = TurnedClock()
     first = lock("one", clock)
-    await first.try_hold()
+    await first.try_acquire_or_renew()
     mark = api_server.audit_mark()
-    await first.try_hold()
+    await first.try_acquire_or_renew()
     counted = api_server.audit_counts(mark)
     ours = {k.verb: n for k, n in counted.items() if k.resource == "leases" and k.user == "admin"}
     assert ours == {"update": 1}
@@ -75,44 +75,44 @@ async def test_a_renewal_is_one_request(lock: MakeLock, api_server: ApiServer, n
 async def test_a_dead_holders_lease_is_taken_after_its_duration_and_counts_one_more_holder(lock: MakeLock):
     clock = TurnedClock()
     first, second = lock("one", clock), lock("two", clock)
-    await first.try_hold()
-    await second.try_hold()
+    await first.try_acquire_or_renew()
+    await second.try_acquire_or_renew()
     clock.turn(14.9)
-    assert isinstance(await second.try_hold(), NotHeld)
+    assert isinstance(await second.try_acquire_or_renew(), LeaseDenial)
     clock.turn(0.2)
-    assert await second.try_hold() == Held(transitions=1)
+    assert await second.try_acquire_or_renew() == LeaseGrant(transitions=1)
 
 
 async def test_whoever_cannot_renew_stops_leading_before_anybody_may_take_over(lock: MakeLock):
     clock = TurnedClock()
     first, second = lock("one", clock), lock("two", clock)
-    await first.try_hold()
-    await second.try_hold()
+    await first.try_acquire_or_renew()
+    await second.try_acquire_or_renew()
     until = first.leading_until
     assert until == clock() + 10.0
     clock.turn(until - clock())
-    assert not first.leading
-    assert isinstance(await second.try_hold(), NotHeld)
+    assert not first.is_leading
+    assert isinstance(await second.try_acquire_or_renew(), LeaseDenial)
 
 
 async def test_a_holder_that_comes_back_to_its_own_lease_leads_anew_and_says_so(lock: MakeLock):
     clock = TurnedClock()
     first = lock("one", clock)
-    await first.try_hold()
+    await first.try_acquire_or_renew()
     clock.turn(60.0)
-    assert await first.try_hold() == Held(transitions=0)
-    assert first.leading
+    assert await first.try_acquire_or_renew() == LeaseGrant(transitions=0)
+    assert first.is_leading
 
 
 async def test_a_former_holder_that_was_replaced_learns_it_at_once(lock: MakeLock):
     clock = TurnedClock()
     first, second = lock("one", clock), lock("two", clock)
-    await first.try_hold()
-    await second.try_hold()
+    await first.try_acquire_or_renew()
+    await second.try_acquire_or_renew()
     clock.turn(16.0)
-    await second.try_hold()
-    assert await first.try_hold() == NotHeld(holder="two", seconds=15.0)
-    assert not first.leading
+    await second.try_acquire_or_renew()
+    assert await first.try_acquire_or_renew() == LeaseDenial(holder="two", seconds=15.0)
+    assert not first.is_leading
 
 
 async def test_a_renewal_whose_answer_was_lost_does_not_cost_the_lead(
@@ -120,33 +120,33 @@ async def test_a_renewal_whose_answer_was_lost_does_not_cost_the_lead(
 ):
     clock = TurnedClock()
     first = lock("one", clock)
-    await first.try_hold()
+    await first.try_acquire_or_renew()
     written = await api.get_lease("kube-system", name)  # as if our own update had arrived after all
     spec = written.document["spec"] | {"renewTime": "2026-03-01T12:00:00.000000Z"}
     await api.update_lease("kube-system", name, written.document | {"spec": spec})
     clock.turn(2.0)
-    assert await first.try_hold() == Held(transitions=0)
+    assert await first.try_acquire_or_renew() == LeaseGrant(transitions=0)
 
 
 async def test_a_released_lease_goes_to_the_next_one_at_once(lock: MakeLock):
     clock = TurnedClock()
     first, second = lock("one", clock), lock("two", clock)
-    await first.try_hold()
-    await second.try_hold()
+    await first.try_acquire_or_renew()
+    await second.try_acquire_or_renew()
     assert await first.release()
-    assert not first.leading
-    assert await second.try_hold() == Held(transitions=1)
+    assert not first.is_leading
+    assert await second.try_acquire_or_renew() == LeaseGrant(transitions=1)
 
 
 async def test_a_release_never_takes_the_lease_from_another(lock: MakeLock):
     clock = TurnedClock()
     first, second = lock("one", clock), lock("two", clock)
-    await first.try_hold()
-    await second.try_hold()
+    await first.try_acquire_or_renew()
+    await second.try_acquire_or_renew()
     clock.turn(16.0)
-    await second.try_hold()
+    await second.try_acquire_or_renew()
     assert not await first.release()
-    assert await second.try_hold() == Held(transitions=1)
+    assert await second.try_acquire_or_renew() == LeaseGrant(transitions=1)
     assert not await lock("three", clock).release()
 
 
@@ -155,7 +155,7 @@ async def test_a_release_after_a_renewal_that_nobody_waited_for_still_releases(
 ):
     clock = TurnedClock()
     first = lock("one", clock)
-    await first.try_hold()
+    await first.try_acquire_or_renew()
     written = await api.get_lease("kube-system", name)
     await api.update_lease(
         "kube-system",
@@ -171,24 +171,24 @@ async def test_a_lease_that_somebody_deleted_is_made_again(
 ):
     clock = TurnedClock()
     first = lock("one", clock)
-    await first.try_hold()
+    await first.try_acquire_or_renew()
     await admin.request("DELETE", f"{LEASES}/{name}")
     with pytest.raises(NotFound):
         await api.get_lease("kube-system", name)
-    assert await first.try_hold() == Held(transitions=0)
+    assert await first.try_acquire_or_renew() == LeaseGrant(transitions=0)
 
 
 async def test_labels_that_a_person_put_on_the_lease_survive_us(lock: MakeLock, admin: Kubelets, name: str):
     clock = TurnedClock()
     first = lock("one", clock)
-    await first.try_hold()
+    await first.try_acquire_or_renew()
     await admin.request(
         "PATCH",
         f"{LEASES}/{name}",
         body={"metadata": {"labels": {"team": "ops"}}},
         content_type="application/merge-patch+json",
     )
-    await first.try_hold()
+    await first.try_acquire_or_renew()
     await first.release()
     found = await admin.request("GET", f"{LEASES}/{name}")
     assert found.body["metadata"]["labels"] == {"team": "ops"}
@@ -209,8 +209,8 @@ async def test_whoever_comes_and_goes_at_no_moment_do_two_lead(lock: MakeLock, s
             if chance.random() < 0.05:
                 await candidates[i].release()
             else:
-                await candidates[i].try_hold()
-            leading = [j for j, candidate in enumerate(candidates) if candidate.leading]
+                await candidates[i].try_acquire_or_renew()
+            leading = [j for j, candidate in enumerate(candidates) if candidate.is_leading]
             assert len(leading) <= 1
             leaders += leading
     assert len(set(leaders)) > 1, "nobody ever took over: this proves nothing"

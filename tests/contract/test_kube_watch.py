@@ -1,8 +1,8 @@
 """Lists and watches on a real and a simulated API server: what a reflector relies on."""
 
 from libs.common.kube_api.api import NODES, KubeApi
-from libs.common.kube_api.happenings import Bookmark, Listed
 from libs.common.kube_api.transport import Request
+from libs.common.kube_api.watch_events import Bookmark, ListSnapshot
 from libs.testbed.kubelets import Kubelet, Kubelets
 from tests.bus_actors import eventually
 from tests.contract.conftest import ApiServer
@@ -31,7 +31,7 @@ async def test_watches_follow_one_another_without_another_list(
     await admin.join(Kubelet(name="stays"))
     mark = api_server.audit_mark()
     async with following(api, watch_seconds=(3, 3)) as (follower, _):
-        await eventually(lambda: follower.count(Listed) == 1)
+        await eventually(lambda: follower.count(ListSnapshot) == 1)
         await label(api, "stays", "first")
 
         def asked(verb: str) -> int:
@@ -42,7 +42,7 @@ async def test_watches_follow_one_another_without_another_list(
         await label(api, "stays", "last")
         await eventually(lambda: follower.nodes["stays"].labels.get("x") == "last", "the last change")
     assert follower.count(Bookmark) >= 1
-    assert follower.count(Listed) == asked("list") == 1
+    assert follower.count(ListSnapshot) == asked("list") == 1
     assert follower.troubles == []
     await admin.delete("stays")
 
@@ -51,10 +51,10 @@ async def test_whether_a_node_exists_is_answered_by_a_list_of_that_name(api: Kub
     await admin.join(Kubelet(name="asked-for"))
     await admin.join(Kubelet(name="asked-for.example"))
     async with following(api) as (_, reflector):
-        assert await reflector.absent_as_of("asked-for") is None
+        assert await reflector.absent_as_of_version("asked-for") is None
         existed = (await api.get_node("asked-for")).metadata.resource_version
         await admin.delete("asked-for")
-        version = await reflector.absent_as_of("asked-for")
+        version = await reflector.absent_as_of_version("asked-for")
     assert version is not None
     assert int(version) > int(existed)
     await admin.delete("asked-for.example")
@@ -66,7 +66,7 @@ async def test_the_server_opens_a_watch_from_a_version_it_has_never_reached_and_
     # If this ever fails, the server tells by itself, and the check after each break can go.
     query = {"watch": "1", "resourceVersion": "99999999999", "timeoutSeconds": "2"}
     request = Request(verb="watch", resource="nodes", path=NODES.path, query=query)
-    async with api.transport.stream(request, seconds=10.0) as read_line:
+    async with api.transport.open_watch(request, seconds=10.0) as read_line:
         await admin.join(Kubelet(name="unheard"))
         assert await read_line() == b""
     await admin.delete("unheard")

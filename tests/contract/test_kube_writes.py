@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from libs.common.kube_api.api import KubeApi
-from libs.common.kube_api.config import load_kube_config
 from libs.common.kube_api.errors import FenceFailed, Forbidden, Invalid, KubeError, NotFound
-from libs.common.kube_api.events import ObjectEvent, about_node
+from libs.common.kube_api.events import ObjectEvent, node_reference
+from libs.common.kube_api.load_kube_config import load_kube_config
 from libs.common.node import Node, NodeAddress, NodeCondition, Taint
-from libs.common.patch import NodeChanges, node_patch, status_patch
+from libs.common.node_patch import NodeChanges, build_node_patch, build_status_patch
 from libs.testbed.kubelets import Kubelets
 from tests.contract.conftest import ApiServer
 
@@ -151,7 +151,7 @@ async def test_what_is_absent_with_its_parent_must_be_added_whole(api: KubeApi, 
         with pytest.raises(FenceFailed):
             await api.patch_node(bare.name, patch)
     changes = NodeChanges(labels={"k": "v"}, annotations={"k": "v"}, set_taints=(UNINITIALIZED,))
-    after = await api.patch_node(bare.name, node_patch(bare, changes))
+    after = await api.patch_node(bare.name, build_node_patch(bare, changes))
     assert (after.labels, after.annotations, after.spec.taints) == ({"k": "v"}, {"k": "v"}, (UNINITIALIZED,))
 
 
@@ -203,12 +203,12 @@ async def test_the_planned_patch_of_a_joining_node_is_taken_in_one_piece(api: Ku
         pod_cidrs=("10.9.0.0/24", "fd00:9::/64"),
         remove_taints=(UNINITIALIZED,),
     )
-    after = await api.patch_node(node.name, node_patch(node, wanted))
-    assert after.initialized
+    after = await api.patch_node(node.name, build_node_patch(node, wanted))
+    assert after.is_initialized
     assert after.labels == {"topology.kubernetes.io/zone": "z1"}
     assert after.spec.provider_id == "metal://web-1"
     assert after.spec.pod_cidrs == ("10.9.0.0/24", "fd00:9::/64")
-    assert node_patch(after, wanted) == []
+    assert build_node_patch(after, wanted) == []
 
 
 async def test_a_patch_that_changes_nothing_writes_nothing(api: KubeApi, node: Node):
@@ -240,16 +240,18 @@ def addresses(*wanted: NodeAddress, replace: bool = True) -> Sequence[dict[str, 
 
 async def test_addresses_are_replaced_as_a_whole_and_in_order_with_two_of_a_type(api: KubeApi, node: Node):
     before = await api.patch_node_status(
-        node.name, status_patch(node, addresses=(IPV4, IPV6, HOSTNAME), now=NOW)
+        node.name, build_status_patch(node, addresses=(IPV4, IPV6, HOSTNAME), now=NOW)
     )
     assert before.status.addresses == (IPV4, IPV6, HOSTNAME)
-    after = await api.patch_node_status(node.name, status_patch(before, addresses=(IPV6, IPV4), now=NOW))
+    after = await api.patch_node_status(
+        node.name, build_status_patch(before, addresses=(IPV6, IPV4), now=NOW)
+    )
     assert after.status.addresses == (IPV6, IPV4)
-    assert status_patch(after, addresses=(IPV6, IPV4), now=NOW) == {}
+    assert build_status_patch(after, addresses=(IPV6, IPV4), now=NOW) == {}
 
 
 async def test_without_the_replace_directive_addresses_would_be_merged_by_type(api: KubeApi, node: Node):
-    await api.patch_node_status(node.name, status_patch(node, addresses=(IPV4, HOSTNAME), now=NOW))
+    await api.patch_node_status(node.name, build_status_patch(node, addresses=(IPV4, HOSTNAME), now=NOW))
     merged = await api.patch_node_status(node.name, {"status": {"addresses": addresses(IPV6, replace=False)}})
     assert set(merged.status.addresses) == {IPV6, HOSTNAME}
 
@@ -258,7 +260,7 @@ async def test_all_nodes_can_be_listed_whatever_times_a_kubelet_writes(api: Kube
     odd = {"type": "Ready", "status": "True", "lastTransitionTime": "0000-01-01T00:00:00Z"}
     await api.patch_node_status(node.name, {"status": {"conditions": [odd]}})
     [found] = [found async for page in api.list_nodes() for found in page.items if found.uid == node.uid]
-    ready = found.condition("Ready")
+    ready = found.find_condition("Ready")
     assert ready is not None
     assert ready.last_transition_time == "0000-01-01T00:00:00Z"
 
@@ -267,14 +269,14 @@ async def test_a_condition_of_ours_comes_and_goes_without_touching_the_kubelets(
     ready = {"type": "Ready", "status": "True", "reason": "KubeletReady"}
     node = await api.patch_node_status(node.name, {"status": {"conditions": [ready]}})
     blocked = NodeCondition(type="TalosInitializationBlocked", status="True", reason="TalosUnreachable")
-    told = await api.patch_node_status(node.name, status_patch(node, set_condition=blocked, now=NOW))
-    found = told.condition("TalosInitializationBlocked")
+    told = await api.patch_node_status(node.name, build_status_patch(node, set_condition=blocked, now=NOW))
+    found = told.find_condition("TalosInitializationBlocked")
     assert found is not None
     assert found.last_transition_time is not None
     assert (found.reason, datetime.fromisoformat(found.last_transition_time)) == ("TalosUnreachable", NOW)
     cleared = await api.patch_node_status(
         node.name,
-        status_patch(told, addresses=(IPV4,), remove_condition="TalosInitializationBlocked", now=NOW),
+        build_status_patch(told, addresses=(IPV4,), remove_condition="TalosInitializationBlocked", now=NOW),
     )
     assert [condition.type for condition in cleared.status.conditions] == ["Ready"]
     assert cleared.status.addresses == (IPV4,)
@@ -291,7 +293,7 @@ async def test_a_status_patch_writes_labels_too(api: KubeApi, node: Node):
 async def test_an_event_told_twice_in_a_minute_is_one_event_on_the_node(
     api: KubeApi, node: Node, admin: Kubelets
 ):
-    event = ObjectEvent(about=about_node(node.name, node.uid), reason="Synced", message="Node synced")
+    event = ObjectEvent(regarding=node_reference(node.name, node.uid), reason="Synced", message="Node synced")
     assert await api.create_event(event, now=NOW)
     assert not await api.create_event(event, now=NOW.replace(second=59))
     selector = f"involvedObject.uid={node.uid}"

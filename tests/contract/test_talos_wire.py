@@ -25,8 +25,8 @@ from services.metadata.talos_api.resources import (
     NODENAME,
     PLATFORM_METADATA,
     SYSTEM_INFORMATION,
-    WATCHED,
-    Asked,
+    WATCHED_RESOURCES,
+    ResourceRef,
 )
 
 EVERYTHING = (
@@ -39,7 +39,7 @@ EVERYTHING = (
     MACHINE_STATUS,
     MEMBERS,
 )
-ALL_ADDRESSES = Asked(step="", request="", namespace=ADDRESSES.namespace, type=ADDRESSES.type)
+ALL_ADDRESSES = ResourceRef(step="", metric_label="", namespace=ADDRESSES.namespace, type=ADDRESSES.type)
 
 
 def test_a_get_request_is_what_talos_own_client_sends():
@@ -68,7 +68,7 @@ def test_a_watch_request_with_options_is_the_known_bytes():
 
 
 @pytest.mark.parametrize("asked", EVERYTHING, ids=lambda asked: asked.step)
-def test_every_watch_request_has_options_and_version_1(asked: Asked):
+def test_every_watch_request_has_options_and_version_1(asked: ResourceRef):
     """Talos 1.12 and older panic without options, and keep ERRORED events to themselves with version 0."""
     request = WatchRequest.parse(asked.watch())
     assert request.options is not None
@@ -78,7 +78,7 @@ def test_every_watch_request_has_options_and_version_1(asked: Asked):
 
 
 def test_what_is_watched_is_what_decides_about_a_node():
-    assert [asked.step for asked in WATCHED] == ["PlatformMetadata", "AddressStatus", "Nodename"]
+    assert [asked.step for asked in WATCHED_RESOURCES] == ["PlatformMetadata", "AddressStatus", "Nodename"]
 
 
 PLATFORM = "0a036177733203692d313a156177733a2f2f2f75732d656173742d31612f692d314001"
@@ -131,10 +131,10 @@ def test_service_addresses_of_ipvs_are_not_asked_for(identifier: str, asked_for:
     assert (re.search(ADDRESSES.id_regexp, identifier) is not None) == asked_for
 
 
-def _get(asked: Asked, spec: str) -> bytes:
+def _get(asked: ResourceRef, spec: str) -> bytes:
     return bytes(GetResponse(resource=_resource(asked, asked.id, spec)))
 
 
-def _resource(asked: Asked, identifier: str, spec: str) -> Resource:
+def _resource(asked: ResourceRef, identifier: str, spec: str) -> Resource:
     metadata = Metadata(namespace=asked.namespace, type=asked.type, id=identifier)
     return Resource(metadata=metadata, spec=Spec(proto_spec=bytes.fromhex(spec)))

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import aiohttp
 import msgspec
 
-from libs.common.wiring import Right
+from libs.common.service_spec import PolicyRule
 from libs.testbed.control_plane.cluster import ControlPlane
 from libs.testbed.kubelets import JSON, MERGE, Answer, Kubelets
 from tests.deploy.pods import token_of
@@ -54,25 +54,25 @@ class Try(NamedTuple):
         return "/".join(parts) + ("?watch=1&timeoutSeconds=1" if self.verb == "watch" else "")
 
 
-def rules_of(rights: Iterable[Right], namespace: str) -> set[Rule]:
+def rules_of(rights: Iterable[PolicyRule], namespace: str) -> set[Rule]:
     """What rights give in that namespace, the cluster-wide ones among them."""
     return {
         Rule(right.group, right.resource, verb, name)
         for right in rights
         if right.namespace in ("", namespace)
         for verb in right.verbs
-        for name in right.names or ("",)
+        for name in right.resource_names or ("",)
     }
 
 
-def tries_of(rights: Iterable[Right]) -> set[Try]:
+def tries_of(rights: Iterable[PolicyRule]) -> set[Try]:
     """Each thing that rights allow, to be tried by somebody else."""
     return {
         Try(right.group, right.resource, verb, name, right.namespace)
         for right in rights
         if right.resource != "signers"  # nothing that could be asked for: looked up at an approval
         for verb in right.verbs
-        for name in right.names or ("",)
+        for name in right.resource_names or ("",)
     }
 
 

@@ -5,20 +5,27 @@ from typing import Any
 
 import msgspec
 
-from libs.common.process.service import Run
-from libs.common.settings.of_process import ProcessSettings
-from libs.common.settings.reading import Reading, read_settings
+from libs.common.process.service import ServiceDefinition
+from libs.common.settings.process_settings import ProcessSettings
+from libs.common.settings.read_settings import ParsedSettings, read_settings
 from libs.testbed.helm.chart import Manifest, deployed_services
-from services.csr.service import CSR_RUN
-from services.ipam.service import IPAM_RUN
-from services.labeler.service import LABELER_RUN
-from services.lifecycle.service import LIFECYCLE_RUN
-from services.metadata.service import METADATA_RUN
-from services.watcher.service import WATCHER_RUN
+from services.csr.service import CSR_DEFINITION
+from services.ipam.service import IPAM_DEFINITION
+from services.labeler.service import LABELER_DEFINITION
+from services.lifecycle.service import LIFECYCLE_DEFINITION
+from services.metadata.service import METADATA_DEFINITION
+from services.watcher.service import WATCHER_DEFINITION
 
-RUNS: dict[str, Run[Any]] = {
-    run.wiring.service: run
-    for run in (WATCHER_RUN, METADATA_RUN, LABELER_RUN, CSR_RUN, IPAM_RUN, LIFECYCLE_RUN)
+RUNS: dict[str, ServiceDefinition[Any]] = {
+    run.spec.service: run
+    for run in (
+        WATCHER_DEFINITION,
+        METADATA_DEFINITION,
+        LABELER_DEFINITION,
+        CSR_DEFINITION,
+        IPAM_DEFINITION,
+        LIFECYCLE_DEFINITION,
+    )
 }
 
 
@@ -34,7 +41,7 @@ def arguments(container: dict[str, Any], found: list[Manifest], folder: Path) ->
 
 def reading_of(
     container: dict[str, Any], found: list[Manifest], folder: Path
-) -> tuple[list[Run[Any]], Reading]:
+) -> tuple[list[ServiceDefinition[Any]], ParsedSettings]:
     """Which services the container's command runs, and what they make of its arguments and environment."""
     python, m, module = container["command"]
     assert (python, m) == ("python", "-m")

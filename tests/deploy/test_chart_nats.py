@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from libs.common.settings.of_process import ProcessSettings
-from libs.common.settings.reading import read_settings
-from libs.common.wiring import READER
+from libs.common.service_spec import READER_USER
+from libs.common.settings.process_settings import ProcessSettings
+from libs.common.settings.read_settings import read_settings
 from libs.testbed.helm.chart import Values, deployed_services, manifests, nats_of, of_kind
-from services.bootstrap.names import SEED, Names
+from services.bootstrap.resource_names import SEED, ResourceNames
 from services.bootstrap.settings import BootstrapSettings
 from tests.deploy.commands import of_deployments, reading_of
 from tests.deploy.profiles import PROFILES, WITH_NATS, containers, prefix, rendered
@@ -17,23 +17,27 @@ from tests.deploy.profiles import PROFILES, WITH_NATS, containers, prefix, rende
 @pytest.mark.parametrize("profile", WITH_NATS)
 def test_each_service_finds_its_own_key_the_authority_and_the_server(profile: str, tmp_path: Path):
     found, namespace = rendered(profile), PROFILES[profile].namespace
-    names = Names(namespace=namespace, prefix=prefix(profile))
+    names = ResourceNames(namespace=namespace, prefix=prefix(profile))
     server = of_kind(found, "Service")[names.nats]
     for name, deployment in deployed_services(found).items():
         service = name.removeprefix(f"{prefix(profile)}-")
         pod = deployment["spec"]["template"]["spec"]
-        told = reading_of(pod["containers"][0], found, tmp_path)[1].of(ProcessSettings)
+        told = reading_of(pod["containers"][0], found, tmp_path)[1].get(ProcessSettings)
         secrets = {v["secret"]["secretName"]: v["name"] for v in pod["volumes"] if "secret" in v}
         maps = {v["configMap"]["name"]: v["name"] for v in pod["volumes"] if "configMap" in v}
         mounts = {m["name"]: Path(m["mountPath"]) for m in pod["containers"][0]["volumeMounts"]}
         of_nats = [secret for secret in secrets if secret.startswith(names.nats)]
-        own = [names.seed_of(service)] + ([names.seed_of(READER)] if service == "watcher" else [])
+        own = [names.seed_secret(service)] + (
+            [names.seed_secret(READER_USER)] if service == "watcher" else []
+        )
         assert of_nats == own, "its own key, and nobody else's"
-        assert told.nats_nkey_file == mounts[secrets[names.seed_of(service)]] / SEED
+        assert told.nats_nkey_file == mounts[secrets[names.seed_secret(service)]] / SEED
         assert told.nats_ca_file == mounts[maps[names.authority]] / "ca.crt"
         (url,) = told.nats_servers
         assert url == f"tls://{names.nats}.{namespace}.svc:{server['spec']['ports'][0]['port']}"
-        assert url.removeprefix("tls://").rpartition(":")[0] in names.hosts(), "the certificate is for it"
+        assert url.removeprefix("tls://").rpartition(":")[0] in names.list_hosts(), (
+            "the certificate is for it"
+        )
 
 
 @pytest.mark.parametrize("profile", [*WITH_NATS, "external-nats"])
@@ -41,7 +45,7 @@ def test_talos_ccm_in_the_watchers_pod_finds_nats_and_the_key_of_who_only_reads(
     found = rendered(profile)
     pod = of_kind(found, "Deployment")[f"{prefix(profile)}-watcher"]["spec"]["template"]["spec"]
     (container,) = pod["containers"]
-    watchers = reading_of(container, found, tmp_path)[1].of(ProcessSettings)
+    watchers = reading_of(container, found, tmp_path)[1].get(ProcessSettings)
     environment = {each["name"]: each["value"] for each in container["env"]}
     assert tuple(environment["NATS_URL"].split(",")) == watchers.nats_servers
     assert environment["NATS_CA_FILE"] == str(watchers.nats_ca_file)
@@ -52,20 +56,20 @@ def test_talos_ccm_in_the_watchers_pod_finds_nats_and_the_key_of_who_only_reads(
     reader = volumes[mounts[folder]]["secret"]
     own = volumes[mounts[str(Path(watchers.nats_nkey_file or "").parent)]]["secret"]
     assert file == SEED
-    assert reader["secretName"] == own["secretName"].removesuffix("watcher") + READER
+    assert reader["secretName"] == own["secretName"].removesuffix("watcher") + READER_USER
     assert reader["optional"], "a key that it does without keeps no watcher from starting"
 
 
 @pytest.mark.parametrize("profile", WITH_NATS)
 def test_bootstrap_and_keeper_understand_what_they_are_told_and_write_where_the_server_reads(profile: str):
     found, namespace = rendered(profile), PROFILES[profile].namespace
-    names = Names(namespace=namespace, prefix=prefix(profile))
+    names = ResourceNames(namespace=namespace, prefix=prefix(profile))
     workload = nats_of(found)
     assert workload is not None
     assert workload["metadata"]["name"] == names.nats
     bootstrap, server, keeper = containers(workload)
     once, kept = (
-        read_settings([BootstrapSettings], c["args"], {}).of(BootstrapSettings) for c in (bootstrap, keeper)
+        read_settings([BootstrapSettings], c["args"], {}).get(BootstrapSettings) for c in (bootstrap, keeper)
     )
     assert (once.keep, kept.keep) == (False, True)
     for settings in (once, kept):
@@ -93,7 +97,7 @@ def test_nats_of_ones_own_is_used_with_its_own_keys_and_nothing_of_ours_is_insta
     found = rendered("external-nats")
     assert nats_of(found) is None
     for service, container in of_deployments(found).items():
-        told = reading_of(container, found, tmp_path)[1].of(ProcessSettings)
+        told = reading_of(container, found, tmp_path)[1].get(ProcessSettings)
         assert told.nats_servers == ("tls://nats-1.example.net:4222", "tls://nats-2.example.net:4222")
         pod = of_kind(found, "Deployment")[f"{prefix('default')}-{service}"]["spec"]["template"]["spec"]
         by_name = {volume["name"]: volume for volume in pod["volumes"]}
@@ -106,7 +110,7 @@ def test_the_watcher_has_the_stream_lie_on_every_server_that_the_chart_installs(
     profile: str, servers: int, tmp_path: Path
 ):
     found = rendered(profile)
-    told = reading_of(of_deployments(found)["watcher"], found, tmp_path)[1].of(ProcessSettings)
+    told = reading_of(of_deployments(found)["watcher"], found, tmp_path)[1].get(ProcessSettings)
     assert told.nats_stream_replicas == servers
 
 
@@ -114,6 +118,6 @@ def test_nats_without_keys_and_authority_is_spoken_to_without(tmp_path: Path):
     said = {"nats.enabled": False, "nats.external.url": "nats://nats.example.net:4222"}
     found = manifests(Values(said=said))
     for container in of_deployments(found).values():
-        told = reading_of(container, found, tmp_path)[1].of(ProcessSettings)
+        told = reading_of(container, found, tmp_path)[1].get(ProcessSettings)
         assert (told.nats_nkey_file, told.nats_ca_file) == (None, None)
         assert not [mount for mount in container["volumeMounts"] if "nats" in mount["name"]]

@@ -5,23 +5,23 @@ from typing import Any
 
 import pytest
 
-from libs.common.wiring import PAGES_NAMESPACE, SERVICES, Right, Wiring
+from libs.common.service_spec import CLAIM_PAGES_NAMESPACE, SERVICES, PolicyRule, ServiceSpec
 from libs.testbed.helm.chart import Values, manifests, of_kind
-from services.bootstrap.names import Names
-from services.bootstrap.rights import rights as bootstrap_rights
+from services.bootstrap.policy_rules import list_policy_rules as bootstrap_rights
+from services.bootstrap.resource_names import ResourceNames
 from tests.deploy.profiles import DEPLOYED, PROFILES, WITH_NATS, prefix, rendered, services_in
 
-WIRING: dict[str, Wiring] = {wiring.service: wiring for wiring in SERVICES}
+WIRING: dict[str, ServiceSpec] = {wiring.service: wiring for wiring in SERVICES}
 Rule = tuple[str, str, str, str, str]  # namespace, group, resource, verb, name ("" = any)
 
 
-def of_wiring(rights: Iterable[Right]) -> set[Rule]:
+def of_wiring(rights: Iterable[PolicyRule]) -> set[Rule]:
     """Each single thing that may be done."""
     return {
         (right.namespace, right.group, right.resource, verb, name)
         for right in rights
         for verb in right.verbs
-        for name in right.names or ("",)
+        for name in right.resource_names or ("",)
     }
 
 
@@ -75,7 +75,7 @@ def test_each_service_has_the_rights_of_its_wiring_and_no_other(profile: str):
     given, namespace = granted(profile), PROFILES[profile].namespace
     for service in services_in(profile):
         account = (namespace, f"{account_prefix(profile)}-{service}")
-        assert given.pop(account, set()) == of_wiring(WIRING[service].rights), service
+        assert given.pop(account, set()) == of_wiring(WIRING[service].policy_rules), service
     given.pop((namespace, f"{account_prefix(profile)}-nats"), None)
     assert given == {}, "somebody has rights who is no service"
 
@@ -83,7 +83,7 @@ def test_each_service_has_the_rights_of_its_wiring_and_no_other(profile: str):
 @pytest.mark.parametrize("profile", WITH_NATS)
 def test_the_bootstrap_has_the_rights_that_it_declares(profile: str):
     namespace = PROFILES[profile].namespace
-    declared = bootstrap_rights(Names(namespace=namespace, prefix=prefix(profile)))
+    declared = bootstrap_rights(ResourceNames(namespace=namespace, prefix=prefix(profile)))
     assert granted(profile)[namespace, f"{account_prefix(profile)}-nats"] == of_wiring(declared)
 
 
@@ -94,7 +94,7 @@ def test_the_one_process_has_the_rights_of_the_services_in_it_together(profile: 
         wanted |= {"ipam"}
     if profile == "reference-daemonset":
         wanted |= {"lifecycle"}
-    together = set().union(*(of_wiring(WIRING[service].rights) for service in wanted))
+    together = set().union(*(of_wiring(WIRING[service].policy_rules) for service in wanted))
     assert granted(profile) == {("kube-system", prefix(profile)): together}
 
 
@@ -173,7 +173,7 @@ def test_no_service_touches_a_config_map_of_those_that_others_read(profile: str)
     """CoreDNS' configuration, ours, NATS' authority: who may write them is soon everybody else."""
     for account, rules in granted(profile).items():
         places = {rule[0] for rule in rules if rule[2] == "configmaps"}
-        assert places <= ({account[0]} if account[1].endswith("-nats") else {PAGES_NAMESPACE})
+        assert places <= ({account[0]} if account[1].endswith("-nats") else {CLAIM_PAGES_NAMESPACE})
 
 
 @pytest.mark.parametrize("profile", PROFILES)

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from libs.common.process.assembly import PORTS_ALONE
-from libs.common.process.run import chosen_runs
-from libs.common.settings.of_process import ProcessSettings
+from libs.common.process.application import STANDALONE_PORTS
+from libs.common.process.run_process import select_definitions
+from libs.common.settings.process_settings import ProcessSettings
 from libs.testbed.helm.chart import Values, manifests, of_kind
 from services.csr.settings import CsrSettings
 from services.metadata.settings import MetadataSettings
@@ -20,11 +20,11 @@ def test_every_service_understands_all_that_it_is_told(profile: str, tmp_path: P
     found = rendered(profile)
     for service, container in of_deployments(found).items():
         runs, reading = reading_of(container, found, tmp_path)
-        assert [run.wiring.service for run in runs] == [service]
-        told = reading.of(ProcessSettings)
+        assert [run.spec.service for run in runs] == [service]
+        told = reading.get(ProcessSettings)
         assert told.secure_port == container["ports"][0]["containerPort"]
-        assert told.secure_port == PORTS_ALONE.get(service, 10458)
-        assert not told.in_memory(alone=True)
+        assert told.secure_port == STANDALONE_PORTS.get(service, 10458)
+        assert not told.uses_memory_bus(is_standalone=True)
 
 
 @pytest.mark.parametrize("profile", [name for name in PROFILES if name not in DEPLOYED])
@@ -33,7 +33,7 @@ def test_the_one_process_understands_all_that_it_is_told_and_needs_no_nats(profi
     (daemon_set,) = of_kind(found, "DaemonSet").values()
     (container,) = containers(daemon_set)
     runs, reading = reading_of(container, found, tmp_path)
-    assert reading.of(ProcessSettings).in_memory(alone=False)
+    assert reading.get(ProcessSettings).uses_memory_bus(is_standalone=False)
     assert not {m["kind"] for m in found} & {"Deployment", "StatefulSet", "PodDisruptionBudget"}
     assert not [m for m in found if "nats" in m["metadata"]["name"]]
     with_rights = {
@@ -41,7 +41,7 @@ def test_the_one_process_understands_all_that_it_is_told_and_needs_no_nats(profi
         for kind in ("Role", "ClusterRole")
         for name in {m["metadata"]["name"] for m in found if m["kind"] == kind}
     }
-    chosen = {run.wiring.service for run in chosen_runs(runs, reading)}
+    chosen = {run.spec.service for run in select_definitions(runs, reading)}
     assert chosen - {"metadata"} == with_rights
 
 
@@ -75,7 +75,7 @@ def test_those_services_are_installed_that_one_process_would_run(
     found = manifests(Values(said=said | {"daemonSet.enabled": True}))
     (container,) = containers(of_kind(found, "DaemonSet")[prefix("default")])
     runs, reading = reading_of(container, found, tmp_path)
-    assert installed == {run.wiring.service for run in chosen_runs(runs, reading)}
+    assert installed == {run.spec.service for run in select_definitions(runs, reading)}
 
 
 def test_where_no_machine_is_asked_there_is_no_credential_for_any(tmp_path: Path):
@@ -83,8 +83,8 @@ def test_where_no_machine_is_asked_there_is_no_credential_for_any(tmp_path: Path
     assert set(services_in("csr-only")) == {"watcher", "metadata", "csr"}
     _, of_metadata = reading_of(of_deployments(found)["metadata"], found, tmp_path)
     _, of_csr = reading_of(of_deployments(found)["csr"], found, tmp_path)
-    assert of_metadata.of(MetadataSettings).without_talos
-    assert of_csr.of(CsrSettings).without_talos
+    assert of_metadata.get(MetadataSettings).without_talos
+    assert of_csr.get(CsrSettings).without_talos
     assert not [m for m in found if m["apiVersion"].startswith("talos.dev/")]
     assert "talos-secrets" not in yaml.safe_dump_all(found)
 
@@ -126,5 +126,5 @@ def test_csr_is_given_without_talos_wherever_metadata_runs_so(
         service: reading_of(containers_by_service[service], found, tmp_path)[1]
         for service in ("metadata", "csr")
     }
-    settings = (readings["metadata"].of(MetadataSettings), readings["csr"].of(CsrSettings))
+    settings = (readings["metadata"].get(MetadataSettings), readings["csr"].get(CsrSettings))
     assert (settings[0].without_talos, settings[1].without_talos) == expected

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from libs.common.settings.of_process import ProcessSettings
+from libs.common.settings.process_settings import ProcessSettings
 from libs.testbed.helm.chart import Values, deployed_services, manifests, of_kind
 from services.csr.settings import CsrSettings
 from tests.deploy.commands import reading_of
@@ -39,7 +39,7 @@ def test_what_is_said_for_all_reaches_every_service(in_one: bool, tmp_path: Path
     assert len(pods) == (1 if in_one else 4)
     for pod in pods:
         (container,) = pod["spec"]["containers"]
-        told = reading_of(container, found, tmp_path)[1].of(ProcessSettings)
+        told = reading_of(container, found, tmp_path)[1].get(ProcessSettings)
         assert told.otlp_endpoint == "http://traces.example.net:4318"
         assert (told.logging_format, told.verbosity) == ("json", 4)
         assert "--cluster-name=prod" in container["args"]
@@ -91,7 +91,7 @@ def test_csr_is_told_how_often_metadata_repeats(said: dict[str, object], of_csr:
     csr = deployed_services(found)[f"{prefix('default')}-csr"]
     (container,) = csr["spec"]["template"]["spec"]["containers"]
     _, reading = reading_of(container, found, tmp_path)
-    assert reading.of(CsrSettings).repeat_seconds == of_csr
+    assert reading.get(CsrSettings).republish_interval_seconds == of_csr
 
 
 def test_objects_of_ones_own_are_installed_beside_ours_and_may_name_the_release():

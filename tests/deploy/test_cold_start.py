@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from libs.common.node import TAINT_UNINITIALIZED
+from libs.common.node import UNINITIALIZED_TAINT
 from libs.testbed.control_plane.cluster import ControlPlane
 from libs.testbed.helm.chart import Manifest, Values, manifests, of_kind
 from libs.testbed.kubelet_node import UNINITIALIZED, first_node
@@ -48,13 +48,13 @@ async def test_a_node_without_network_dns_or_nats_is_initialised_by_the_daemonse
         kubelet = Kubelet.on(machine, taints=TAINTS, labels={CONTROL_PLANE: ""})
         node = await join_not_ready(installed, kubelet)
         (workload,) = of_kind(found, "DaemonSet").values()
-        assert TAINT_UNINITIALIZED in taints(node)
+        assert UNINITIALIZED_TAINT in taints(node)
         assert why_not_scheduled(workload, node) == []
         pod = await run(installed, workload, tmp_path / "pod")
 
         async def initialised() -> bool:
             assert pod.children[workload["metadata"]["name"]].running, tail(pod)
-            return TAINT_UNINITIALIZED not in taints(await read(installed))
+            return UNINITIALIZED_TAINT not in taints(await read(installed))
 
         await eventually(initialised, "the Node is initialised", WITHIN_SECONDS)
         await pod.until(workload["metadata"]["name"])

@@ -12,7 +12,7 @@ import jsonschema
 import pytest
 import yaml
 
-from libs.common.wiring import SERVICES
+from libs.common.service_spec import SERVICES
 from libs.testbed.containers.__main__ import COMPOSE
 from libs.testbed.containers.images import for_compose
 from libs.testbed.control_plane.build import find_go

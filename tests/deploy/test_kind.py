@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from libs.common.kube_api.api import KubeApi
-from libs.common.kube_api.config import load_kube_config
+from libs.common.kube_api.load_kube_config import load_kube_config
 from libs.testbed.compose.kind_machines import follow
 from libs.testbed.compose.kind_secrets import ENDPOINT, secrets
 from libs.testbed.helm.chart import Values, manifests

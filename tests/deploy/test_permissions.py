@@ -8,15 +8,15 @@ import msgspec
 import pytest
 from cryptography import x509
 
-from libs.common.wiring import SERVICES, Right
+from libs.common.service_spec import SERVICES, PolicyRule
 from libs.testbed.control_plane.cluster import ControlPlane
 from libs.testbed.helm.chart import NAMESPACE, Values, manifests
 from libs.testbed.helm.chart import RELEASE as PREFIX
 from libs.testbed.kubelets import JSON_PATCH, Kubelet
 from libs.testbed.machines import Machine, Machines, a_machine
 from libs.testbed.signing_requests import APPROVED, CSRS, request_pem
-from services.bootstrap.names import Names
-from services.bootstrap.rights import rights as bootstrap_rights
+from services.bootstrap.policy_rules import list_policy_rules as bootstrap_rights
+from services.bootstrap.resource_names import ResourceNames
 from tests.bus_actors import eventually
 from tests.deploy.accounts import Account, rules_of, tries_of
 from tests.deploy.forbidden import NEVER
@@ -36,8 +36,8 @@ EVERYTHING = Values(
         "services.lifecycle.extraArgs": [*PATIENT, *QUICK],
     }
 )
-RIGHTS: dict[str, tuple[Right, ...]] = {wiring.service: wiring.rights for wiring in SERVICES} | {
-    "nats": bootstrap_rights(Names(namespace=NAMESPACE, prefix=PREFIX))
+RIGHTS: dict[str, tuple[PolicyRule, ...]] = {wiring.service: wiring.policy_rules for wiring in SERVICES} | {
+    "nats": bootstrap_rights(ResourceNames(namespace=NAMESPACE, prefix=PREFIX))
 }
 
 

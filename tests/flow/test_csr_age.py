@@ -8,7 +8,7 @@ import pytest
 
 from libs.common.machine import AddressStatus
 from libs.common.subjects import ENRICHED_CSR
-from services.csr.on_csr_enriched import AGAIN_SECONDS
+from services.csr.on_csr_enriched import RETRY_SECONDS
 from tests.builders import NOW, a_node, some_facts
 from tests.bus_actors import eventually
 from tests.csr_actors import CsrFlow, asks
@@ -61,7 +61,7 @@ async def test_while_metadata_is_down_nothing_is_approved_by_facts_of_55_minutes
         await flow.node_gone(RIVAL)
         await waits_for_metadata(flow)
         assert flow.kube.patched == []
-        assert csr._waiting.by_name["csr-1"].reason == "age"
+        assert csr._waiting_requests.by_name["csr-1"].reason == "age"
         await flow.enrich(flow.kube.request("csr-1"), facts=HONEST, node_uid="uid-1")  # unchanged, said again
         await flow.until_decided("csr-1", "approved", seconds=SOON)
 
@@ -101,7 +101,7 @@ async def test_over_nats_a_csr_that_starts_later_reads_the_age_from_the_stream(t
     async with CsrFlow.on("nats", tmp_path) as flow:
         async with flow.csr_running():
             await waits_on_a_rival(flow)
-        enriched = await flow.bus.last(f"{ENRICHED_CSR}.csr-1")
+        enriched = await flow.bus.get_last(f"{ENRICHED_CSR}.csr-1")
         assert enriched is not None
         lately = enriched.published_at + timedelta(seconds=1.0)
         await eventually(lambda: datetime.now(UTC) > lately, "it is a second old")
@@ -124,7 +124,7 @@ async def test_a_csr_that_starts_later_approves_by_what_was_published_lately(
     an_hour_ahead = TurnedClock(NOW + timedelta(hours=1))
     async with flow.csr_running(clock=an_hour_ahead, seed=2):
         await flow.lead()
-        await flow.until_decided("csr-1", "approved", seconds=AGAIN_SECONDS / 2)
+        await flow.until_decided("csr-1", "approved", seconds=RETRY_SECONDS / 2)
 
 
 async def test_when_the_clock_of_the_bus_jumps_ahead_the_request_waits_until_it_is_published_again(
@@ -188,7 +188,7 @@ async def test_what_can_never_be_valid_is_denied_by_an_old_message_too(flow: Csr
     await flow.asked(asks(dns=("kubernetes",)), facts=HONEST, node_uid="uid-1")
     clock.turn(55 * 60)
     async with flow.csr_running(clock=clock):
-        await flow.until_decided("csr-1", "denied", seconds=AGAIN_SECONDS / 2)
+        await flow.until_decided("csr-1", "denied", seconds=RETRY_SECONDS / 2)
 
 
 async def test_what_only_old_facts_speak_against_is_not_denied(flow: CsrFlow, clock: TurnedClock):

@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from libs.common import metrics, watch_flow
+from libs.common import cache_sync, metrics
 from libs.common.events import ClusterNetworksObserved
 from libs.common.kube_api.errors import Unreachable
 from libs.common.machine import AddressStatus
@@ -14,11 +14,11 @@ from libs.common.signing_request import (
     SigningRequest,
     SigningRequestCondition,
     SigningRequestStatus,
-    what_we_read_of_request,
+    trim_signing_request,
 )
 from libs.common.subjects import ENRICHED_CSR, OBSERVED_CSR
-from services.csr.budget import BURST
-from services.csr.on_csr_enriched import AGAIN_SECONDS
+from services.csr.on_csr_enriched import RETRY_SECONDS
+from services.csr.rate_limiter import BURST
 from tests.builders import NOW, a_node, some_facts
 from tests.bus_actors import NATS, eventually
 from tests.csr_actors import REFUSED, CsrFlow, asks
@@ -130,7 +130,7 @@ async def test_a_csr_that_was_away_decides_at_its_start_what_has_become_right_me
     await flow.node_gone(before)
     async with flow.csr_running(seed=2):
         await flow.lead()  # the stream's last Leading may be old: a live one is needed
-        await flow.until_decided("csr-1", "approved", seconds=AGAIN_SECONDS / 2)
+        await flow.until_decided("csr-1", "approved", seconds=RETRY_SECONDS / 2)
     assert flow.kube.patched == ["csr-1"]
 
 
@@ -159,7 +159,7 @@ async def test_an_address_of_the_service_network_is_denied_once_the_networks_are
     async with flow.csr_running(service_cluster_ip_range=()):
         await flow.say(
             ClusterNetworksObserved(
-                incarnation=flow.incarnation, service_cidrs=("10.96.0.0/12",), observed_at=NOW
+                stream_id=flow.incarnation, service_cidrs=("10.96.0.0/12",), observed_at=NOW
             )
         )
         await flow.machine(a_node(), facts)
@@ -285,7 +285,7 @@ async def test_nodes_that_claim_the_same_both_wait_and_both_are_told(flow: CsrFl
         await flow.lead()
         await flow.asked(asks("csr-3", node="web-3"))
         await flow.until_decided("csr-3", "waiting")
-    assert {"web-1", "web-2"} <= {event.about.name for event in flow.kube.events}
+    assert {"web-1", "web-2"} <= {event.regarding.name for event in flow.kube.events}
     assert flow.kube.patched == []
 
 
@@ -295,12 +295,12 @@ async def test_a_wait_is_told_once_when_it_has_lasted_long(flow: CsrFlow):
         await flow.silent(a_node(), HONEST)
         await flow.asked(asks(), fault=REFUSED, node_uid="uid-1")
         await flow.until_decided("csr-1", "waiting")
-        csr._watch_waiting.look_around()
+        csr._waiting_request_reconciler.run_periodic_checks()
         assert flow.kube.events == []
         for _ in range(3):
             clock.turn(31)
             await flow.lead()
-            csr._watch_waiting.look_around()
+            csr._waiting_request_reconciler.run_periodic_checks()
         await eventually(lambda: bool(flow.kube.events), "it is told")
     assert flow.kube.told("web-1") == ["CSRWaiting"]
     assert "csr-1" in flow.kube.events[0].message
@@ -314,7 +314,7 @@ async def test_what_waits_for_hours_is_said_again_before_the_stream_forgets_it(f
         first = await flow.until_decided("csr-1", "waiting")
         clock.turn(3000)
         await flow.lead()
-        csr._watch_waiting.want(["csr-1"])  # as its next delivery does
+        csr._waiting_request_reconciler.enqueue(["csr-1"])  # as its next delivery does
 
         async def said_again() -> bool:
             decided = await flow.decided("csr-1")
@@ -333,10 +333,10 @@ async def test_a_wait_that_somebody_else_ended_is_over_and_the_next_one_is_told_
         await flow.lead()
         await eventually(lambda: flow.kube.told("web-1") == ["CSRWaiting"], "it is told")
         await flow.observe(decided_by_somebody(flow.kube.request("csr-1")))  # another replica, or a person
-        await eventually(lambda: not csr._requesters.pending, "it is heard of")
+        await eventually(lambda: not csr._pending_requests.by_name, "it is heard of")
         await flow.asked(asks("csr-2"), fault=REFUSED, node_uid="uid-1")
         await flow.until_decided("csr-2", "waiting")
-        csr._watch_waiting.look_around()
+        csr._waiting_request_reconciler.run_periodic_checks()
         assert len(flow.kube.events) == 1, "it has waited for a moment only"
         clock.turn(31)
         await flow.lead()
@@ -418,7 +418,7 @@ async def test_what_came_while_no_leader_was_heard_is_decided_as_soon_as_one_is(
 async def test_what_came_before_the_table_was_complete_is_decided_as_soon_as_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(watch_flow, "BEHIND_SECONDS", 0.01)
+    monkeypatch.setattr(cache_sync, "BEHIND_SECONDS", 0.01)
     async with (
         CsrFlow.on("memory", tmp_path, requests=None) as flow,
         flow.csr_running(ready=False),
@@ -468,7 +468,7 @@ async def test_a_second_replica_that_writes_too_fails_at_the_fence_and_lets_it_b
         await flow.enrich(asks(), observed=place, facts=HONEST, node_uid="uid-1")
         await eventually(lambda: flow.kube.patched == ["csr-1"], "it was tried")
         await flow.observe(flow.kube.request("csr-1"))
-        await eventually(lambda: not csr._requesters.pending, "it is heard of")
+        await eventually(lambda: not csr._pending_requests.by_name, "it is heard of")
     assert flow.kube.patched == ["csr-1"]
     [condition] = flow.kube.request("csr-1").status.conditions
     assert condition.message == "by hand"
@@ -497,18 +497,18 @@ async def test_nothing_is_remembered_of_requests_that_are_gone(flow: CsrFlow):
             await flow.asked(request)
         for request in requests:
             await flow.until_decided(request.name, "waiting")
-        assert len(csr._waiting.by_name) == 50
+        assert len(csr._waiting_requests.by_name) == 50
         for request in requests:
             await flow.delete(request)
-        await eventually(lambda: not csr._waiting.by_name, "forgotten")
-        assert not csr._requesters.pending
-        assert not csr._waiting._on_node
-        assert not csr._decisions._said
-        await eventually(lambda: not csr._watch_waiting._again, "forgotten")
+        await eventually(lambda: not csr._waiting_requests.by_name, "forgotten")
+        assert not csr._pending_requests.by_name
+        assert not csr._waiting_requests._names_by_node
+        assert not csr._decision_publisher._published
+        await eventually(lambda: not csr._waiting_request_reconciler._retry_at, "forgotten")
         # for an hour the stream tells that they are gone: of a kubelet that files a hundred a second it
         # holds hundreds of thousands by then
-        assert not csr._table.under(OBSERVED_CSR)
-        await eventually(lambda: not csr._table.under(ENRICHED_CSR), "forgotten")
+        assert not csr._stream_cache.list_under(OBSERVED_CSR)
+        await eventually(lambda: not csr._stream_cache.list_under(ENRICHED_CSR), "forgotten")
 
 
 async def test_a_burst_of_word_about_nodes_looks_at_each_waiting_request_a_few_times_only(flow: CsrFlow):
@@ -553,7 +553,7 @@ async def test_a_message_that_no_sense_can_be_made_of_ends_nothing_and_approves_
             raise ValueError("a defect")
 
         with monkeypatch.context() as patched:
-            patched.setattr(csr._claims, "observed", fails)
+            patched.setattr(csr._claim_index, "observed", fails)
             await flow.node(a_node("odd-1", uid="uid-odd"))
             await eventually(lambda: "odd-1" in "; ".join(csr.problems()), "it is told")
         await flow.machine(a_node(), HONEST)
@@ -571,25 +571,27 @@ async def test_gauges_tell_what_waits_for_how_long_and_what_the_signer_owes(flow
         await flow.asked(asks("csr-new", age_seconds=60), fault=REFUSED, node_uid="uid-1")
         await flow.until_decided("csr-new", "waiting")
         await flow.observe(decided_by_somebody(asks("csr-2", node="web-2")))
-        await eventually(lambda: bool(csr._requesters.unissued), "it is heard of")
-        await eventually(lambda: csr._waiting.by_name.keys() == {"csr-new"}, "the older one waits no more")
-        [waiting] = csr._waiting.by_name.values()
-        csr._watch_waiting.look_around()
+        await eventually(lambda: bool(csr._pending_requests.awaiting_signer), "it is heard of")
+        await eventually(
+            lambda: csr._waiting_requests.by_name.keys() == {"csr-new"}, "the older one waits no more"
+        )
+        [waiting] = csr._waiting_requests.by_name.values()
+        csr._waiting_request_reconciler.run_periodic_checks()
         assert metrics.CSR_WAITING.labels(waiting.reason)._value.get() == 1
         assert metrics.CSR_SUPERSEDED._value.get() == 1
         assert metrics.CSR_OLDEST_PENDING_AGE._value.get() == 60
         assert metrics.CSR_APPROVED_NOT_ISSUED._value.get() == 1
         await flow.delete(flow.kube.request("csr-new"))
         await flow.delete(flow.kube.request("csr-old"))
-        await eventually(lambda: not csr._requesters.pending, "both are gone")
+        await eventually(lambda: not csr._pending_requests.by_name, "both are gone")
         ahead = asks("csr-ahead", age_seconds=-60)
         await flow.file(ahead)
-        await eventually(lambda: bool(csr._requesters.pending), "it is heard of")
-        csr._watch_waiting.look_around()
+        await eventually(lambda: bool(csr._pending_requests.by_name), "it is heard of")
+        csr._waiting_request_reconciler.run_periodic_checks()
         assert metrics.CSR_OLDEST_PENDING_AGE._value.get() == 0, "the API server's clock is ahead of ours"
         await flow.delete(ahead)
-        await eventually(lambda: not csr._requesters.pending, "it is gone")
-        csr._watch_waiting.look_around()
+        await eventually(lambda: not csr._pending_requests.by_name, "it is gone")
+        csr._waiting_request_reconciler.run_periodic_checks()
         assert metrics.CSR_WAITING.labels(waiting.reason)._value.get() == 0
         assert metrics.CSR_OLDEST_PENDING_AGE._value.get() == 0
 
@@ -612,7 +614,7 @@ async def test_every_hostile_or_odd_request_ends_as_the_table_says_and_none_ends
         for number, case in enumerate(CASES):
             name = f"csr-{number}"
             metadata = msgspec.structs.replace(case.request().metadata, name=name, uid=f"uid-{number}")
-            request = what_we_read_of_request(msgspec.structs.replace(case.request(), metadata=metadata))
+            request = trim_signing_request(msgspec.structs.replace(case.request(), metadata=metadata))
             await flow.asked(request, facts=FACTS[WHO], node_uid=NODES[WHO].uid, answered_at=("10.0.0.5",))
             ended[case.name] = (await flow.until_decided(name, *OUTCOMES.values())).outcome
             assert flow.kube.verdict(name) == {"approve": "Approved", "deny": "Denied"}.get(case.expected, "")

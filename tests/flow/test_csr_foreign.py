@@ -54,7 +54,7 @@ async def test_a_request_of_a_foreign_node_is_left_alone_whatever_its_state(stat
             await flow.asked(request, facts=facts, node_uid="uid-1")
         decided = await flow.until_decided("csr-1", "not-ours")
         clock.turn(60.0)
-        csr._watch_waiting.look_around()
+        csr._waiting_request_reconciler.run_periodic_checks()
     assert flow.kube.patched == []
     assert flow.kube.events == []
     assert 'team is "b", not "a"' in decided.reason
@@ -128,10 +128,10 @@ async def test_a_foreign_rival_of_our_node_is_told_nothing(flow: CsrFlow):
         await flow.asked(asks(ips=("10.0.0.9",)), facts=ours, node_uid="uid-1")
         await flow.until_decided("csr-1", "waiting")
         clock.turn(60.0)
-        csr._watch_waiting.look_around()
+        csr._waiting_request_reconciler.run_periodic_checks()
         await eventually(lambda: bool(flow.kube.events), "the wait is told")
-        await csr._events.last_words()
-    assert {event.about.name for event in flow.kube.events} == {"web-1"}
+        await csr._event_recorder.flush()
+    assert {event.regarding.name for event in flow.kube.events} == {"web-1"}
 
 
 async def test_when_the_file_gives_us_a_node_its_request_is_answered_and_a_bad_file_changes_nothing(
@@ -139,7 +139,7 @@ async def test_when_the_file_gives_us_a_node_its_request_is_answered_and_a_bad_f
 ):
     path = tmp_path / "config.yaml"
     path.write_text(TEAM_A)
-    followed: dict[str, Any] = {"cloud_config": path, "file_look_seconds": 0.05}
+    followed: dict[str, Any] = {"cloud_config": path, "cloud_config_poll_seconds": 0.05}
     db = a_node("db-1", uid="uid-2", ip="10.0.0.6", labels={"team": "b"})
     of_db = some_facts(node_name="db-1", node_ip="10.0.0.6", addresses=())
     async with flow.csr_running(**by(TEAM_A), **followed) as csr:

@@ -10,8 +10,13 @@ from libs.common.events import ClusterNetworksObserved
 from libs.common.kube_api.errors import Unreachable
 from libs.common.kube_api.server_identity import ServerIdentity
 from libs.common.machine import AddressStatus
-from services.csr.on_csr_enriched import AGAIN_SECONDS
-from services.csr.watch_endpoint import FIRST_READ_SECONDS, FIRST_READS, READ_SECONDS, WatchEndpoint
+from services.csr.api_endpoint_watcher import (
+    FIRST_READ_INTERVAL_SECONDS,
+    FIRST_READS,
+    READ_INTERVAL_SECONDS,
+    ApiEndpointWatcher,
+)
+from services.csr.on_csr_enriched import RETRY_SECONDS
 from tests.builders import NOW, a_node, some_facts
 from tests.bus_actors import eventually
 from tests.csr_actors import CsrFlow, InMemoryRequests, asks
@@ -61,10 +66,10 @@ async def test_what_waits_for_the_service_networks_is_decided_as_soon_as_they_ar
         await flow.until_decided("csr-next", "waiting")
         await flow.say(
             ClusterNetworksObserved(
-                incarnation=flow.incarnation, service_cidrs=("10.96.0.0/12",), observed_at=NOW
+                stream_id=flow.incarnation, service_cidrs=("10.96.0.0/12",), observed_at=NOW
             )
         )
-        await flow.until_decided("csr-next", "approved", seconds=AGAIN_SECONDS / 2)
+        await flow.until_decided("csr-next", "approved", seconds=RETRY_SECONDS / 2)
 
 
 async def test_without_talos_and_without_the_range_it_waits_and_readiness_says_so(flow: CsrFlow):
@@ -104,9 +109,9 @@ async def test_csr_is_not_ready_while_no_certificate_of_an_api_server_was_read(f
         await eventually(lambda: not csr.problems(), "csr is ready after the first handshake", seconds=10.0)
 
 
-def watching(kube: InMemoryRequests, clock: TurnedClock, changes: list[str]) -> WatchEndpoint:
-    return WatchEndpoint(
-        kube, changed=lambda: changes.append("changed"), clock=clock, random=random.Random(1)
+def watching(kube: InMemoryRequests, clock: TurnedClock, changes: list[str]) -> ApiEndpointWatcher:
+    return ApiEndpointWatcher(
+        kube, on_change=lambda: changes.append("changed"), clock=clock, random=random.Random(1)
     )
 
 
@@ -118,7 +123,7 @@ async def test_the_first_handshakes_follow_in_seconds_so_that_servers_behind_a_b
         kube.identity = servers[number % 3]
         waits.append(await watch.read())
         clock.turn(waits[-1])
-    assert waits == [FIRST_READ_SECONDS] * (FIRST_READS - 1) + [READ_SECONDS] * 2
+    assert waits == [FIRST_READ_INTERVAL_SECONDS] * (FIRST_READS - 1) + [READ_INTERVAL_SECONDS] * 2
     assert sum(waits[: FIRST_READS - 1]) <= 10.0
     assert set(watch.endpoint.identities) == set(servers)
     assert len(changes) == 3, "a server that is seen again changes nothing"
@@ -128,7 +133,7 @@ async def test_a_failed_handshake_changes_nothing_that_is_known_and_is_tried_aga
     kube, clock, changes = InMemoryRequests(), TurnedClock(), list[str]()
     watch = watching(kube, clock, changes)
     waits = [await watch.read() for _ in range(FIRST_READS)]
-    assert waits[-1] == READ_SECONDS
+    assert waits[-1] == READ_INTERVAL_SECONDS
     kube.identity = Unreachable("no route to host")
     waits = [await watch.read() for _ in range(12)]
     assert waits[0] <= 1.0
@@ -136,7 +141,7 @@ async def test_a_failed_handshake_changes_nothing_that_is_known_and_is_tried_aga
     assert (watch.endpoint.identities, watch.endpoint.fault) == ((API_SERVER,), "no route to host")
     assert not watch.problems()
     kube.identity = API_SERVER
-    assert await watch.read() == READ_SECONDS
+    assert await watch.read() == READ_INTERVAL_SECONDS
     assert (watch.endpoint.fault, changes) == ("", ["changed"])
 
 
@@ -147,7 +152,7 @@ async def test_the_host_name_of_a_renewed_certificate_is_reserved_from_the_next_
     await watch.read()
     assert not watch.endpoint.has_name(facts.platform.hostname)
     kube.identity = ServerIdentity(names=frozenset({"new.example.com"}))
-    clock.turn(READ_SECONDS)
+    clock.turn(READ_INTERVAL_SECONDS)
     await watch.read()
     assert watch.endpoint.has_name("NEW.example.com")
     assert watch.endpoint.has_name(ENDPOINT_NAME), "the former one is for a day, too"

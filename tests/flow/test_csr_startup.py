@@ -73,7 +73,7 @@ async def test_a_request_waits_for_the_first_report_on_every_machine_that_was_th
         decided = await flow.until_decided("csr-1", "waiting", "approved")
         assert decided.reason == "not every machine is known yet: csr waits for metadata's first reports"
         assert flow.kube.patched == []
-        assert [waiting.reason for waiting in csr._waiting.by_name.values()] == ["startup"]
+        assert [waiting.reason for waiting in csr._waiting_requests.by_name.values()] == ["startup"]
         assert csr.problems() == ("waits for metadata's first report on 1 machine, such as db-1",)
         await flow.machine(DB, facts_of("db-1", "10.0.0.9"))
         await flow.until_decided("csr-1", "approved", seconds=SOON)
@@ -90,7 +90,7 @@ async def test_a_further_report_does_not_change_the_message_of_a_waiting_request
         first = await flow.until_decided("csr-1", "waiting")
         await flow.silent(nodes[0])
         await eventually(lambda: "2 machines" in "".join(csr.problems()), "one is reported")
-        assert csr._reports.why_not_all_known() == first.reason
+        assert csr._reports.why_reports_missing() == first.reason
 
 
 async def test_an_unreachable_machine_keeps_nobody_waiting(flow: CsrFlow):

@@ -11,7 +11,7 @@ from libs.common import metrics
 from libs.common.cloud_config.document import parse_cloud_config
 from libs.common.machine import AddressStatus
 from libs.common.signing_request import SigningRequestCondition, SigningRequestStatus
-from services.csr.approvals_api import WRITE_SLOTS
+from services.csr.approval_writer import MAX_CONCURRENT_WRITES
 from services.csr.service import CsrService
 from tests.builders import a_node, some_facts
 from tests.bus_actors import eventually
@@ -32,7 +32,7 @@ class Queue:
         self._free = asyncio.Event()
 
     async def fill(self) -> None:
-        for number in range(WRITE_SLOTS):
+        for number in range(MAX_CONCURRENT_WRITES):
             name, ip = f"busy-{number}", f"10.0.1.{number}"
             self.flow.kube.stalled[f"csr-{name}"] = self._free
             node = a_node(name, uid=f"uid-{name}", ip=ip)
@@ -43,16 +43,16 @@ class Queue:
             await self.flow.asked(
                 asks(f"csr-{name}", node=name, ips=(ip,)), facts=facts, node_uid=f"uid-{name}"
             )
-        await eventually(lambda: len(self.flow.kube.patched) == WRITE_SLOTS, "every slot is taken")
+        await eventually(lambda: len(self.flow.kube.patched) == MAX_CONCURRENT_WRITES, "every slot is taken")
         await self.flow.machine(a_node(), HONEST)
         await self.flow.asked(asks(), facts=HONEST, node_uid="uid-1")
         in_flight = metrics.HANDLING_IN_FLIGHT.labels("csr")
-        await eventually(lambda: in_flight._value.get() > WRITE_SLOTS, "csr-1 waits for a slot")
+        await eventually(lambda: in_flight._value.get() > MAX_CONCURRENT_WRITES, "csr-1 waits for a slot")
 
     async def heard(self) -> None:
         """Return once csr has heard all that was said."""
         sequence = await self.flow.node(a_node("last-1", uid="uid-last", ip=""))
-        await eventually(lambda: self.csr._table.sequence >= sequence, "it is heard")
+        await eventually(lambda: self.csr._stream_cache.sequence >= sequence, "it is heard")
 
     def free(self) -> None:
         self._free.set()
@@ -141,7 +141,7 @@ async def test_a_request_that_became_invalid_while_it_waited_for_a_slot_is_denie
 async def test_no_request_is_written_that_lost_its_leader_while_it_waited_for_a_slot(queue: Queue):
     queue.clock.turn(11)
     queue.free()
-    approved = [f"csr-busy-{number}" for number in range(WRITE_SLOTS)]
+    approved = [f"csr-busy-{number}" for number in range(MAX_CONCURRENT_WRITES)]
     await eventually(lambda: all(queue.flow.kube.verdict(name) for name in approved), "the slots are free")
     assert any("no leader" in problem for problem in queue.csr.problems())
     await asyncio.gather(*[queue.flow.until_decided(name, "approved") for name in approved])
@@ -151,9 +151,9 @@ async def test_no_request_is_written_that_lost_its_leader_while_it_waited_for_a_
 
 
 async def test_no_request_is_written_after_the_stream_was_lost_while_it_waited_for_a_slot(queue: Queue):
-    queue.csr._table.lost("cut off")
+    queue.csr._stream_cache.mark_disconnected("cut off")
     queue.free()
-    approved = [f"csr-busy-{number}" for number in range(WRITE_SLOTS)]
+    approved = [f"csr-busy-{number}" for number in range(MAX_CONCURRENT_WRITES)]
     await eventually(lambda: all(queue.flow.kube.verdict(name) for name in approved), "the slots are free")
     in_flight = metrics.HANDLING_IN_FLIGHT.labels("csr")
     await eventually(lambda: in_flight._value.get() == 0, "csr-1 was handed back")

@@ -9,15 +9,16 @@ import msgspec
 import pytest
 
 from libs.common import metrics
-from libs.common.bus import Opened
+from libs.common.bus import StreamPosition
 from libs.common.delivery import TemporaryError
 from libs.common.kube_api.errors import Invalid, KubeError, Unreachable
 from libs.common.machine import AddressStatus, Inventory, MachineFacts
-from libs.common.wiring import PAGES_NAMESPACE
-from services.ipam import watch_claims
+from libs.common.service_spec import CLAIM_PAGES_NAMESPACE
+from services.ipam import garbage_collector
+from services.ipam.allocation_plan import AllocationRequest, Exclusions
 from services.ipam.allocator import Allocator
 from services.ipam.claims_api import KubernetesClaims
-from services.ipam.node_events import (
+from services.ipam.node_event_recorder import (
     ADDRESSES_IGNORED,
     ASSIGNMENT_FAILED,
     CONFLICT,
@@ -25,8 +26,7 @@ from services.ipam.node_events import (
     OTHER_ALLOCATOR,
 )
 from services.ipam.pages import NAME_PREFIX
-from services.ipam.plan import Occupied, Want
-from services.ipam.pools import Pool
+from services.ipam.pool_selection import Pool
 from tests.builders import NOW, cluster_networks
 from tests.bus_actors import NATS, eventually, until_led
 from tests.ipam_actors import PODS, IpamFlow, a_node_of, assert_disjoint, facts_of
@@ -137,7 +137,7 @@ async def test_a_node_that_carries_a_whole_pool_is_named_on_those_for_whom_nothi
         told = await flow.until_decided(2, "unserved")
         await eventually(lambda: flow.kube.told("web-2") == [NOT_AVAILABLE], "told")
     assert "all of which is in 10.244.0.0/16, the pod CIDR of node web-1" in told.reason
-    [event] = [event for event in flow.kube.events if event.about.name == "web-2"]
+    [event] = [event for event in flow.kube.events if event.regarding.name == "web-2"]
     assert "the pod CIDR of node web-1" in event.message
     assert "delete this Node" in event.message
 
@@ -241,7 +241,7 @@ async def test_who_finds_no_room_is_told_on_the_node_and_served_soon_after_a_blo
         await eventually(lambda: flow.kube.told("web-3") == [NOT_AVAILABLE], "told on the Node")
         await eventually(lambda: metrics.IPAM_EXHAUSTED._value.get() == 1, "measured")
         await flow.leave(1)
-        clock.turn(watch_claims._AT_LEAST_SECONDS + 1.0)
+        clock.turn(garbage_collector._MIN_INTERVAL_SECONDS + 1.0)
         await flow.lead()
         await eventually(lambda: '"goneSince"' in str(flow.kube.pages), "the block rests")
         await flow.time_passes(clock, 580.0, "nodes")
@@ -304,7 +304,7 @@ def read(file: Path) -> dict[str, Any]:
     from libs.common.cloud_config.document import parse_cloud_config
 
     config = parse_cloud_config(file.read_text(), str(file))
-    return {"cloud_config": file, "file": config, "file_look_seconds": 0.1}
+    return {"cloud_config": file, "file": config, "cloud_config_poll_seconds": 0.1}
 
 
 # ---- never twice
@@ -368,30 +368,33 @@ async def test_who_gathered_before_addresses_services_or_leader_were_lost_is_giv
         await flow.served(1)
         writes = flow.kube.page_writes
         if lost == "stream":
-            service._table.begin(Opened(incarnation="another", last_sequence=0))
+            service._stream_cache.start_replay(StreamPosition(stream_id="another", last_sequence=0))
         elif lost == "services":
-            service._picture.take_in(cluster_networks(pod_cidrs=PODS, service_cidrs=("no network",)))
+            service._cluster_view.apply(cluster_networks(pod_cidrs=PODS, service_cidrs=("no network",)))
         else:
             clock.turn(60.0)
         pool = Pool("default", 4, "10.244.0.0/16", 24)
         with pytest.raises(TemporaryError):
-            await service._gathering.answer(Want(uid="uid-2", node="web-2", pools=(pool,)))
+            await service._batcher.submit(AllocationRequest(uid="uid-2", node="web-2", pools=(pool,)))
         assert flow.kube.page_writes == writes
 
 
 async def test_what_a_claim_left_behind_when_it_gave_way_is_new_to_who_is_answered_next(flow: IpamFlow):
     one, other = (Pool("p", 4, "10.0.0.0/16", 24),), (Pool("p", 4, "172.16.0.0/16", 24),)
-    wants = [Want(uid="uid-1", node="web-1", pools=one), Want(uid="uid-2", node="web-2", pools=other)]
+    wants = [
+        AllocationRequest(uid="uid-1", node="web-1", pools=one),
+        AllocationRequest(uid="uid-2", node="web-2", pools=other),
+    ]
     second = Allocator(KubernetesClaims(flow.kube), now=lambda: NOW)
     async with flow.ipam_running() as service:
-        await service._claim([Want(uid="uid-3", node="web-3", pools=other)], True)
-        await second.claim([Want(uid="uid-4", node="web-4", pools=other)], Occupied)
+        await service._claim([AllocationRequest(uid="uid-3", node="web-3", pools=other)], True)
+        await second.claim([AllocationRequest(uid="uid-4", node="web-4", pools=other)], Exclusions)
         gave_way = await service._claim(wants, False)
-        assert (gave_way.answers, gave_way.contended) == ({}, True)
+        assert (gave_way.results, gave_way.is_contended) == ({}, True)
         assert "uid-1" in str(flow.kube.pages)
-        answered = (await service._claim(wants, True)).answers
+        answered = (await service._claim(wants, True)).results
         assert {uid: one.is_new for uid, one in answered.items()} == {"uid-1": True, "uid-2": True}
-        again = (await service._claim(wants, True)).answers
+        again = (await service._claim(wants, True)).results
         assert {uid: one.is_new for uid, one in again.items()} == {"uid-1": False, "uid-2": False}
 
 
@@ -493,8 +496,8 @@ async def test_when_all_that_the_stream_held_has_grown_too_old_machines_are_wait
     async with flow.ipam_running() as service:
         await flow.join(1)
         await flow.served(1)
-        service._table.begin(Opened(incarnation=flow.incarnation, last_sequence=0))
-        service._table.caught_up()
+        service._stream_cache.start_replay(StreamPosition(stream_id=flow.incarnation, last_sequence=0))
+        service._stream_cache.finish_replay()
         await flow.see(flow.kube.node("web-1"))
         await flow.snapshot()
         waits = ("waits for metadata's first report on 1 machine, such as web-1",)
@@ -515,7 +518,7 @@ async def test_who_gathered_before_a_machine_became_unknown_is_given_no_block(fl
         await eventually(lambda: len(service.problems()) == 1, "only a first word is missing")
         pool = Pool("default", 4, "10.244.0.0/16", 24)
         with pytest.raises(TemporaryError, match="first report on 1 machine"):
-            await service._gathering.answer(Want(uid="uid-2", node="web-2", pools=(pool,)))
+            await service._batcher.submit(AllocationRequest(uid="uid-2", node="web-2", pools=(pool,)))
         assert flow.kube.page_writes == 0
 
 
@@ -558,7 +561,7 @@ async def test_what_another_allocator_gave_while_ipam_was_down_is_told_by_the_fi
         assert_disjoint(await flow.served(1, 2, 3, 4))
     assert metrics.IPAM_FOREIGN._value.get() == foreign + 1
     assert flow.kube.told("web-3") == []
-    [event] = [event for event in flow.kube.events if event.about.name == "web-2"]
+    [event] = [event for event in flow.kube.events if event.regarding.name == "web-2"]
     assert "another allocator runs, or ran while ipam did not" in event.message
 
 
@@ -575,7 +578,7 @@ async def test_a_patch_that_kubernetes_does_not_take_is_told_on_the_node_and_tri
         flow.kube.fails_before = lambda verb, name: None
         await flow.enrich(flow.kube.node("web-1"), facts_of(1))
         await flow.served(1)
-    [event, *_] = [event for event in flow.kube.events if event.about.name == "web-1"]
+    [event, *_] = [event for event in flow.kube.events if event.regarding.name == "web-1"]
     assert event.message.startswith("Node web-1 status is now: CIDRAssignmentFailed: ")
     assert "an admission plugin says no" in event.message
 
@@ -587,7 +590,7 @@ async def test_a_page_that_nobody_understands_stops_only_its_own_blocks_and_is_n
         name = f"{NAME_PREFIX}10.240.0.0-12"
         page = flow.kube.pages[name]
         await flow.kube.update_config_map(
-            PAGES_NAMESPACE, msgspec.structs.replace(page, data={"claims.json": "{}"})
+            CLAIM_PAGES_NAMESPACE, msgspec.structs.replace(page, data={"claims.json": "{}"})
         )
         await flow.join(2)
         told = await flow.until_decided(2, "unserved")

@@ -39,7 +39,7 @@ async def test_a_foreign_node_gets_no_claim_no_block_and_no_event(flow: IpamFlow
         await flow.silent(silent)
         await flow.until_decided(2, "not-ours")
         clock.turn(60.0)
-        ipam._watch_waiting.look_around()
+        ipam._waiting_reconciler.run_periodic_checks()
     assert 'team is "b", not "a"' in decided.reason
     assert flow.kube.patched == []
     assert flow.kube.page_writes == 0
@@ -95,7 +95,7 @@ async def test_by_schemes_a_node_is_served_as_soon_as_its_provider_id_is_ours(fl
 async def test_when_the_file_gives_us_a_node_it_is_served(flow: IpamFlow, tmp_path: Path):
     path = tmp_path / "config.yaml"
     path.write_text(TEAM_A)
-    followed: dict[str, Any] = {"cloud_config": path, "file_look_seconds": 0.05}
+    followed: dict[str, Any] = {"cloud_config": path, "cloud_config_poll_seconds": 0.05}
     async with flow.ipam_running(**by(TEAM_A), **followed):
         await flow.join(1, labels=THEIRS)
         await flow.until_decided(1, "not-ours")
@@ -115,7 +115,7 @@ async def test_what_a_foreign_node_carries_binds_no_pool_and_what_ours_carry_doe
         return f"{TEAM_A}\nipam: {{pools: [{{name: {name}, cidrs: [{cidr}]}}]}}"
 
     path.write_text(with_pool("a", "10.8.0.0/16"))
-    settings: dict[str, Any] = {"cluster_cidr": ("10.244.0.0/16",), "file_look_seconds": 0.05}
+    settings: dict[str, Any] = {"cluster_cidr": ("10.244.0.0/16",), "cloud_config_poll_seconds": 0.05}
     async with flow.ipam_running(**by(path.read_text()), **settings, cloud_config=path) as ipam:
         await flow.join(1, labels=THEIRS, pod_cidrs=("10.8.7.0/24",))
         await flow.join(2, labels=OURS)
@@ -131,12 +131,12 @@ async def test_what_a_foreign_node_carries_binds_no_pool_and_what_ours_carry_doe
 
 async def test_a_node_that_the_file_gives_away_while_its_block_is_claimed_gets_none(flow: IpamFlow):
     """The claim is in a page, which all instances share; on the Node nothing is written."""
-    theirs = parse_cloud_config(TEAM_A.replace("[a]", "[b]"), "f").ownership.of(NODE_IPAM)
+    theirs = parse_cloud_config(TEAM_A.replace("[a]", "[b]"), "f").ownership.for_controller(NODE_IPAM)
     async with flow.ipam_running(**by(TEAM_A)) as ipam:
 
         def given_away(verb: str, name: str) -> None:
             if verb in ("create", "update"):
-                ipam._watch_config._own(theirs)
+                ipam._config_reloader._apply_ownership(theirs)
 
         flow.kube.fails_before = given_away
         await flow.join(1, labels=OURS)

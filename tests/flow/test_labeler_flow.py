@@ -8,11 +8,11 @@ import pytest
 from libs.common import metrics
 from libs.common.kube_api.errors import FenceFailed, Forbidden, Invalid
 from libs.common.machine import AddressStatus, MachineFault
-from libs.common.node import CONDITION_BLOCKED, Taint
-from libs.common.subjects import DEAD, ENRICHED_NODE, OBSERVED_NODE
+from libs.common.node import BLOCKED_CONDITION, Taint
+from libs.common.subjects import DEAD_LETTERS, ENRICHED_NODE, OBSERVED_NODE
 from libs.testbed.nats_server import NatsServer
-from services.labeler.blocked import by_fault, condition
-from services.labeler.plan import AS_IT_SHOULD_BE
+from services.labeler.blocker import block_on_fault, build_condition
+from services.labeler.plan import IN_SYNC_REASON
 from services.labeler.service import LabelerService
 from tests.builders import NOW, UNINITIALIZED, a_node, some_facts
 from tests.bus_actors import eventually
@@ -36,7 +36,7 @@ async def test_a_joining_node_costs_two_node_writes_and_one_event_and_no_read(
         decided = await flow.until_decided("web-1", "initialized")
     assert kube.requests == [("patch", "nodes/status"), ("patch", "nodes"), ("create", "events")]
     node = kube.node("web-1")
-    assert node.initialized
+    assert node.is_initialized
     assert node.spec.provider_id == "hcloud://7"
     [event] = kube.events
     assert (event.reason, event.message, event.type, event.component) == (
@@ -101,12 +101,12 @@ async def test_a_condition_written_a_moment_ago_goes_with_the_writes_that_cure_i
         async def is_said() -> bool:
             clock.turn(2.0)
             await flow.lead()
-            return kube.node("web-1").condition(CONDITION_BLOCKED) is not None
+            return kube.node("web-1").find_condition(BLOCKED_CONDITION) is not None
 
         await eventually(is_said, "the condition is written")
         await flow.enrich(a_node(), some_facts())  # the watcher has not seen the condition yet
         await flow.until_decided("web-1", "initialized")
-    assert kube.node("web-1").condition(CONDITION_BLOCKED) is None
+    assert kube.node("web-1").find_condition(BLOCKED_CONDITION) is None
 
 
 async def test_a_changed_machine_changes_its_node_in_one_write(flow: Flow, nats_server: NatsServer):
@@ -209,7 +209,7 @@ async def test_a_fence_that_fails_twice_is_tried_again_later(flow: Flow, nats_se
     async with labeler_running(nats_server.url, kube):
         await flow.enrich(a_node(), some_facts())
         await eventually(lambda: kube.requests.count(("patch", "nodes")) >= 2, "both tries")
-        assert not kube.node("web-1").initialized
+        assert not kube.node("web-1").is_initialized
         kube.failing.clear()
         await flow.until_decided("web-1", "initialized")
 
@@ -234,7 +234,7 @@ async def test_word_of_a_replaced_node_writes_nothing_to_its_successor(flow: Flo
         await flow.enrich(a_node("other", uid="uid-1"), some_facts(node_name="other"))
         await flow.until_handled()
     assert kube.node("web-1").uid == "uid-2"
-    assert not kube.node("web-1").initialized
+    assert not kube.node("web-1").is_initialized
 
 
 async def test_the_uid_fences_a_successor_that_the_flow_has_not_told_of_yet(
@@ -280,7 +280,7 @@ async def test_an_older_word_that_is_still_in_flight_is_not_followed_either(
     kube = InMemoryNodes(a_node())
     async with labeler_running(nats_server.url, kube) as labeler:
         await flow.enrich(a_node(), some_facts(platform="aws", provider_id="aws:///z/1", zone="old"))
-        older = await flow.bus.last(f"{ENRICHED_NODE}.web-1")
+        older = await flow.bus.get_last(f"{ENRICHED_NODE}.web-1")
         assert older is not None
         await flow.until_decided("web-1", "initialized")
         await flow.enrich(
@@ -384,7 +384,7 @@ async def test_a_machine_that_does_not_answer_blocks_its_node_and_the_next_try_i
     async with labeler_running(nats_server.url, kube):
         await flow.unreachable(a_node(), REFUSED)
         decided = await flow.until_decided("web-1", "blocked")
-    assert decided.next_look_at == NOW
+    assert decided.next_check_at == NOW
     assert "connection refused" in decided.reason
 
 
@@ -399,14 +399,14 @@ async def test_an_initialized_node_whose_machine_does_not_answer_is_left_as_it_i
         decided = await flow.until_decided("web-1", "unchanged")
         assert decided.reason.startswith("left as it is")
         await flow.enrich(kube.node("web-1"), some_facts())
-        await eventually(lambda: _says(flow, AS_IT_SHOULD_BE), "its return is told")
+        await eventually(lambda: _says(flow, IN_SYNC_REASON), "its return is told")
     assert kube.writes() == TWO_WRITES_AND_AN_EVENT
 
 
 async def test_a_node_that_another_controller_initialized_while_its_machine_is_silent_is_not_called_blocked(
     flow: Flow, nats_server: NatsServer
 ):
-    node = a_node(taints=(), provider_id="hcloud://7", conditions=(condition(by_fault(REFUSED)),))
+    node = a_node(taints=(), provider_id="hcloud://7", conditions=(build_condition(block_on_fault(REFUSED)),))
     kube = InMemoryNodes(node)
     async with labeler_running(nats_server.url, kube):
         await flow.unreachable(node, REFUSED)
@@ -415,7 +415,7 @@ async def test_a_node_that_another_controller_initialized_while_its_machine_is_s
         await flow.unreachable(kube.node("web-1"), REFUSED)
         await flow.until_handled()
     assert kube.requests == [("patch", "nodes/status")]
-    assert kube.node("web-1").condition(CONDITION_BLOCKED) is None
+    assert kube.node("web-1").find_condition(BLOCKED_CONDITION) is None
 
 
 async def test_a_node_that_is_not_ours_is_told_and_left_alone(flow: Flow, nats_server: NatsServer):
@@ -460,7 +460,7 @@ async def test_what_kubernetes_refuses_for_good_is_put_aside_with_the_reason(
     async with labeler_running(nats_server.url, kube):
         await flow.enrich(a_node(), some_facts())
         await flow.until_handled()
-    letter = await flow.bus.last(f"{DEAD}.labeler.node.web-1")
+    letter = await flow.bus.get_last(f"{DEAD_LETTERS}.labeler.node.web-1")
     assert letter is not None
     assert "spec.providerID: Invalid value" in str(letter.event)
 
@@ -472,7 +472,7 @@ async def test_a_gone_node_is_forgotten_and_its_successor_is_told_anew(flow: Flo
         await flow.until_decided("web-1", "initialized")
         kube.delete("web-1")
         await flow.gone(a_node())
-        await eventually(lambda: "web-1" not in labeler._told._nodes, "forgotten")
+        await eventually(lambda: "web-1" not in labeler._deduplicator._nodes, "forgotten")
         await flow.enriched_gone(a_node())
         await flow.until_handled()
         kube.put(a_node(uid="uid-2"))
@@ -496,7 +496,7 @@ async def test_replicas_share_the_work_and_write_each_node_once(flow: Flow, nats
 
 
 def _heard(labeler: LabelerService, place: int) -> bool:
-    heard = labeler._table.last(f"{OBSERVED_NODE}.web-1")
+    heard = labeler._stream_cache.get(f"{OBSERVED_NODE}.web-1")
     return heard is not None and heard.sequence == place
 
 

@@ -7,12 +7,12 @@ import msgspec
 import pytest
 
 from libs.common.cloud_config.document import parse_cloud_config
-from libs.common.cloud_config.rule import CloudConfig
+from libs.common.cloud_config.model import CloudConfig
 from libs.common.controllers import CLOUD_NODE
 from libs.common.machine import MachineFacts, MachineFault
-from libs.common.node import CONDITION_BLOCKED, Node, NodeAddress, NodeCondition
+from libs.common.node import BLOCKED_CONDITION, Node, NodeAddress, NodeCondition
 from libs.testbed.nats_server import NatsServer
-from services.labeler.plan import Global
+from services.labeler.plan import ClusterConfig
 from tests.builders import a_node, enriched, observed, some_facts
 from tests.flow.test_labeler_waiting import Stage
 from tests.flow_actors import Flow
@@ -21,7 +21,7 @@ from tests.unreachable import FAULT, unreachable
 
 TEAM_A: Final = "ownership: {nodeSelector: [{matchExpressions: [{key: team, operator: In, values: [a]}]}]}"
 TALOS_ONLY: Final = "ownership: {providerIDSchemes: [talos]}"
-STALE = NodeCondition(type=CONDITION_BLOCKED, status="True", reason="TalosUnreachable", message="x")
+STALE = NodeCondition(type=BLOCKED_CONDITION, status="True", reason="TalosUnreachable", message="x")
 WRONG = MachineFault(kind="wrong_machine", step="Nodename", endpoint="10.0.0.5", message="it is db-1")
 THEIRS: Final = {"team": "b"}
 ADDRESSES: Final = (
@@ -70,7 +70,7 @@ async def test_a_foreign_node_costs_no_request_whatever_its_state(
 @pytest.mark.parametrize("state", STATES)
 async def test_nor_is_it_told_anything_when_it_has_waited_for_long(state: str, flow: Flow):
     node, said = STATES[state]
-    config = Global(ownership=file(TEAM_A).ownership.of(CLOUD_NODE))
+    config = ClusterConfig(ownership=file(TEAM_A).ownership.for_controller(CLOUD_NODE))
     stage = Stage(flow, InMemoryNodes(node), config=config)
     stage.hear(observed(node))
     await stage.second(40)
@@ -89,9 +89,9 @@ async def test_its_neighbour_is_served_meanwhile(flow: Flow, nats_server: NatsSe
         await flow.enrich(ours, some_facts())
         await flow.until_decided("web-1", "initialized")
         await flow.until_decided("db-1", "not-ours")
-    assert kube.node("web-1").initialized
+    assert kube.node("web-1").is_initialized
     assert kube.node("db-1") == untouched
-    assert {event.about.name for event in kube.events} == {"web-1"}
+    assert {event.regarding.name for event in kube.events} == {"web-1"}
 
 
 async def test_by_schemes_a_joining_node_is_touched_only_when_its_provider_id_will_be_ours(
@@ -112,7 +112,7 @@ async def test_by_schemes_a_joining_node_is_touched_only_when_its_provider_id_wi
         await flow.until_decided("metal-1", "initialized")
         decided = await flow.decided("cloud-1")
     assert kube.node("metal-1").spec.provider_id == "talos://metal/10.0.0.5"
-    assert not kube.node("cloud-1").initialized
+    assert not kube.node("cloud-1").is_initialized
     assert decided is not None
     assert decided.outcome == "not-ours"
     assert "'hcloud://7' is of none of ownership.providerIDSchemes" in decided.reason
@@ -125,7 +125,11 @@ async def test_when_the_file_gives_us_a_node_it_is_served_and_when_it_takes_it_b
     path.write_text(TEAM_A)
     node = a_node(labels=THEIRS)
     kube = InMemoryNodes(node)
-    given: dict[str, Any] = {"cloud_config": path, "file_look_seconds": 0.05, "replay_spread_seconds": 0.0}
+    given: dict[str, Any] = {
+        "cloud_config": path,
+        "cloud_config_poll_seconds": 0.05,
+        "rollout_spread_seconds": 0.0,
+    }
     async with labeler_running(nats_server.url, kube, file=file(TEAM_A), **given):
         await flow.enrich(node, some_facts())
         await flow.until_decided("web-1", "not-ours")
@@ -136,7 +140,7 @@ async def test_when_the_file_gives_us_a_node_it_is_served_and_when_it_takes_it_b
         asked = len(kube.writes())
         await flow.enrich(kube.node("web-1"), some_facts(platform="metal", zone="moved"))
         await flow.until_handled()
-    assert kube.node("web-1").initialized
+    assert kube.node("web-1").is_initialized
     assert len(kube.writes()) - asked <= 1  # at most the Event of its initialisation
     assert "topology.kubernetes.io/zone" not in kube.node("web-1").labels
 
@@ -148,18 +152,22 @@ async def test_a_file_that_gives_a_node_away_between_two_writes_has_the_second_l
     path = tmp_path / "config.yaml"
     path.write_text(TEAM_A)
     kube = InMemoryNodes(a_node(labels={"team": "a"}))
-    given: dict[str, Any] = {"cloud_config": path, "file_look_seconds": 3600.0, "replay_spread_seconds": 0.0}
+    given: dict[str, Any] = {
+        "cloud_config": path,
+        "cloud_config_poll_seconds": 3600.0,
+        "rollout_spread_seconds": 0.0,
+    }
     async with labeler_running(nats_server.url, kube, file=file(TEAM_A), **given) as labeler:
         theirs = msgspec.structs.replace(
-            labeler._watch_config.config(),
-            ownership=file(TEAM_A.replace("[a]", "[b]")).ownership.of(CLOUD_NODE),
+            labeler._config_reloader.current(),
+            ownership=file(TEAM_A.replace("[a]", "[b]")).ownership.for_controller(CLOUD_NODE),
         )
-        kube.before = lambda resource: labeler._watch_config._obey(theirs, warnings=())
+        kube.before = lambda resource: labeler._config_reloader._accept(theirs, warnings=())
         await flow.enrich(kube.node("web-1"), some_facts())
         await flow.until_decided("web-1", "not-ours")
         await flow.until_handled()
     assert kube.writes() == ["nodes/status"]
-    assert not kube.node("web-1").initialized
+    assert not kube.node("web-1").is_initialized
 
 
 async def test_a_node_that_is_relabelled_between_plan_and_write_is_not_written(
@@ -173,6 +181,6 @@ async def test_a_node_that_is_relabelled_between_plan_and_write_is_not_written(
         await flow.enrich(node, some_facts())
         await flow.until_decided("web-1", "not-ours")
     assert kube.node("web-1").labels == THEIRS
-    assert not kube.node("web-1").initialized
+    assert not kube.node("web-1").is_initialized
     assert kube.node("web-1").spec.provider_id == ""
     assert kube.events == []

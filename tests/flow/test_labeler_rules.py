@@ -11,10 +11,10 @@ import pytest
 from libs.common import metrics
 from libs.common.cloud_config.document import parse_cloud_config
 from libs.common.kube_api.errors import Forbidden, Invalid, KubeError
-from libs.common.node import CONDITION_BLOCKED, Node
-from libs.common.subjects import DEAD, OBSERVED_NODE
+from libs.common.node import BLOCKED_CONDITION, Node
+from libs.common.subjects import DEAD_LETTERS, OBSERVED_NODE
 from libs.testbed.nats_server import NatsServer
-from services.labeler.other_rules import APART_SECONDS
+from services.labeler.replica_conflicts import ROLLOUT_SECONDS
 from services.labeler.service import LabelerService
 from tests.builders import a_node, some_facts
 from tests.bus_actors import eventually
@@ -51,7 +51,7 @@ async def ruled(
 ) -> AsyncIterator[LabelerService]:
     """A labeler that looks at its file all the time and starts to replay at once."""
     file = parse_cloud_config(mounted.path.read_text(), str(mounted.path))
-    quick = {"file_look_seconds": 0.01, "replay_spread_seconds": 0.0}
+    quick = {"cloud_config_poll_seconds": 0.01, "rollout_spread_seconds": 0.0}
     running = labeler_running(
         nats_server.url, kube, cloud_config=mounted.path, file=file, **(quick | settings)
     )
@@ -78,7 +78,7 @@ async def seen_by(flow: Flow, kube: InMemoryNodes, nodes: list[Node], *labelers:
 
     def all_heard() -> bool:
         heard = [
-            (labeler._table.last(f"{OBSERVED_NODE}.{name}"), place)
+            (labeler._stream_cache.get(f"{OBSERVED_NODE}.{name}"), place)
             for labeler in labelers
             for name, place in places.items()
         ]
@@ -89,7 +89,7 @@ async def seen_by(flow: Flow, kube: InMemoryNodes, nodes: list[Node], *labelers:
 
 async def all_looked_at(labeler: LabelerService) -> None:
     """The newest rules hold, and no Node is left that was not looked at by them."""
-    await eventually(lambda: not labeler._replay.busy, "all nodes are looked at again")
+    await eventually(lambda: not labeler._rollout.is_busy, "all nodes are looked at again")
 
 
 # ---- a good file
@@ -127,9 +127,9 @@ async def test_other_comments_write_nothing_and_say_nothing(
         await joined(flow, nodes)
         await all_looked_at(labeler)
         before, said = kube.patches(), [await flow.decisions(node.name) for node in nodes]
-        old = labeler._watch_config.config()
+        old = labeler._config_reloader.current()
         mounted.swap("# a comment, so that every line is another one\n" + team("red"))
-        await eventually(lambda: labeler._watch_config.config() is not old, "the file is read")
+        await eventually(lambda: labeler._config_reloader.current() is not old, "the file is read")
         await all_looked_at(labeler)
         assert kube.patches() == before
         assert [await flow.decisions(node.name) for node in nodes] == said
@@ -182,9 +182,9 @@ async def test_rules_that_change_while_a_change_is_carried_out_are_the_ones_that
         kube.patch_node = patch_when_released  # type: ignore[method-assign]  # an API server that takes its time
         mounted.swap(team("red"))
         await asyncio.wait_for(held.wait(), 30)
-        red = labeler._watch_config.config()
+        red = labeler._config_reloader.current()
         mounted.swap(team("blue"))
-        await eventually(lambda: labeler._watch_config.config() is not red, "the second change is read")
+        await eventually(lambda: labeler._config_reloader.current() is not red, "the second change is read")
         release.set()
         await eventually(says(kube, "blue", *nodes), "the second change is obeyed")
         await all_looked_at(labeler)
@@ -221,7 +221,7 @@ async def test_a_bad_file_is_told_everywhere_and_what_the_last_good_one_said_sta
         assert mistake in problem
         assert "what was read at 2026-03-01T12:00:00Z stays in force" in problem
         await eventually(lambda: bool(kube.told("kube-system")), "it is told")
-        event = next(event for event in kube.events if event.about.kind == "Namespace")
+        event = next(event for event in kube.events if event.regarding.kind == "Namespace")
         assert (event.reason, event.type) == ("CloudConfigRejected", "Warning")
         assert mistake in event.message
         assert (success._value.get(), errors._value.get()) == (0, before + 1)
@@ -331,7 +331,7 @@ async def test_a_node_that_kubernetes_refuses_for_good_is_put_aside_and_stops_no
         await eventually(says(kube, "red", nodes[0], nodes[2]), "the others are written")
         await flow.until_handled()
         await all_looked_at(labeler)
-        letter = await flow.bus.last(f"{DEAD}.labeler.node.n1")
+        letter = await flow.bus.get_last(f"{DEAD_LETTERS}.labeler.node.n1")
     assert letter is not None
     assert "metadata.labels: Invalid value" in str(letter.event)
 
@@ -353,7 +353,7 @@ async def test_what_kubernetes_refuses_of_rules_alone_is_told_and_a_joining_node
     mounted.swap(team("red"))
     async with ruled(nats_server, kube, mounted):
         await joined(flow, nodes)
-        assert kube.node("n0").initialized
+        assert kube.node("n0").is_initialized
         assert says(kube, None, node)()
         await eventually(lambda: kube.told("n0") == ["Synced", "RulesRefused"], "it is told")
         kube.patch_node = patch_node  # type: ignore[method-assign]
@@ -407,8 +407,8 @@ async def test_a_node_waits_and_says_why_while_the_taint_of_a_rule_is_forbidden(
         async def says_why() -> bool:
             clock.turn(1.0)
             await flow.lead()
-            await labeler._watch_waiting.look()
-            condition = kube.node("n0").condition(CONDITION_BLOCKED)
+            await labeler._uninitialized_node_monitor.check_nodes()
+            condition = kube.node("n0").find_condition(BLOCKED_CONDITION)
             if condition is None or condition.reason != "NodeWriteFailed":
                 return False
             return "taints of rules (apart:NoExecute)" in condition.message
@@ -418,12 +418,14 @@ async def test_a_node_waits_and_says_why_while_the_taint_of_a_rule_is_forbidden(
         await flow.enrich(kube.node("n0"), facts)
         await eventually(lambda: refusals > before, "it is tried again")
         assert kube.writes().count("nodes/status") == writes, "the condition stays as it is"
-        assert not kube.node("n0").initialized
+        assert not kube.node("n0").is_initialized
         kube.patch_node = patch_node  # type: ignore[method-assign]
         await joined(flow, [kube.node("n0")])
         assert "apart" in {taint.key for taint in kube.node("n0").spec.taints}
         await flow.enrich(kube.node("n0"), facts)
-        await eventually(lambda: kube.node("n0").condition(CONDITION_BLOCKED) is None, "the condition goes")
+        await eventually(
+            lambda: kube.node("n0").find_condition(BLOCKED_CONDITION) is None, "the condition goes"
+        )
 
 
 def added_taints(json_patch: Any) -> list[dict[str, Any]]:
@@ -440,10 +442,10 @@ async def test_nothing_is_written_while_nobody_leads_and_all_of_it_afterwards(
         await all_looked_at(labeler)
         before = kube.patches()
         clock.turn(10.5)
-        old = labeler._watch_config.config()
+        old = labeler._config_reloader.current()
         mounted.swap(team("red"))
-        await eventually(lambda: labeler._watch_config.config() is not old, "the file is read")
-        assert labeler._replay._is_hindered()
+        await eventually(lambda: labeler._config_reloader.current() is not old, "the file is read")
+        assert labeler._rollout._is_paused()
         assert kube.patches() == before
         await flow.lead()
         await eventually(says(kube, "red", *nodes), "the rules are obeyed")
@@ -464,12 +466,12 @@ async def test_two_replicas_write_each_node_once(
         await seen_by(flow, kube, nodes, first, second)
         before = kube.writes().count("nodes")
         # The second one starts when the watcher has told what the first one did, as after a random while.
-        hindered, second._replay._is_hindered = second._replay._is_hindered, lambda: True  # type: ignore[method-assign]
+        hindered, second._rollout._is_paused = second._rollout._is_paused, lambda: True  # type: ignore[method-assign]
         mounted.swap(team("red"))
         await eventually(says(kube, "red", *nodes), "the rules are obeyed")
         await seen_by(flow, kube, nodes, second)
-        await eventually(second._replay._wanted.is_set, "the second one wants to")
-        second._replay._is_hindered = hindered  # type: ignore[method-assign]
+        await eventually(second._rollout._requested.is_set, "the second one wants to")
+        second._rollout._is_paused = hindered  # type: ignore[method-assign]
         await all_looked_at(second)
     assert kube.writes().count("nodes") == before + len(nodes)
 
@@ -490,7 +492,7 @@ async def test_replicas_that_read_a_change_at_different_times_do_not_undo_each_o
         await joined(flow, nodes)
         for labeler in (first, second):
             await all_looked_at(labeler)
-        clock.turn(APART_SECONDS + 1)
+        clock.turn(ROLLOUT_SECONDS + 1)
         await flow.lead()
         mounted.swap(team("blue"))
         await eventually(says(kube, "blue", node), "the first one obeys")
@@ -501,9 +503,9 @@ async def test_replicas_that_read_a_change_at_different_times_do_not_undo_each_o
             await flow.until_handled()
             assert says(kube, "blue", node)()
         assert kube.writes().count("nodes") == before
-        red = second._watch_config.config()
+        red = second._config_reloader.current()
         late.swap(team("blue"))
-        await eventually(lambda: second._watch_config.config() is not red, "the second one reads it, too")
+        await eventually(lambda: second._config_reloader.current() is not red, "the second one reads it, too")
         await all_looked_at(second)
         assert kube.writes().count("nodes") == before
 

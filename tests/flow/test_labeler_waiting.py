@@ -4,20 +4,20 @@ import random
 from datetime import datetime, timedelta
 
 from libs.common import metrics
-from libs.common.bus import Opened
+from libs.common.bus import StreamPosition
 from libs.common.events import Decided, Event
-from libs.common.flow_table import FlowTable
 from libs.common.kube_api.errors import Forbidden
 from libs.common.machine import MachineFault
-from libs.common.node import CONDITION_BLOCKED, Node
-from services.labeler.already_said import AlreadySaid
-from services.labeler.answers import Answers
-from services.labeler.blocked import by_fault, condition
-from services.labeler.decisions import Decisions
-from services.labeler.node_api import NodeApi
-from services.labeler.plan import Global
-from services.labeler.waiting import WaitingNodes
-from services.labeler.watch_waiting import WRITES_PER_PASS, WatchWaiting
+from libs.common.node import BLOCKED_CONDITION, Node
+from libs.common.stream_cache import StreamCache
+from services.labeler.blocker import block_on_fault, build_condition
+from services.labeler.event_deduplicator import EventDeduplicator
+from services.labeler.mutation_cache import MutationCache
+from services.labeler.node_decision_publisher import NodeDecisionPublisher
+from services.labeler.node_writer import NodeWriter
+from services.labeler.plan import ClusterConfig
+from services.labeler.uninitialized_node_monitor import WRITES_PER_PASS, UninitializedNodeMonitor
+from services.labeler.uninitialized_nodes import UninitializedNodes
 from tests.builders import (
     INCARNATION,
     NOW,
@@ -50,35 +50,37 @@ class Stage:
         *,
         seed: int = 1,
         observe_only: bool = False,
-        config: Global | None = None,
+        config: ClusterConfig | None = None,
     ) -> None:
         self.clock = TurnedClock()
         self.kube = kube
         self.flow = flow
         self.paused = ""
-        self.waiting = WaitingNodes()
-        self.table = FlowTable(
+        self.waiting = UninitializedNodes()
+        self.table = StreamCache(
             clock=self.clock,
-            on_message=lambda message: self.waiting.heard(message.event, self.clock()),
-            on_void=self.waiting.clear,
+            on_message=lambda message: self.waiting.apply(message.event, self.clock()),
+            on_stream_replaced=self.waiting.clear,
         )
-        told, config = AlreadySaid(), config or Global()
-        self.answers = Answers(self.clock)
-        self.nodes = NodeApi(kube, told, self.answers, now=self.clock.now, observe_only=observe_only)
-        self.watch = WatchWaiting(
-            table=self.table,
-            waiting=self.waiting,
-            nodes=self.nodes,
-            decisions=Decisions(flow.bus, told, now=self.clock.now, observe_only=observe_only),
+        told, config = EventDeduplicator(), config or ClusterConfig()
+        self.answers = MutationCache(self.clock)
+        self.nodes = NodeWriter(kube, told, self.answers, now=self.clock.now, observe_only=observe_only)
+        self.watch = UninitializedNodeMonitor(
+            stream_cache=self.table,
+            uninitialized_nodes=self.waiting,
+            node_writer=self.nodes,
+            decision_publisher=NodeDecisionPublisher(
+                flow.bus, told, now=self.clock.now, observe_only=observe_only
+            ),
             config=lambda: config,
-            paused=lambda: self.paused,
+            why_paused=lambda: self.paused,
             clock=self.clock,
             random=random.Random(seed),
         )
         self._sequence = 0
-        self.table.begin(Opened(incarnation=INCARNATION, last_sequence=0))
+        self.table.start_replay(StreamPosition(stream_id=INCARNATION, last_sequence=0))
         self.hear(a_snapshot(), leading())
-        self.table.caught_up()
+        self.table.finish_replay()
 
     def hear(self, *events: Event) -> None:
         """The flow says this."""
@@ -94,12 +96,12 @@ class Stage:
         """That many seconds pass, with one look in each."""
         for _ in range(times):
             self.clock.turn(1.0)
-            await self.watch.look()
-            await self.nodes.events.tell_all()
+            await self.watch.check_nodes()
+            await self.nodes.events.write_all()
 
     def blocked(self, name: str = "web-1") -> str:
         """The reason on the Node, "" without the condition."""
-        condition = self.kube.node(name).condition(CONDITION_BLOCKED)
+        condition = self.kube.node(name).find_condition(BLOCKED_CONDITION)
         return condition.reason if condition and condition.status == "True" else ""
 
 
@@ -112,7 +114,7 @@ async def test_a_node_whose_machine_does_not_answer_says_why_within_seconds(flow
     stage.hear(observed(a_node()), unreachable())
     await stage.second(6)
     assert stage.blocked() == "TalosUnreachable"
-    condition = stage.kube.node("web-1").condition(CONDITION_BLOCKED)
+    condition = stage.kube.node("web-1").find_condition(BLOCKED_CONDITION)
     assert condition is not None
     assert "connect at 10.0.0.1:50000 for 10.0.0.5: connection refused" in condition.message
     assert condition.last_transition_time is not None
@@ -139,7 +141,7 @@ async def test_a_node_that_nobody_says_anything_of_says_so_after_twenty_seconds(
 async def test_trouble_that_passes_at_once_is_not_written(flow: Flow):
     stage = Stage(flow, InMemoryNodes(a_node()), seed=1)
     stage.hear(observed(a_node()), unreachable())
-    await stage.watch.look()
+    await stage.watch.check_nodes()
     stage.hear(enriched(a_node(), some_facts()))
     await stage.second(10)
     assert stage.kube.requests == []
@@ -191,7 +193,7 @@ async def test_a_node_that_kubernetes_has_answered_to_be_initialized_does_not_wa
     stage = Stage(flow, InMemoryNodes(a_node()))
     stage.hear(observed(a_node()), enriched(a_node(), some_facts()))
     await stage.second()
-    stage.answers.keep(stage.kube.put(a_node(taints=())))
+    stage.answers.store(stage.kube.put(a_node(taints=())))
     stage.hear(unreachable())  # the watcher has not told of it yet
     await stage.second(6)
     assert stage.kube.requests == []
@@ -200,7 +202,7 @@ async def test_a_node_that_kubernetes_has_answered_to_be_initialized_does_not_wa
 async def test_a_node_whose_platform_has_not_answered_says_what_it_waits_for(flow: Flow):
     stage = Stage(flow, InMemoryNodes(a_node()))
     stage.hear(observed(a_node()), enriched(a_node(), some_facts(platform="hcloud")))
-    stage.waiting.written("web-1")  # so its handler says: nothing could be written
+    stage.waiting.record_write("web-1")  # so its handler says: nothing could be written
     await stage.second(6)
     assert stage.blocked() == "WaitingForPlatformMetadata"
 
@@ -217,7 +219,7 @@ async def test_a_node_whose_word_another_replica_has_handled_says_what_it_waits_
 async def test_a_node_that_kubernetes_does_not_let_us_write_says_so(flow: Flow):
     stage = Stage(flow, InMemoryNodes(a_node()))
     stage.hear(observed(a_node()), enriched(a_node(), some_facts()))
-    stage.waiting.write_failed("web-1", "uid-1", "patch nodes: 403 Forbidden: no right")
+    stage.waiting.record_failed_write("web-1", "uid-1", "patch nodes: 403 Forbidden: no right")
     await stage.second(6)
     assert stage.blocked() == "NodeWriteFailed"
 
@@ -226,7 +228,7 @@ async def test_what_kubernetes_does_not_let_us_write_at_all_is_told_as_a_decisio
     stage = Stage(flow, InMemoryNodes(a_node()))
     stage.kube.failing = {"nodes/status": Forbidden("no right", status=403)}
     stage.hear(observed(a_node()), enriched(a_node(), some_facts()))
-    stage.waiting.write_failed("web-1", "uid-1", "patch nodes: 403 Forbidden: no right")
+    stage.waiting.record_failed_write("web-1", "uid-1", "patch nodes: 403 Forbidden: no right")
     await stage.second(6)
     decided = await flow.decided("web-1")
     assert decided is not None
@@ -272,7 +274,7 @@ async def test_a_node_that_is_gone_or_replaced_is_not_written(flow: Flow):
 async def test_nothing_is_concluded_while_the_flow_is_not_complete(flow: Flow):
     stage = Stage(flow, InMemoryNodes(a_node()))
     stage.hear(observed(a_node()), unreachable())
-    stage.table.lost("cut off")
+    stage.table.mark_disconnected("cut off")
     await stage.second(30)
     assert stage.kube.requests == []
 
@@ -310,18 +312,18 @@ async def test_what_another_replica_has_written_while_we_wrote_is_not_said_again
     kube = InMemoryNodes(*nodes)
     stage = Stage(flow, kube)
     stage.hear(*(observed(node) for node in nodes), *(unreachable(node) for node in nodes))
-    await stage.watch.look()
+    await stage.watch.check_nodes()
     stage.clock.turn(10.0)  # both are due
 
     def another_replica_writes(resource: str) -> None:
         kube.before = lambda resource: None
         for node in nodes:
-            kube.put(a_node(node.name, uid=node.uid, conditions=(condition(by_fault(FAULT)),)))
+            kube.put(a_node(node.name, uid=node.uid, conditions=(build_condition(block_on_fault(FAULT)),)))
         stage.observe_again(*(node.name for node in nodes))
 
     kube.before = another_replica_writes
     await stage.second()
-    assert [event.about.name for event in kube.events] == [nodes[0].name]
+    assert [event.regarding.name for event in kube.events] == [nodes[0].name]
     assert len(kube.writes()) == 2
 
 
@@ -340,7 +342,7 @@ async def test_an_outage_is_one_event_and_a_problem_and_every_node_still_says_wh
     assert {stage.blocked(node.name) for node in nodes} == {"TalosTimeout"}
     assert most <= WRITES_PER_PASS + 1
     [event] = stage.kube.events
-    assert event.about.name == "n000"
+    assert event.regarding.name == "n000"
     assert "400 of 400 Nodes" in event.message
     assert "no answer in 5 s" in event.message
     assert stage.watch.problems() == ("outage: TalosTimeout: 400 of 400 Nodes that wait to be initialised",)
@@ -362,7 +364,7 @@ async def test_trouble_of_a_few_nodes_is_told_on_each(flow: Flow):
     stage = Stage(flow, InMemoryNodes(*nodes))
     stage.hear(*(observed(node) for node in nodes), *(unreachable(node) for node in nodes))
     await stage.second(6)
-    assert sorted(event.about.name for event in stage.kube.events) == [node.name for node in nodes]
+    assert sorted(event.regarding.name for event in stage.kube.events) == [node.name for node in nodes]
     assert stage.watch.problems() == ()
 
 

@@ -10,13 +10,13 @@ import pytest
 
 from libs.common.cloud_config.document import parse_cloud_config
 from libs.common.kube_api.api import KubeApi
-from libs.common.kube_api.config import load_kube_config
-from libs.common.kube_api.lease import Lease, annotation
-from libs.common.wiring import LIFECYCLE, LIFECYCLE_LEASE_NAME
+from libs.common.kube_api.lease import Lease, get_annotation
+from libs.common.kube_api.load_kube_config import load_kube_config
+from libs.common.service_spec import LIFECYCLE, LIFECYCLE_LEASE_NAME
 from libs.testbed.running_services import grant_rights
 from libs.testbed.service_rights import lease_of, user_of
 from libs.testbed.sim_apiserver.faults import EmptyClose
-from services.lifecycle.budget import ANNOTATION
+from services.lifecycle.deletion_limit import ANNOTATION
 from tests.builders import some_facts
 from tests.bus_actors import NATS, eventually, until_ready
 from tests.lifecycle_actors import GRACE, LEASE, NODES, LifecycleFlow
@@ -66,7 +66,7 @@ async def test_a_node_whose_machine_was_replaced_is_deleted_after_three_looks_an
 
 async def test_nothing_is_deleted_before_the_grace_is_over(flow: LifecycleFlow):
     async with flow.running(grown_up=False) as service:
-        await eventually(lambda: service.standing().leading is not None, "it leads")
+        await eventually(lambda: service.replica_status().leading_for is not None, "it leads")
         node = await flow.lost()
         await flow.replaced(node, minutes=0)
         await flow.replaced(node, minutes=4.5)
@@ -124,7 +124,7 @@ class Overheard(KubeApi):
 
     async def update_lease(self, namespace: str, name: str, document: Any, **options: Any) -> Lease:
         written = await super().update_lease(namespace, name, document, **options)
-        if annotation(written, ANNOTATION):
+        if get_annotation(written, ANNOTATION):
             await self.meddle()
         return written
 
@@ -137,7 +137,7 @@ async def test_what_is_heard_at_the_last_moment_counts(flow: LifecycleFlow):
 
     async def machine_answers() -> None:
         await flow.say(answering(node, incarnation=flow.incarnation))
-        await eventually(lambda: "web-1" in service.known.borne, "it was heard")
+        await eventually(lambda: "web-1" in service.machines.nodes_by_machine_name, "it was heard")
 
     async with flow.running(kube=overheard) as service:
         node = await flow.lost()
@@ -202,7 +202,7 @@ async def test_while_no_watcher_is_heard_to_lead_nothing_is_written(flow: Lifecy
         await flow.looked(node, another(looked_at=flow.clock.now()))
         later = await flow.lost("web-2", uuid="")
         await flow.say(answering(later, incarnation=flow.incarnation, node_name="heard-last"))
-        await eventually(lambda: "heard-last" in service.known.borne, "all was heard")
+        await eventually(lambda: "heard-last" in service.machines.nodes_by_machine_name, "all was heard")
         assert any("no leader is heard of" in problem for problem in service.problems())
         assert await flow.node("web-1") is not None
         await flow.replaced(node, minutes=1)
@@ -221,8 +221,8 @@ async def test_a_standby_deletes_nothing_and_after_a_takeover_all_proofs_are_nee
             await flow.replaced(node)
             await flow.replaced(node)
             await flow.until_decided("web-1", "kept", "2 of 3 looks")
-            assert second.standing().leading is None
-        await eventually(lambda: second.standing().leading is not None, "the other one leads")
+            assert second.replica_status().leading_for is None
+        await eventually(lambda: second.replica_status().leading_for is not None, "the other one leads")
         await flow.replaced(node)
         told = await flow.until_decided("web-1", "kept", "1 of 3 looks")
         assert "10 min since this lifecycle leads" in told.reason
@@ -235,7 +235,7 @@ async def test_who_lost_the_lease_and_does_not_know_it_yet_deletes_nothing(flow:
         await flow.patch(LEASE, {"spec": {"holderIdentity": "another"}})
         await flow.proven(node, then="kept")
         await flow.until_decided("web-1", "kept", "another holds the Lease now")
-        assert service.standing().leading is not None, "it does not know yet"
+        assert service.replica_status().leading_for is not None, "it does not know yet"
         assert await flow.node("web-1") is not None
 
 
@@ -249,10 +249,10 @@ async def test_a_lease_that_cannot_be_renewed_ends_the_lead_and_the_looks_begin_
         await eventually(lambda: any("Lease" in problem for problem in service.problems()), "it is told")
         flow.clock.turn(10_001)
         await flow.replaced(node, minutes=0)
-        assert service.standing().leading is None
+        assert service.replica_status().leading_for is None
         assert await flow.node("web-1") is not None
         flow.server.faults.clear()
-        await eventually(lambda: service.standing().leading is not None, "it leads again")
+        await eventually(lambda: service.replica_status().leading_for is not None, "it leads again")
         await flow.replaced(node, minutes=1)
         await flow.until_decided("web-1", "kept", "1 of 3 looks", "since this lifecycle leads")
         assert await flow.node("web-1") is not None
@@ -262,7 +262,7 @@ async def test_a_lease_that_cannot_be_renewed_ends_the_lead_and_the_looks_begin_
 
 
 async def test_no_more_than_the_cap_are_deleted_in_an_hour_restarts_included(flow: LifecycleFlow):
-    async with flow.running(most_per_hour=2):
+    async with flow.running(max_deletions_per_hour=2):
         nodes = [await flow.lost(f"web-{n}", uuid=UUIDS[n]) for n in range(5)]
         await flow.proven(*nodes, then="")
         outcomes: list[str] = []
@@ -275,7 +275,7 @@ async def test_no_more_than_the_cap_are_deleted_in_an_hour_restarts_included(flo
         await eventually(all_are_decided, "all are decided")
         left = [node for node in nodes if await flow.node(node.name)]
         assert (outcomes, len(left)) == (["deleted"] * 2 + ["kept"] * 3, 3)
-    async with flow.running(most_per_hour=2):
+    async with flow.running(max_deletions_per_hour=2):
         await flow.proven(left[0], then="kept")
         await flow.until_decided(left[0].name, "kept", "2 in the last hour")
         assert await flow.node(left[0].name) is not None
@@ -301,7 +301,7 @@ async def test_where_the_record_cannot_be_read_or_written_nothing_is_deleted(flo
 
 
 async def test_without_leader_election_the_deletions_are_counted_all_the_same(flow: LifecycleFlow):
-    async with flow.running(leader_elect=False, most_per_hour=1):
+    async with flow.running(leader_elect=False, max_deletions_per_hour=1):
         node, other = await flow.lost(), await flow.lost("web-2", uuid=UUIDS[2])
         await flow.proven(node)
         assert not (await flow.lease())["spec"].get("holderIdentity")
@@ -330,7 +330,7 @@ async def test_preempted_spot_machines_are_deleted_under_the_same_cap_and_only_i
             await flow.looked(node)
         for node in (*spots, plain):
             await flow.until_decided(node.name, "kept", "silence and errors prove nothing")
-    async with flow.running(delete_preempted_gcp_spot=True, most_per_hour=2):
+    async with flow.running(delete_preempted_gcp_spot=True, max_deletions_per_hour=2):
         await eventually(lambda: len(flow.server.api.store.table("nodes").objects) == 2, "two are deleted")
         left = [node for node in spots if await flow.node(node.name)]
         await flow.until_decided(left[0].name, "kept", "2 in the last hour")
@@ -357,7 +357,7 @@ async def test_a_deletion_that_is_refused_is_not_tried_again_and_again(flow: Lif
 
 
 async def test_a_dry_run_tells_each_once_and_deletes_and_taints_nothing(flow: LifecycleFlow):
-    async with flow.running(dry_run=True, most_per_hour=1):
+    async with flow.running(dry_run=True, max_deletions_per_hour=1):
         node = await flow.lost()
         gone = await flow.lost("web-2", uuid="")
         mark = flow.server.audit_mark()
@@ -436,8 +436,8 @@ async def test_two_instances_lead_side_by_side_each_by_a_lease_of_its_own(flow: 
     await grant_rights(flow.admin, [LIFECYCLE], "b")
     b: dict[str, Any] = {"identity": "b", "lease_name": lease_of("b", LIFECYCLE_LEASE_NAME)}
     async with flow.running() as of_a, flow.running(kube=instance_b(flow), grown_up=False, **b) as of_b:
-        await eventually(lambda: of_b.standing().leading is not None, "the second one leads, too")
-        assert of_a.standing().leading is not None
+        await eventually(lambda: of_b.replica_status().leading_for is not None, "the second one leads, too")
+        assert of_a.replica_status().leading_for is not None
         assert (await flow.lease())["spec"]["holderIdentity"] == "first"
 
 
@@ -479,8 +479,8 @@ async def test_who_does_not_lead_taints_nothing_and_does_so_when_he_does(flow: L
         await flow.say(
             answering(await flow.lost("web-3", uuid=""), incarnation=flow.incarnation, node_name="last")
         )
-        await eventually(lambda: "last" in service.known.borne, "all was heard")
-        service.look_around()
+        await eventually(lambda: "last" in service.machines.nodes_by_machine_name, "all was heard")
+        service.requeue()
         assert flow.asked(mark) == {}
         assert await flow.decided("web-2") is None
         flow.server.faults.clear()

@@ -8,15 +8,15 @@ import time
 import msgspec
 import pytest
 
-from libs.common.bus import BusError, Opened
+from libs.common.bus import BusError, StreamPosition
 from libs.common.events import CsrEnriched, EnrichedCsrGone
 from libs.common.machine import AddressStatus
 from libs.common.node import NodeAddress
 from libs.common.signing_request import SigningRequestCondition
 from libs.common.subjects import ENRICHED_CSR, ENRICHED_NODE, OBSERVED_CSR, OBSERVED_NODE, SNAPSHOT
-from services.metadata.ask_machine import Slots
-from services.metadata.contested import MOST_DIALLED
-from services.metadata.dial_back import AT_ONCE, DialBacks
+from services.metadata.contested_addresses import MAX_DIALLED
+from services.metadata.dial_back import MAX_CONCURRENT_DIALS, DialBackCache
+from services.metadata.query_machine import QuerySlots
 from services.metadata.settings import MetadataSettings
 from tests.builders import a_node, a_request, csr_enriched, csr_observed, some_facts
 from tests.bus_actors import eventually
@@ -322,7 +322,7 @@ async def replayed(flow, table, *subjects):
     """The connection was lost and is back; of these subjects the stream still holds what it holds."""
     table.lost("the server went away")
     last = flow.server.stream.last_sequence
-    table.begin(Opened(incarnation=flow.incarnation, last_sequence=last))
+    table.begin(StreamPosition(stream_id=flow.incarnation, last_sequence=last))
     for subject in subjects:
         message = await flow.bus.last(subject)
         assert message is not None
@@ -406,7 +406,7 @@ async def test_two_replicas_come_to_rest_with_the_facts_said(flow, talos):
 
 
 async def test_what_does_not_change_is_said_again_before_the_stream_forgets(flow, talos):
-    settings = msgspec.structs.replace(UNWATCHED, repeat_seconds=1.0)
+    settings = msgspec.structs.replace(UNWATCHED, republish_interval_seconds=1.0)
     async with flow.metadata(talos, settings):
         await flow.observe(a_node())
         await flow.ask(a_request())
@@ -416,7 +416,7 @@ async def test_what_does_not_change_is_said_again_before_the_stream_forgets(flow
 
 async def test_what_is_known_of_a_pending_request_is_published_again_whatever_it_waits_for(flow, talos):
     """csr decides by nothing that was published long ago, and these requests may wait for hours."""
-    settings = msgspec.structs.replace(UNWATCHED, repeat_seconds=1.0)
+    settings = msgspec.structs.replace(UNWATCHED, republish_interval_seconds=1.0)
     talos.break_down("10.0.0.6", "timeout")
     async with flow.metadata(talos, settings):
         await flow.observe(a_node("web-2", uid="uid-2", ip="10.0.0.6"))
@@ -433,7 +433,7 @@ async def test_what_is_known_of_a_pending_request_is_published_again_whatever_it
 
 async def sequence_of(stream: Flow) -> int:
     """The place of what is said of the request, over a real NATS; 0 for nothing."""
-    message = await stream.bus.last(f"{ENRICHED_CSR}.csr-1")
+    message = await stream.bus.get_last(f"{ENRICHED_CSR}.csr-1")
     return message.sequence if message else 0
 
 
@@ -452,9 +452,9 @@ async def test_over_nats_a_restart_repeats_nothing_and_says_what_has_changed(nat
         await stream.bus.publish(csr_observed(a_request(), incarnation=stream.incarnation))
         first = await until_said(stream)
     async with metadata_running(nats_server.url, talos, seed=2) as service:
-        await eventually(lambda: "csr-1" in service._requests._requests)
-        request = service._requests._requests["csr-1"]
-        await eventually(lambda: request.known.dialled_for is not None, "it was compared with the facts")
+        await eventually(lambda: "csr-1" in service._request_controller._reconcilers)
+        request = service._request_controller._reconcilers["csr-1"]
+        await eventually(lambda: request.state.dialled_facts is not None, "it was compared with the facts")
         assert await sequence_of(stream) == first
         talos.put(some_facts(zone="b"))
         await stream.observe(a_node(ip="10.0.0.5,fd00::5"))  # elsewhere by now: it is looked at
@@ -484,7 +484,7 @@ async def test_a_new_stream_is_told_of_the_requests_that_it_names_and_no_others(
         await until_said(stream, place)
         message = await stream.bus.last(f"{ENRICHED_CSR}.csr-1")
         assert (message.event.incarnation, message.event.observed_sequence) == (stream.incarnation, place)
-        await eventually(lambda: set(service._requests._requests) == {"csr-1"})
+        await eventually(lambda: set(service._request_controller._reconcilers) == {"csr-1"})
         assert await stream.bus.last(f"{ENRICHED_CSR}.csr-2") is None
 
 
@@ -568,43 +568,45 @@ async def test_a_dial_that_hangs_holds_up_neither_other_requests_nor_the_end(flo
 
 async def test_few_contested_addresses_are_dialled_at_once_and_each_once_a_minute(talos):
     now = 1000.0
-    dial_backs = DialBacks(talos, Slots(64), deadline_seconds=5.0, monotonic=lambda: now)
-    askers = tuple(f"web-{n}" for n in range(1, 2 * AT_ONCE // MOST_DIALLED + 1))
-    addresses = {n: tuple(f"10.9.{n[-1]}.{i}" for i in range(1, MOST_DIALLED + 1)) for n in askers}
+    dial_backs = DialBackCache(talos, QuerySlots(64), deadline_seconds=5.0, monotonic=lambda: now)
+    askers = tuple(f"web-{n}" for n in range(1, 2 * MAX_CONCURRENT_DIALS // MAX_DIALLED + 1))
+    addresses = {n: tuple(f"10.9.{n[-1]}.{i}" for i in range(1, MAX_DIALLED + 1)) for n in askers}
     gate = asyncio.Event()
     for name, of_node in addresses.items():
         for address in of_node:
             talos.put(some_facts(node_name=name, node_ip=address))
             talos.held[address] = gate
-    answering = [asyncio.create_task(dial_backs.answering(n, addresses[n])) for n in askers for _ in range(2)]
-    await eventually(lambda: talos.looking.total() == AT_ONCE)
+    answering = [
+        asyncio.create_task(dial_backs.filter_answering(n, addresses[n])) for n in askers for _ in range(2)
+    ]
+    await eventually(lambda: talos.looking.total() == MAX_CONCURRENT_DIALS)
     gate.set()
     assert await asyncio.gather(*answering) == [frozenset(addresses[n]) for n in askers for _ in range(2)]
-    assert len(talos.looks) == 2 * AT_ONCE
+    assert len(talos.looks) == 2 * MAX_CONCURRENT_DIALS
     now += 59.0
-    assert await dial_backs.answering("web-2", addresses["web-1"]) == frozenset()
-    assert len(talos.looks) == 2 * AT_ONCE
+    assert await dial_backs.filter_answering("web-2", addresses["web-1"]) == frozenset()
+    assert len(talos.looks) == 2 * MAX_CONCURRENT_DIALS
     now += 2.0
     talos.break_down(addresses["web-1"][0])
-    assert await dial_backs.answering("web-1", addresses["web-1"]) == frozenset(addresses["web-1"][1:])
+    assert await dial_backs.filter_answering("web-1", addresses["web-1"]) == frozenset(addresses["web-1"][1:])
     await dial_backs.close()
 
 
 async def test_a_node_that_asks_for_ever_more_contested_addresses_keeps_no_other_node_waiting(talos):
     # its machine attests and another conspirator's Node claims whatever hangs; each new request asks anew
-    dial_backs = DialBacks(talos, Slots(64), deadline_seconds=5.0, monotonic=time.monotonic)
+    dial_backs = DialBackCache(talos, QuerySlots(64), deadline_seconds=5.0, monotonic=time.monotonic)
     never = asyncio.Event()
     for n in range(50):
-        addresses = tuple(f"10.66.{n}.{i}" for i in range(MOST_DIALLED))
+        addresses = tuple(f"10.66.{n}.{i}" for i in range(MAX_DIALLED))
         talos.held |= dict.fromkeys(addresses, never)
         with contextlib.suppress(TimeoutError):  # superseded, decided, gone: the next one comes
             async with asyncio.timeout(0.01):
-                await dial_backs.answering("noisy", addresses)
+                await dial_backs.filter_answering("noisy", addresses)
     talos.put(some_facts(node_name="web-2", node_ip="10.9.0.6"))
     async with asyncio.timeout(5.0):
-        assert await dial_backs.answering("web-2", ("10.9.0.6",)) == {"10.9.0.6"}
-    assert talos.looking.total() == MOST_DIALLED
-    assert len(dial_backs._asked) == MOST_DIALLED + 1, "nor does what it asks for pile up"
+        assert await dial_backs.filter_answering("web-2", ("10.9.0.6",)) == {"10.9.0.6"}
+    assert talos.looking.total() == MAX_DIALLED
+    assert len(dial_backs._answers) == MAX_DIALLED + 1, "nor does what it asks for pile up"
     await dial_backs.close()
     assert talos.looking.total() == 0
 

@@ -12,8 +12,8 @@ import pytest
 from libs.common import metrics, telemetry
 from libs.common.bus import BusError
 from libs.common.events import EnrichedNodeGone, NodeEnriched, NodeUnreachable
-from libs.common.machine import AddressStatus, MachineFacts, metadata_incomplete
-from libs.common.publisher import OrderedPublisher, Outcome
+from libs.common.machine import AddressStatus, MachineFacts, why_metadata_incomplete
+from libs.common.ordered_publisher import OrderedPublisher, PublishOutcome
 from libs.common.subjects import ENRICHED_NODE
 from services.metadata.service import MetadataService
 from services.metadata.settings import MetadataSettings
@@ -35,7 +35,7 @@ def talos() -> ScriptedTalos:
 
 def heard(service: MetadataService, name: str) -> int:
     """The sequence of the observation that the service works on."""
-    return service._nodes.reconcilers[name].known.sequence
+    return service._node_controller.reconcilers[name].state.observed_sequence
 
 
 async def test_a_joining_node_is_enriched_with_what_its_machine_says(nats_server, stream, talos):
@@ -60,13 +60,13 @@ async def test_our_own_word_is_not_kept_twice_when_it_comes_back(nats_server, st
             await stream.once("web-1", NodeEnriched, lambda event, i=i: event.node.labels["round"] == str(i))
         await stream.observe(other)
         told = await stream.once("web-2", NodeEnriched)  # by then whatever was said before has come back
-        await eventually(lambda: service._nodes.reconcilers["web-2"].known.said == told)
-        await eventually(lambda: not service._table.under(ENRICHED_NODE))
+        await eventually(lambda: service._node_controller.reconcilers["web-2"].state.published == told)
+        await eventually(lambda: not service._stream_cache.list_under(ENRICHED_NODE))
         foreign = enriched(
             other, some_facts(region="x"), incarnation=stream.incarnation, observed_sequence=10_000
         )
-        assert await OrderedPublisher(stream.bus).publish(foreign) is Outcome.PUBLISHED
-        await eventually(lambda: service._nodes._heard("web-2") == foreign)
+        assert await OrderedPublisher(stream.bus).publish(foreign) is PublishOutcome.PUBLISHED
+        await eventually(lambda: service._node_controller._get_stored("web-2") == foreign)
 
 
 def measured() -> float:
@@ -237,7 +237,7 @@ async def test_a_stale_enrichment_that_arrives_last_is_dropped(nats_server, stre
         late = enriched(
             a_node(), some_facts(region="old"), incarnation=stream.incarnation, observed_sequence=old
         )
-        assert await OrderedPublisher(stream.bus).publish(late) is Outcome.SUPERSEDED
+        assert await OrderedPublisher(stream.bus).publish(late) is PublishOutcome.SUPERSEDED
         assert await stream.said("web-1") == newest
 
 
@@ -315,7 +315,7 @@ async def test_a_restart_says_nothing_that_the_stream_holds_already(nats_server,
     looks = len(talos.looks)
     async with metadata_running(nats_server.url, talos, seed=2) as service:
         await eventually(lambda: len(talos.looks) > looks, "every node is looked at, at start")
-        await eventually(lambda: service._nodes.reconcilers["web-1"].known.facts is not None)
+        await eventually(lambda: service._node_controller.reconcilers["web-1"].state.facts is not None)
         talos.put(some_facts(node_name="web-2", node_ip="10.0.0.6"))
         await stream.observe(a_node("web-2", uid="uid-2", ip="10.0.0.6"))
         await stream.once("web-2", NodeEnriched)
@@ -354,10 +354,10 @@ async def test_nats_that_is_away_for_a_while_loses_nothing(nats_server, stream, 
         looks = len(talos.looks)
         talos.put(some_facts(zone="c"))
         await eventually(lambda: len(talos.looks) > looks)
-        node = service._nodes.reconcilers["web-1"]
-        await eventually(lambda: node.known.unsaid > 0)
+        node = service._node_controller.reconcilers["web-1"]
+        await eventually(lambda: node.state.publish_failures > 0)
         # As after a long time without NATS: by itself it would try again in a minute.
-        node.known = msgspec.structs.replace(node.known, say_after=time.monotonic() + 60.0)
+        node.state = msgspec.structs.replace(node.state, publish_after=time.monotonic() + 60.0)
         await nats_server.restart()
 
         async def told():
@@ -378,7 +378,7 @@ async def test_a_node_that_is_gone_is_passed_on_and_forgotten(nats_server, strea
         sequence = await stream.gone(a_node())
         event = await stream.once("web-1", EnrichedNodeGone)
         assert (event.uid, event.observed_sequence) == ("uid-1", sequence)
-        await eventually(lambda: not service._nodes.reconcilers and talos.watching["10.0.0.5"] == 0)
+        await eventually(lambda: not service._node_controller.reconcilers and talos.watching["10.0.0.5"] == 0)
 
 
 async def test_a_new_uid_inherits_nothing(nats_server, stream, talos):
@@ -498,7 +498,7 @@ async def test_incomplete_cloud_metadata_are_looked_at_again_soon(nats_server, s
     async with metadata_running(nats_server.url, talos, settings):
         await stream.observe(a_node())
         event = await stream.once("web-1", NodeEnriched)
-        assert metadata_incomplete(event.facts.platform)
+        assert why_metadata_incomplete(event.facts.platform)
         talos.put(some_facts(platform="hcloud", provider_id="hcloud://1"))
         await stream.once(
             "web-1", NodeEnriched, lambda event: event.facts.platform.provider_id == "hcloud://1"
@@ -523,8 +523,8 @@ async def test_an_outage_of_talos_ends_for_all_within_seconds(nats_server, strea
         for name in names:
             await stream.once(name, NodeUnreachable)
         # as after a long outage: the next look is a minute away
-        for node in service._nodes.reconcilers.values():
-            node.known = msgspec.structs.replace(node.known, due=time.monotonic() + 60.0)
+        for node in service._node_controller.reconcilers.values():
+            node.state = msgspec.structs.replace(node.state, next_poll_at=time.monotonic() + 60.0)
         for i in range(len(names)):
             talos.heal(f"10.0.3.{i + 1}")
         for name in names:
@@ -532,7 +532,7 @@ async def test_an_outage_of_talos_ends_for_all_within_seconds(nats_server, strea
 
 
 async def test_a_hanging_machine_holds_up_nobody(nats_server, stream, talos):
-    settings = MetadataSettings(concurrent_looks=2, watched_machines=0)
+    settings = MetadataSettings(max_concurrent_queries=2, watched_machines=0)
     gate = asyncio.Event()
     async with metadata_running(nats_server.url, talos, settings):
         for i in range(3):
@@ -557,7 +557,7 @@ async def test_the_trace_that_an_observation_began_goes_on(nats_server, stream, 
 
 
 async def test_what_does_not_change_is_said_again_before_the_stream_forgets(nats_server, stream, talos):
-    settings = MetadataSettings(repeat_seconds=1.0, watched_machines=0)
+    settings = MetadataSettings(republish_interval_seconds=1.0, watched_machines=0)
     async with metadata_running(nats_server.url, talos, settings):
         await stream.observe(a_node())
         await stream.once("web-1", NodeEnriched)
@@ -594,9 +594,9 @@ async def test_a_machine_that_says_too_much_is_told_as_such(nats_server, stream,
 
 async def test_a_look_that_breaks_us_is_told_and_the_node_is_not_lost(nats_server, stream, talos):
     class Defective(ScriptedTalos):
-        async def look(self, node_ip: str, *, deadline_seconds: float) -> MachineFacts:
+        async def fetch_facts(self, node_ip: str, *, deadline_seconds: float) -> MachineFacts:
             if not self.trouble:
-                return await super().look(node_ip, deadline_seconds=deadline_seconds)
+                return await super().fetch_facts(node_ip, deadline_seconds=deadline_seconds)
             raise ZeroDivisionError(self.trouble)
 
     broken = Defective()

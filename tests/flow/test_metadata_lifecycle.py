@@ -126,7 +126,7 @@ async def test_a_machine_that_answers_in_the_place_of_a_third_one_is_not_gone_th
         event = await stream.once("web-1", NodeUnreachable)
         assert (event.fault.kind, event.answered_by) == ("wrong_machine", ())
         await eventually(lambda: talos.looks.count("10.0.0.5") >= 4)
-        assert service._nodes.reconcilers["web-1"].known.answered_by == ()
+        assert service._node_controller.reconcilers["web-1"].state.foreign_machines == ()
 
 
 async def test_addresses_that_change_take_back_who_answered(nats_server, stream, talos):
@@ -158,7 +158,7 @@ async def test_a_machine_that_shuts_down_is_last_known_to_have_said_so(nats_serv
     async with metadata_running(nats_server.url, talos, LOOKED_AFTER) as service:
         await stream.observe(a_node())
         assert (await stream.once("web-1", NodeEnriched)).facts.stage == "running"
-        await eventually(lambda: service._nodes.reconcilers["web-1"].known.watched)
+        await eventually(lambda: service._node_controller.reconcilers["web-1"].state.is_watched)
         talos.put(msgspec.structs.replace(some_facts(), stage="shutting down"))
         await stream.once("web-1", NodeEnriched, lambda event: event.facts.stage == "shutting down")
         talos.break_down("10.0.0.5")

@@ -8,15 +8,17 @@ from libs.common.cloud_config.document import parse_cloud_config
 from libs.common.events import ClusterNetworksObserved, NodeEnriched
 from libs.common.machine import Inventory, MachineFault
 from libs.common.subjects import NETWORKS
-from services.metadata.talos_api.api import ClusterNetworks
+from services.metadata.talos_api.api import MachineConfigNetworks
 from tests.builders import NOW, a_node, cluster_networks, some_facts
 from tests.bus_actors import eventually
 from tests.flow_actors import Flow
 from tests.metadata_actors import CALM, ScriptedTalos, metadata_running
 
-ALLOCATING = msgspec.structs.replace(CALM, controllers=("*", "node-ipam-controller"), repeat_seconds=1.0)
-NETWORK = ClusterNetworks(pod_cidrs=("10.244.0.0/16",), service_cidrs=("10.96.0.0/12",))
-OTHER = ClusterNetworks(pod_cidrs=("10.8.0.0/16",), service_cidrs=("10.96.0.0/12",))
+ALLOCATING = msgspec.structs.replace(
+    CALM, controllers=("*", "node-ipam-controller"), republish_interval_seconds=1.0
+)
+NETWORK = MachineConfigNetworks(pod_cidrs=("10.244.0.0/16",), service_cidrs=("10.96.0.0/12",))
+OTHER = MachineConfigNetworks(pod_cidrs=("10.8.0.0/16",), service_cidrs=("10.96.0.0/12",))
 POOLS = """ipam:
   pools:
     - name: big
@@ -36,13 +38,13 @@ def talos() -> ScriptedTalos:
 
 
 async def said(stream: Flow) -> ClusterNetworksObserved | None:
-    message = await stream.bus.last(NETWORKS)
+    message = await stream.bus.get_last(NETWORKS)
     event = message.event if message else None
     assert event is None or isinstance(event, ClusterNetworksObserved)
     return event
 
 
-async def told(stream: Flow, networks: ClusterNetworks) -> ClusterNetworksObserved:
+async def told(stream: Flow, networks: MachineConfigNetworks) -> ClusterNetworksObserved:
     """What the stream says, as soon as it is that."""
     found: list[ClusterNetworksObserved] = []
 
@@ -89,7 +91,7 @@ async def test_where_pod_cidrs_are_allocated_networks_and_gateways_are_told(nats
         event = await stream.once("web-1", NodeEnriched)
         networks = await told(stream, NETWORK)
     assert event.facts.gateways == ("10.0.0.1",)
-    assert networks.incarnation == stream.incarnation
+    assert networks.stream_id == stream.incarnation
 
 
 @pytest.mark.parametrize(
@@ -162,17 +164,17 @@ async def test_a_stream_that_lost_everything_is_told_what_is_known_though_talos_
                 await stream.provision()
             except BusError:
                 return False
-            return bool(stream.incarnation != first.incarnation)
+            return bool(stream.incarnation != first.stream_id)
 
         await eventually(is_provisioned_anew)
 
         async def is_said_to_the_new_one() -> bool:
             event = await said(stream)  # at first, perhaps, a word that was still meant for the old one
-            return event is not None and event.incarnation == stream.incarnation
+            return event is not None and event.stream_id == stream.incarnation
 
         await eventually(is_said_to_the_new_one)
         again = await told(stream, NETWORK)
-    assert again.incarnation == stream.incarnation
+    assert again.stream_id == stream.incarnation
 
 
 async def test_an_answer_of_a_clock_behind_replaces_what_a_predecessor_with_a_clock_ahead_said(

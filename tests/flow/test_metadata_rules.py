@@ -9,7 +9,7 @@ import pytest
 
 from libs.common.events import NodeEnriched, NodeUnreachable
 from libs.common.machine import AddressStatus, Inventory, MachineFault, Processors
-from libs.common.settings.reading import read_settings
+from libs.common.settings.read_settings import read_settings
 from services.metadata.service import MetadataService
 from services.metadata.settings import MetadataSettings
 from tests.builders import a_node, some_facts
@@ -43,7 +43,7 @@ def write(path: Path, text: str) -> None:
 async def running(url: str, talos: ScriptedTalos, path: Path, text: str) -> AsyncIterator[MetadataService]:
     """With the settings that this file gives."""
     write(path, text)
-    settings = read_settings([MetadataSettings], [f"--cloud-config={path}"], {}).of(MetadataSettings)
+    settings = read_settings([MetadataSettings], [f"--cloud-config={path}"], {}).get(MetadataSettings)
     settings = msgspec.structs.replace(settings, watches_opened_after_seconds=0.0)
     async with metadata_running(url, talos, settings) as service:
         yield service

@@ -12,12 +12,12 @@ from libs.common.bus import Bus
 from libs.common.events import NodeGone, NodeObserved
 from libs.common.nats_bus.bus import NatsBus
 from libs.common.node import NodeCondition
+from libs.common.service_spec import DURABLES
 from libs.common.signing_request import SigningRequestCondition
 from libs.common.subjects import LEADING, OBSERVED_NODE, SNAPSHOT, STREAM
-from libs.common.wiring import DURABLES
 from libs.testbed.nats_server import NatsServer
-from services.watcher.agenda import REST_SECONDS, rest_seconds
 from services.watcher.kinds import NODE
+from services.watcher.work_queue import COOLDOWN_SECONDS, compute_cooldown
 from tests.builders import a_node, a_request, leading
 from tests.bus_actors import MAX_BYTES, doing, eventually
 from tests.watcher_actors import Flow, ScriptedNodes, ScriptedRequests, a_watcher
@@ -58,7 +58,7 @@ async def test_from_nothing_it_provisions_leads_says_everything_and_then_that_th
         assert order.index(SNAPSHOT) > max(i for i, s in enumerate(order) if s.startswith(OBSERVED_NODE))
         await eventually(lambda: watcher.problems() == (), "ready")
         bus = await connect()
-        assert await bus.provision(DURABLES, max_bytes=MAX_BYTES) == flow.snapshots()[0].incarnation
+        assert await bus.provision(DURABLES, max_bytes=MAX_BYTES) == flow.snapshots()[0].stream_id
 
 
 async def test_news_are_said_and_heartbeats_are_not(connect: Connect):
@@ -134,15 +134,15 @@ async def test_a_wiped_stream_is_made_again_with_everything_in_it(connect: Conne
     watcher = a_watcher(await connect(), script.source)
     async with doing(watcher.run()), flow.following(await connect("flow")):
         await flow.hears(lambda f: f.snapshots())
-        first = flow.opened[-1].incarnation
+        first = flow.opened[-1].stream_id
         epoch = flow.snapshots()[-1].epoch
         await nats_server.wipe()
         script.delete("n-7.example")
         script.put(a_node("after", uid="uid-after"))
-        await flow.hears(lambda f: f.opened[-1].incarnation != first and f.snapshots(), "a new snapshot", 30)
+        await flow.hears(lambda f: f.opened[-1].stream_id != first and f.snapshots(), "a new snapshot", 30)
         assert flow.existing() == set(script.objects)
         assert flow.snapshots()[-1].epoch == epoch
-        assert {event.incarnation for event in flow.nodes()} == {flow.opened[-1].incarnation}
+        assert {event.stream_id for event in flow.nodes()} == {flow.opened[-1].stream_id}
         await eventually(lambda: watcher.problems() == (), "ready again")
 
 
@@ -157,10 +157,10 @@ async def test_requests_come_into_a_stream_that_is_made_again_also_those_that_we
     async with doing(watcher.run()), flow.following(await connect("flow")):
         await flow.hears(lambda f: f.snapshots())
         assert flow.snapshots()[0].requests == 51
-        first = flow.opened[-1].incarnation
+        first = flow.opened[-1].stream_id
         await nats_server.wipe()
         script.delete("csr-7")
-        await flow.hears(lambda f: f.opened[-1].incarnation != first and f.snapshots(), "a new snapshot", 30)
+        await flow.hears(lambda f: f.opened[-1].stream_id != first and f.snapshots(), "a new snapshot", 30)
         assert flow.existing_requests() == set(script.objects)
         assert flow.snapshots()[-1].requests == 50
         await eventually(lambda: watcher.problems() == (), "ready again")
@@ -317,13 +317,13 @@ async def test_a_replaced_leader_cannot_overwrite_who_leads(connect: Connect):
     bus = await connect()
     async with doing(a_watcher(await connect(), script.source, identity="a").run()), flow.following(bus):
         await flow.hears(lambda f: f.snapshots())
-        incarnation = flow.snapshots()[0].incarnation
+        incarnation = flow.snapshots()[0].stream_id
         await bus.publish(leading(incarnation=incarnation, epoch=7, holder="b"))
         await flow.hears(lambda f: f.leadings()[-1].epoch == 7)
         seen = len(flow.leadings())
         await flow.hears(lambda f: len(f.leadings()) > seen, "a leads again once b is silent", 30)
         assert flow.leadings()[-1].epoch == 8
-        message = await bus.last(LEADING)
+        message = await bus.get_last(LEADING)
         assert message is not None
 
 
@@ -342,7 +342,7 @@ async def test_news_leave_at_once(connect: Connect):
                 assert loop.time() - began < 30
             delays.append(loop.time() - began)
         p50 = sorted(delays)[25]
-        assert p50 < REST_SECONDS / 2, f"{p50 * 1000:.1f} ms: only what was just said rests"
+        assert p50 < COOLDOWN_SECONDS / 2, f"{p50 * 1000:.1f} ms: only what was just said rests"
 
 
 async def test_what_changes_a_joining_node_again_and_again_is_said_together_and_its_end_at_once(
@@ -366,6 +366,6 @@ async def test_what_changes_a_joining_node_again_and_again_is_said_together_and_
         began = asyncio.get_running_loop().time()
         script.delete("joins")
         await flow.hears(lambda f: isinstance(f.last("joins"), NodeGone), "its end")
-        rest = rest_seconds(CROWD, at_most=NODE.rest_cap_seconds)
+        rest = compute_cooldown(CROWD, at_most=NODE.max_cooldown_seconds)
         assert asyncio.get_running_loop().time() - began < rest / 2
         assert len(flow.of("joins")) == 4

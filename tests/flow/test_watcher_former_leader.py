@@ -9,11 +9,11 @@ from typing import Any, cast
 import pytest
 
 from libs.common.bus import Bus
-from libs.common.events import CsrGone, Event, Leading, NodeGone, NodeObserved, ObservedOrder
-from libs.common.flow_table import FlowTable
-from libs.common.kube_api.happenings import Changed
+from libs.common.events import CsrGone, Event, Leading, NodeGone, NodeObserved, ObservationOrder
+from libs.common.kube_api.watch_events import Changed
 from libs.common.memory_bus.bus import MemoryBus, MemoryServer
 from libs.common.nats_bus.bus import NatsBus
+from libs.common.stream_cache import StreamCache
 from libs.common.subjects import FLOW, OBSERVED_NODE, subject_of
 from libs.testbed.nats_server import NatsServer
 from tests.builders import NOW, a_node, a_request
@@ -100,7 +100,7 @@ async def test_a_node_that_was_deleted_while_its_leader_was_paused_is_removed_at
 
 async def test_followers_ignore_what_a_former_leader_publishes(connect: Connect):
     heard: list[Event] = []
-    table = FlowTable(
+    table = StreamCache(
         clock=time.monotonic, on_message=lambda message: heard.append(cast(Event, message.event))
     )
     async with (
@@ -111,10 +111,10 @@ async def test_followers_ignore_what_a_former_leader_publishes(connect: Connect)
         ghost = flow.of(GHOST)[0]
         assert isinstance(ghost, NodeObserved)
         assert ghost not in heard
-        later = FlowTable(clock=time.monotonic)
+        later = StreamCache(clock=time.monotonic)
         async with doing((await connect("csr")).follow("csr", f"{FLOW}.>", later)):
-            await eventually(lambda: later.complete)
-            last = later.last(f"{OBSERVED_NODE}.{GHOST}")
+            await eventually(lambda: later.is_complete)
+            last = later.get(f"{OBSERVED_NODE}.{GHOST}")
             assert last is None or isinstance(last.event, NodeGone), "neither does who comes later"
 
 
@@ -152,7 +152,7 @@ async def test_a_node_from_before_a_restore_of_etcd_is_gone_once_kubernetes_conf
             await flow.hears(lambda f: f.snapshots()[-1].epoch == 2)
             last = flow.last("lost.example")
             assert isinstance(last, NodeGone)
-            assert last.order == ObservedOrder(epoch=2, resource_version=script.version)
+            assert last.order == ObservationOrder(epoch=2, resource_version=script.version)
             assert script.asked == ["lost.example"]
 
 
@@ -175,14 +175,14 @@ class LeadsBefore:
 
 async def test_a_deletion_that_a_former_leader_publishes_late_reaches_followers(connect: Connect):
     script, flow = ScriptedNodes(*nodes(3)), Flow()
-    table, deleted = FlowTable(clock=time.monotonic), "n-0.example"
+    table, deleted = StreamCache(clock=time.monotonic), "n-0.example"
     former = await connect()
 
     async def late() -> None:
-        order = ObservedOrder(epoch=1, resource_version=script.version)
+        order = ObservationOrder(epoch=1, resource_version=script.version)
         observed = flow.observed(deleted)
         message = NodeGone(
-            incarnation=observed.incarnation, order=order, name=deleted, uid="uid-0", observed_at=NOW
+            stream_id=observed.stream_id, order=order, name=deleted, uid="uid-0", observed_at=NOW
         )
         sequence = await former.publish(message, expected_sequence=flow.sequence_of(deleted))
         await eventually(lambda: table.sequence >= sequence)
@@ -193,7 +193,7 @@ async def test_a_deletion_that_a_former_leader_publishes_late_reaches_followers(
     ):
         async with doing(a_watcher(await connect(), script.source, identity="a").run()):
             await flow.hears(lambda f: f.snapshots())
-        await eventually(lambda: table.last(f"{OBSERVED_NODE}.{deleted}") is not None)
+        await eventually(lambda: table.get(f"{OBSERVED_NODE}.{deleted}") is not None)
         script.delete(deleted)
         bus = LeadsBefore(await connect(), late)
         async with doing(a_watcher(bus, script.source, identity="b").run()):  # type: ignore[arg-type]
@@ -204,7 +204,7 @@ async def test_a_deletion_that_a_former_leader_publishes_late_reaches_followers(
 
 async def test_what_a_former_leader_publishes_first_is_published_again_at_once(connect: Connect):
     script, requests, flow = ScriptedNodes(*nodes(3)), ScriptedRequests(), Flow()
-    table, heard = FlowTable(clock=time.monotonic), "late.example"
+    table, heard = StreamCache(clock=time.monotonic), "late.example"
     former = await connect()
     async with (
         flow.following(await connect("flow")),
@@ -221,7 +221,7 @@ async def test_what_a_former_leader_publishes_first_is_published_again_at_once(c
             await flow.hears(lambda f: f.last(heard))
             script._listeners = deaf
             script._tell(Changed(late))
-            await eventually(lambda: table.last(f"{OBSERVED_NODE}.{heard}") is not None, "followers have it")
+            await eventually(lambda: table.get(f"{OBSERVED_NODE}.{heard}") is not None, "followers have it")
             assert flow.epoch(heard) == 2
 
 
@@ -235,8 +235,8 @@ async def test_a_deletion_of_a_request_that_a_former_leader_publishes_is_publish
         async with doing(watcher.run()):
             await flow.hears(lambda f: f.snapshots()[-1].epoch == 2)
             message = CsrGone(
-                incarnation=flow.observed("n-0.example").incarnation,
-                order=ObservedOrder(epoch=1, resource_version=requests.version),
+                stream_id=flow.observed("n-0.example").stream_id,
+                order=ObservationOrder(epoch=1, resource_version=requests.version),
                 name=request.name,
                 uid=request.uid,
                 observed_at=NOW,
@@ -248,14 +248,14 @@ async def test_a_deletion_of_a_request_that_a_former_leader_publishes_is_publish
             assert (last.uid, last.order.epoch) == (request.uid, 2)
 
 
-def gone_for(table: FlowTable, name: str) -> bool:
-    last = table.last(f"{OBSERVED_NODE}.{name}")
+def gone_for(table: StreamCache, name: str) -> bool:
+    last = table.get(f"{OBSERVED_NODE}.{name}")
     return last is not None and isinstance(last.event, NodeGone)
 
 
 def said_by_the_first(flow: Flow, node: Any) -> NodeObserved:
     observed = flow.observed("n-0.example")
-    order = ObservedOrder(epoch=1, resource_version=int(node.metadata.resource_version))
+    order = ObservationOrder(epoch=1, resource_version=int(node.metadata.resource_version))
     return NodeObserved(
-        incarnation=observed.incarnation, order=order, node=node, observed_at=observed.observed_at
+        stream_id=observed.stream_id, order=order, node=node, observed_at=observed.observed_at
     )

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from libs.common.bus import Bus, BusError, Looked, StreamFull
+from libs.common.bus import Bus, BusError, StreamFull, StreamStats
 from libs.common.events import Event, Leading
 from libs.common.memory_bus.bus import MemoryBus, MemoryServer
 from libs.common.nats_bus.bus import NatsBus
@@ -64,12 +64,12 @@ async def fill(bus: Bus) -> None:
 
 
 async def no_leading(bus: Bus) -> bool:
-    return await bus.last(LEADING) is None
+    return await bus.get_last(LEADING) is None
 
 
 async def leader(bus: Bus) -> str:
     try:
-        message = await bus.last(LEADING)
+        message = await bus.get_last(LEADING)
     except BusError:
         return ""  # no stream yet, or a server that is busy with what fills it
     return message.event.holder if message is not None and isinstance(message.event, Leading) else ""
@@ -88,7 +88,7 @@ async def test_a_new_leader_is_heard_in_a_full_stream_that_cannot_grow(server: S
             await eventually(lambda: leader_is(bus, name), "the next leader is heard")
             with pytest.raises(StreamFull):
                 await filler.publish(a_word("one-more", uid="u" * 5_000))
-        said = await bus.last(LEADING)
+        said = await bus.get_last(LEADING)
         assert said is not None
         await eventually(lambda: renewed(bus, said.sequence), "it goes on being heard")
 
@@ -98,7 +98,7 @@ async def leader_is(bus: Bus, holder: str) -> bool:
 
 
 async def renewed(bus: Bus, sequence: int) -> bool:
-    message = await bus.last(LEADING)
+    message = await bus.get_last(LEADING)
     return message is not None and message.sequence > sequence
 
 
@@ -112,7 +112,7 @@ async def test_what_fills_the_stream_makes_it_grow_so_that_a_new_node_is_publish
                 await filler.publish(a_word(f"csr-{i}", uid="u" * REQUEST_BYTES))
         script.put(a_node("web-1", labels={"large": "x" * 200_000}))
         await flow.hears(lambda flow: "web-1" in flow.existing(), "a Node that joins meanwhile is published")
-        looked = await bus.look()
+        looked = await bus.stats()
         assert looked.bytes < 0.75 * looked.max_bytes, "there is room again"
         await filler.publish(a_word("one-more", uid="u" * REQUEST_BYTES))
 
@@ -127,7 +127,7 @@ async def test_a_new_leader_never_makes_the_stream_smaller_than_what_it_holds(se
         await filler.publish(a_word(f"csr-{i}", uid="u" * REQUEST_BYTES))
     async with doing(a_watcher(bus, script.source, identity="b").run()):
         await eventually(lambda: leader_is(bus, "b"))
-        looked = await bus.look()
+        looked = await bus.stats()
     assert looked.max_bytes > 1.5 * looked.bytes
 
 
@@ -154,8 +154,8 @@ class FullClusterBus(MemoryBus):
             event, expected_sequence=expected_sequence, ttl_seconds=ttl_seconds, headers=headers
         )
 
-    async def look(self) -> Looked:
-        looked = await super().look()
+    async def stats(self) -> StreamStats:
+        looked = await super().stats()
         return msgspec.structs.replace(looked, bytes=looked.max_bytes)
 
     @asynccontextmanager

@@ -6,10 +6,10 @@ import logging
 import pytest
 
 from libs.common import metrics
-from libs.common.bus import BusError, Looked
+from libs.common.bus import BusError, StreamStats
 from libs.common.memory_bus.bus import MemoryBus, MemoryServer
-from libs.common.stream_size import limit_for
-from services.watcher.watch_queues import WatchQueues
+from libs.common.stream_size import limit_for_bytes
+from services.watcher.stats_collectors import StreamStatsCollector
 from tests.builders import a_node
 from tests.bus_actors import MAX_BYTES, NODES, a_word, doing, eventually
 from tests.watcher_actors import Flow, ScriptedNodes, a_watcher
@@ -23,7 +23,7 @@ class UnwatchedBus(MemoryBus):
         self._hangs = hangs
         self.looks = 0
 
-    async def look(self) -> Looked:
+    async def stats(self) -> StreamStats:
         self.looks += 1
         if self._hangs:
             await asyncio.Event().wait()
@@ -40,7 +40,7 @@ async def test_the_leader_shows_queues_stream_and_nodes_and_nobody_after_it():
     assert shown("talosccm_stream_messages") is None
     async with doing(a_watcher(bus, source.source).run()):
         await eventually(lambda: shown("talosccm_stream_messages") is not None, "it has looked")
-        assert shown("talosccm_stream_max_bytes") == limit_for(0)
+        assert shown("talosccm_stream_max_bytes") == limit_for_bytes(0)
         assert shown("talosccm_dead_letters_lying") == 0
         assert shown("talosccm_queue_pending", durable="labeler-nodes") == 0
         assert shown("talosccm_queue_stalled_seconds", durable="labeler-nodes") == 0
@@ -62,14 +62,18 @@ async def test_it_looks_at_once_and_again_and_a_failed_look_is_told_once_and_sho
 ):
     bus = MemoryBus(MemoryServer())
     await bus.provision((NODES,), max_bytes=MAX_BYTES)
-    queues = WatchQueues(bus, expected=frozenset({NODES.name}), clock=lambda: 0.0, look_seconds=0.01)
+    queues = StreamStatsCollector(
+        bus, expected_durables=frozenset({NODES.name}), clock=lambda: 0.0, interval_seconds=0.01
+    )
     async with doing(queues.run()):
         await eventually(lambda: shown("talosccm_queue_pending", durable=NODES.name) == 0, "at once")
         await bus.publish(a_word())
         await eventually(lambda: shown("talosccm_queue_pending", durable=NODES.name) == 1, "and again")
     unwatched = UnwatchedBus(MemoryServer())
-    queues = WatchQueues(unwatched, expected=frozenset(), clock=lambda: 0.0, look_seconds=0.01)
-    with caplog.at_level(logging.INFO, "services.watcher.watch_queues"):
+    queues = StreamStatsCollector(
+        unwatched, expected_durables=frozenset(), clock=lambda: 0.0, interval_seconds=0.01
+    )
+    with caplog.at_level(logging.INFO, "services.watcher.stats_collectors"):
         async with doing(queues.run()):
             await eventually(lambda: unwatched.looks > 3, "it goes on")
             assert shown("talosccm_stream_messages") is None

@@ -6,12 +6,12 @@ from datetime import UTC, datetime
 
 from libs.common.memory_bus.bus import MemoryBus, MemoryServer
 from libs.common.node import Node
-from libs.common.publisher import OrderedPublisher
+from libs.common.ordered_publisher import OrderedPublisher
 from libs.common.subjects import FLOW
-from services.watcher.held import HeldFlow
 from services.watcher.kinds import NODE
-from services.watcher.observe import Stamp
-from services.watcher.publish_objects import ObjectPublisher
+from services.watcher.object_publisher import ObjectPublisher
+from services.watcher.publish_decision import FencingToken
+from services.watcher.published_state import PublishedState
 from services.watcher.store import Store
 from tests.builders import a_node
 from tests.bus_actors import MAX_BYTES, doing, eventually
@@ -20,11 +20,11 @@ from tests.watcher_actors import Flow
 
 async def test_an_outage_is_over_once_all_that_failed_was_said_whoever_rests_with_news():
     server, store, flow = MemoryServer(), Store(NODE), Flow()
-    bus, held = MemoryBus(server), HeldFlow(clock=time.monotonic)
+    bus, held = MemoryBus(server), PublishedState(clock=time.monotonic)
     publisher = ObjectPublisher(
         NODE,
         store,
-        held=held,
+        published=held,
         publisher=OrderedPublisher(bus),
         in_flight=8,
         now=lambda: datetime.now(UTC),
@@ -34,7 +34,7 @@ async def test_an_outage_is_over_once_all_that_failed_was_said_whoever_rests_wit
 
     def changes(name: str, label: str) -> None:
         store.put(labelled(name, label))
-        publisher.say({name})
+        publisher.enqueue({name})
 
     def was_said(name: str, label: str) -> bool:
         return bool(flow.of(name)) and flow.observed(name).node.metadata.labels == {"is": label}
@@ -47,7 +47,7 @@ async def test_an_outage_is_over_once_all_that_failed_was_said_whoever_rests_wit
         doing(publisher.run()),
     ):
         await eventually(lambda: held.problems() == ())
-        publisher.say_all(Stamp(incarnation=incarnation, epoch=1), store.names())
+        publisher.start_round(FencingToken(stream_id=incarnation, epoch=1), store.names())
         await eventually(lambda: was_said("failing", "new") and was_said("busy", "new"))
         stream, server.stream = server.stream, None
         changes("failing", "changed")

@@ -12,9 +12,9 @@ from libs.common.kube_api.errors import Forbidden
 from libs.common.memory_bus.bus import MemoryBus, MemoryServer
 from libs.common.signing_request import SigningRequest, SigningRequestCondition
 from libs.common.subjects import OBSERVED_CSR, SNAPSHOT
-from services.csr.on_csr_enriched import SETTLES_SECONDS
-from services.watcher.agenda import rest_seconds
-from services.watcher.kinds import CSR, PENDING_LIMIT
+from services.csr.on_csr_enriched import FENCE_RETRY_SECONDS
+from services.watcher.kinds import CSR, MAX_PENDING_PER_REQUESTER
+from services.watcher.work_queue import compute_cooldown
 from tests.builders import NOW, a_node, a_request
 from tests.bus_actors import doing, eventually
 from tests.watcher_actors import Flow, ScriptedNodes, ScriptedRequests, a_watcher
@@ -51,7 +51,7 @@ async def test_requests_are_said_beside_nodes_and_one_snapshot_tells_that_this_i
         assert order.index(SNAPSHOT) > max(i for i, s in enumerate(order) if s.startswith(OBSERVED_CSR))
         issued = flow.last_request("csr-web-1-2")
         assert isinstance(issued, CsrObserved)
-        assert (issued.request.pending, issued.request.status.certificate) == (False, "")
+        assert (issued.request.is_pending, issued.request.status.certificate) == (False, "")
         await eventually(lambda: watcher.problems() == (), "ready")
 
 
@@ -86,13 +86,13 @@ async def test_what_became_of_a_request_is_said_within_five_seconds_among_thousa
         decided = script.put(the_nth(1, node="web-999", conditions=(APPROVED,)))
         await flow.hears(lambda f: _is_decided(f, decided.name), "that it is decided")
         took = asyncio.get_running_loop().time() - began
-    assert CSR.rest_cap_seconds <= SETTLES_SECONDS - 2.0
-    assert took < rest_seconds(1000, at_most=60.0) - 1.0, "it rests no longer than that, among thousands"
+    assert CSR.max_cooldown_seconds <= FENCE_RETRY_SECONDS - 2.0
+    assert took < compute_cooldown(1000, at_most=60.0) - 1.0, "it rests no longer than that, among thousands"
 
 
 def _is_decided(flow: Flow, name: str) -> bool:
     said = flow.last_request(name)
-    return isinstance(said, CsrObserved) and not said.request.pending
+    return isinstance(said, CsrObserved) and not said.request.is_pending
 
 
 def _is_issued(flow: Flow, name: str) -> bool:
@@ -107,30 +107,33 @@ async def test_of_a_noisy_requester_only_the_newest_are_said_however_many_come()
     watcher = a_watcher(bus, ScriptedNodes().source, requests=script.source)
     async with doing(watcher.run()), flow.following(bus):
         await flow.hears(lambda f: f.snapshots())
-        assert flow.snapshots()[0].requests == PENDING_LIMIT + 1
+        assert flow.snapshots()[0].requests == MAX_PENDING_PER_REQUESTER + 1
         assert not flow.of_request(requests[0].name), "never said, so never said to be gone"
         for request in requests[40:]:
             script.put(request)
-        newest = {request.name for request in requests[-PENDING_LIMIT:]}
+        newest = {request.name for request in requests[-MAX_PENDING_PER_REQUESTER:]}
         await flow.hears(lambda f: f.existing_requests() == newest | {"csr-quiet-0"})
 
 
 async def test_of_a_requester_that_never_stops_little_is_said_and_of_others_all_at_once():
     # each word stays in the stream for an hour, as the word that it is gone: 100 a second would fill it
-    script = ScriptedRequests(*(the_nth(number, node="noisy") for number in range(PENDING_LIMIT)))
+    script = ScriptedRequests(*(the_nth(number, node="noisy") for number in range(MAX_PENDING_PER_REQUESTER)))
     bus, flow = MemoryBus(MemoryServer()), Flow()
     watcher = a_watcher(bus, ScriptedNodes().source, requests=script.source)
     async with doing(watcher.run()), flow.following(bus):
         await flow.hears(lambda f: f.snapshots())
-        last = PENDING_LIMIT + 500
-        for number in range(PENDING_LIMIT, last):
+        last = MAX_PENDING_PER_REQUESTER + 500
+        for number in range(MAX_PENDING_PER_REQUESTER, last):
             script.put(the_nth(number, node="noisy"))
             await asyncio.sleep(0.002)
         script.put(the_nth(0, node="quiet"))
         await flow.hears(lambda f: "csr-quiet-0" in f.existing_requests())
-        newest = {f"csr-noisy-{number}" for number in range(last - PENDING_LIMIT, last)}
+        newest = {f"csr-noisy-{number}" for number in range(last - MAX_PENDING_PER_REQUESTER, last)}
         await flow.hears(lambda f: f.existing_requests() == newest | {"csr-quiet-0"})
-    assert len({event.name for event in flow.requests() if isinstance(event, CsrGone)}) <= 3 * PENDING_LIMIT
+    assert (
+        len({event.name for event in flow.requests() if isinstance(event, CsrGone)})
+        <= 3 * MAX_PENDING_PER_REQUESTER
+    )
 
 
 async def test_nodes_are_said_while_requests_cannot_be_listed_and_the_missing_rule_is_named():
@@ -232,7 +235,7 @@ async def test_requests_of_an_api_server_restored_from_a_backup_are_believed():
 
 def _is_pending_in_epoch(flow: Flow, name: str, epoch: int) -> bool:
     said = flow.last_request(name)
-    return isinstance(said, CsrObserved) and said.request.pending and said.order.epoch == epoch
+    return isinstance(said, CsrObserved) and said.request.is_pending and said.order.epoch == epoch
 
 
 async def test_a_request_that_is_too_large_stops_no_other():

@@ -11,7 +11,7 @@ from nats.aio.msg import Msg
 from nats.js import JetStreamContext
 
 from libs.common.nats_bus.bus import NatsBus
-from libs.common.nats_bus.link import Timing
+from libs.common.nats_bus.connection_supervisor import Timeouts
 from libs.testbed.control_plane.cluster import ControlPlane
 from libs.testbed.kubelets import Kubelets
 from libs.testbed.machines import Machines
@@ -22,7 +22,7 @@ from tests.bus_actors import MAX_BYTES, NODES
 ConnectBus = Callable[..., Awaitable[NatsBus]]
 StartServices = Callable[..., Awaitable[RunningServices]]
 
-QUICK = Timing(
+QUICK = Timeouts(
     connect=1.0,
     probe_every=0.3,
     probe_deadline=1.0,
@@ -47,7 +47,7 @@ async def connect_bus(nats_server: NatsServer) -> AsyncIterator[ConnectBus]:
             service: str = "watcher",
             *,
             servers: tuple[str, ...] = (),
-            timing: Timing = QUICK,
+            timing: Timeouts = QUICK,
             **options: object,
         ) -> NatsBus:
             bus = await NatsBus.connect(

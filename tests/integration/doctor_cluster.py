@@ -18,7 +18,7 @@ from cli.doctor.seen import Seen
 from libs.common.bus import Durable
 from libs.common.events import Leading
 from libs.common.nats_bus.bus import NatsBus
-from libs.common.wiring import DURABLES, LEASE_NAME
+from libs.common.service_spec import DURABLES, WATCHER_LEASE_NAME
 from libs.testbed.control_plane.cluster import ControlPlane
 from libs.testbed.exec_kubelet import ExecKubelet
 from libs.testbed.kubelets import MERGE, Answer, Kubelet, Kubelets
@@ -106,7 +106,7 @@ class Installed:
         """The watcher says that it leads, as it does every few seconds."""
         self._epoch += 1
         await self._bus.publish(
-            Leading(incarnation=self._bus.incarnation, epoch=self._epoch, holder=f"{PREFIX}-watcher-0")
+            Leading(stream_id=self._bus.stream_id, epoch=self._epoch, holder=f"{PREFIX}-watcher-0")
         )
 
     async def seen(self, *only: str, kubeconfig: Path | None = None) -> Seen:
@@ -248,7 +248,7 @@ async def _install(cluster: Installed) -> None:
     lease = {
         "apiVersion": "coordination.k8s.io/v1",
         "kind": "Lease",
-        "metadata": {"name": LEASE_NAME, "namespace": SYSTEM},
+        "metadata": {"name": WATCHER_LEASE_NAME, "namespace": SYSTEM},
         "spec": {
             "holderIdentity": f"{PREFIX}-watcher-0_b0c1",
             "leaseDurationSeconds": 3600,

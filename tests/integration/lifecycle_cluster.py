@@ -11,9 +11,9 @@ import msgspec
 from nats.js.errors import NotFoundError
 
 from libs.common.events import Decided
-from libs.common.node import TAINT_UNINITIALIZED
+from libs.common.node import UNINITIALIZED_TAINT
+from libs.common.service_spec import LABELER, LIFECYCLE, LIFECYCLE_LEASE_NAME, METADATA, WATCHER
 from libs.common.subjects import DECIDED, ENRICHED_NODE
-from libs.common.wiring import LABELER, LIFECYCLE, LIFECYCLE_LEASE_NAME, METADATA, WATCHER
 from libs.testbed.control_plane.cluster import ControlPlane
 from libs.testbed.kubelets import Kubelet, Kubelets
 from libs.testbed.machines import Machine, Machines, Member, a_machine
@@ -63,7 +63,7 @@ class Cluster:
 
             async def usable(name: str = name) -> bool:
                 spec = (await self.node(name))["spec"]
-                return TAINT_UNINITIALIZED not in {taint["key"] for taint in spec.get("taints", [])}
+                return UNINITIALIZED_TAINT not in {taint["key"] for taint in spec.get("taints", [])}
 
             await eventually(usable, f"{name} usable", 60)
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from libs.common.node import CONDITION_BLOCKED
-from libs.common.wiring import SERVICES
+from libs.common.node import BLOCKED_CONDITION
+from libs.common.service_spec import SERVICES
 from libs.testbed.control_plane.cluster import ControlPlane
 from libs.testbed.kubelets import Kubelet, Kubelets
 from libs.testbed.machines import Machine, Machines
@@ -89,7 +89,7 @@ def written_by(own: ControlPlane, manager: str, since: int) -> set[str]:
 async def blocked(cluster: Cluster, name: str) -> str:
     """The reason that stands on the Node, "" without one."""
     conditions = (await cluster.node(name))["status"]["conditions"]
-    return next((str(each["reason"]) for each in conditions if each["type"] == CONDITION_BLOCKED), "")
+    return next((str(each["reason"]) for each in conditions if each["type"] == BLOCKED_CONDITION), "")
 
 
 async def until_blocked(cluster: Cluster, name: str) -> str:

@@ -6,11 +6,11 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from libs.common.process.run import run_process
-from libs.common.process.service import Parts, Run, ServiceEnded
+from libs.common.process.run_process import run_process
+from libs.common.process.service import Dependencies, ServiceDefinition, ServiceEnded
+from libs.common.service_spec import LABELER, METADATA, ServiceSpec
 from libs.common.settings.flags import Flag
-from libs.common.settings.reading import SettingsError
-from libs.common.wiring import LABELER, METADATA, Wiring
+from libs.common.settings.read_settings import SettingsError
 
 
 class ProbeSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,13 +26,13 @@ class ProbeSettings(msgspec.Struct, frozen=True, kw_only=True):
 class Probe:
     """Does what its settings say."""
 
-    def __init__(self, parts: Parts, settings: ProbeSettings, wiring: Wiring) -> None:
-        self.wiring = wiring
+    def __init__(self, parts: Dependencies, settings: ProbeSettings, wiring: ServiceSpec) -> None:
+        self.spec = wiring
         self._settings = settings
         self._has_kubernetes = parts.kube is not None
 
     async def run(self) -> None:
-        assert self._has_kubernetes is bool(self.wiring.rights)
+        assert self._has_kubernetes is bool(self.spec.policy_rules)
         match self._settings.how:
             case "fails":
                 raise RuntimeError("the flux is not compensated")
@@ -60,11 +60,11 @@ async def _cling() -> None:
             print("clinging", flush=True)  # noqa: T201 - the test waits for it
 
 
-METADATA_RUN = Run(
-    wiring=METADATA, settings=ProbeSettings, build=lambda parts, settings: Probe(parts, settings, METADATA)
+METADATA_RUN = ServiceDefinition(
+    spec=METADATA, settings=ProbeSettings, build=lambda parts, settings: Probe(parts, settings, METADATA)
 )
-LABELER_RUN = Run(
-    wiring=LABELER, settings=ProbeSettings, build=lambda parts, settings: Probe(parts, settings, LABELER)
+LABELER_RUN = ServiceDefinition(
+    spec=LABELER, settings=ProbeSettings, build=lambda parts, settings: Probe(parts, settings, LABELER)
 )
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
-from libs.common.wiring import BY_DEFAULT, IPAM
+from libs.common.service_spec import DEFAULT_SERVICES, IPAM
 from libs.testbed.control_plane.cluster import ControlPlane
 from libs.testbed.exec_kubelet import ExecKubelet
 from libs.testbed.kubelets import Kubelet, Kubelets
@@ -22,7 +22,7 @@ INSTANCE = "status"
 LEASE = f"--lease-name=cloud-controller-manager-talos-{INSTANCE}"
 CHART = {"app.kubernetes.io/name": "talos-cloud-controller-manager", "app.kubernetes.io/instance": "ccm"}
 COMPONENT = "app.kubernetes.io/component"
-WIRINGS = (*BY_DEFAULT, IPAM)
+WIRINGS = (*DEFAULT_SERVICES, IPAM)
 NETWORKS = ("--cluster-cidr=10.244.0.0/16", "--service-cluster-ip-range=10.96.0.0/12")
 PORTED = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(Path.cwd())}
 

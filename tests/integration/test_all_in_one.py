@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from libs.common.node import TAINT_UNINITIALIZED
-from libs.common.wiring import LEASE_NAME, LEASE_NAMESPACE
+from libs.common.node import UNINITIALIZED_TAINT
+from libs.common.service_spec import LEASE_NAMESPACE, WATCHER_LEASE_NAME
 from libs.testbed.control_plane.cluster import ControlPlane
 from libs.testbed.kubelets import Kubelet, Kubelets
 from libs.testbed.machines import Machines, a_machine
@@ -21,7 +21,7 @@ from tests.integration.conftest import StartServices
 from tests.integration.processes import AT_ONCE_SECONDS, NOWHERE, ROOT, a_process
 from tests.integration.test_process import KUBECONFIG
 
-LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{LEASE_NAMESPACE}/leases/{LEASE_NAME}"
+LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{LEASE_NAMESPACE}/leases/{WATCHER_LEASE_NAME}"
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ async def test_a_second_replica_on_its_own_memory_stands_by_ready_and_goes_on_wh
 
 async def _initialized(kubelets: Kubelets, name: str) -> bool:
     node = (await kubelets.request("GET", f"/api/v1/nodes/{name}")).body
-    return TAINT_UNINITIALIZED not in {taint["key"] for taint in node["spec"].get("taints", [])}
+    return UNINITIALIZED_TAINT not in {taint["key"] for taint in node["spec"].get("taints", [])}
 
 
 @pytest.mark.parametrize("bus", ["nats", "memory"])

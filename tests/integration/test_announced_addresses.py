@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import msgspec
 import pytest
 
-from libs.common.node import CONDITION_BLOCKED, PROVIDED_NODE_IP, Node
+from libs.common.node import BLOCKED_CONDITION, PROVIDED_NODE_IP_ANNOTATION, Node
 from libs.testbed.kubelets import MERGE, Kubelet, Kubelets
 from libs.testbed.machines import Machine, Machines, a_machine
 from tests.bus_actors import eventually
@@ -29,7 +29,7 @@ class Site:
         await self._kubelets.join(Kubelet.on(machine, ips=ips))
 
     async def announce_anew(self, name: str, ips: str) -> None:
-        body = {"metadata": {"annotations": {PROVIDED_NODE_IP: ips}}}
+        body = {"metadata": {"annotations": {PROVIDED_NODE_IP_ANNOTATION: ips}}}
         path = f"/api/v1/nodes/{name}"
         answer = await self._kubelets.request("PATCH", path, as_node=name, body=body, content_type=MERGE)
         assert answer.status == 200
@@ -43,7 +43,7 @@ class Site:
         found: list[str] = []
 
         async def says_why() -> bool:
-            condition = (await self.node(name)).condition(CONDITION_BLOCKED)
+            condition = (await self.node(name)).find_condition(BLOCKED_CONDITION)
             found[:] = [f"{condition.reason}: {condition.message}"] if condition else []
             return bool(found)
 
@@ -52,7 +52,7 @@ class Site:
 
     async def initialized(self, name: str) -> Node:
         async def is_initialized() -> bool:
-            return (await self.node(name)).initialized
+            return (await self.node(name)).is_initialized
 
         await eventually(is_initialized, f"{name} is initialized", 60)
         return await self.node(name)
@@ -83,7 +83,7 @@ async def test_a_node_gets_only_addresses_that_its_machine_has(site: Site):
         assert why.startswith("NodeIPOfAnotherMachine: ")
         assert f"machine announced-owner answers at {foreign}" in why
         node = await site.node(machine.name)
-        assert (node.initialized, node.spec.provider_id) == (False, "")
+        assert (node.is_initialized, node.spec.provider_id) == (False, "")
     assert (await site.blocked(SILENT.name)).startswith("NodeIPNotOnMachine: ")
     assert (await site.node(SILENT.name)).spec.provider_id == ""
     await site.announce_anew(SILENT.name, "10.240.0.68,fd00:240::99")  # nobody answers at the IPv6 address

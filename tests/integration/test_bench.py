@@ -23,8 +23,8 @@ from bench.profiles import top
 from bench.scenarios import MEASURES
 from bench.stage import PROFILE_DIRECTORY, Stage, controlled, is_ours
 from bench.wanted import Mode, Scenario, Wanted
-from libs.common.node import TAINT_UNINITIALIZED
-from libs.common.wiring import PAGES_NAMESPACE
+from libs.common.node import UNINITIALIZED_TAINT
+from libs.common.service_spec import CLAIM_PAGES_NAMESPACE
 from libs.testbed.approve_everything import ApproveEverything
 from libs.testbed.children import ChildDied
 from libs.testbed.control_plane.cluster import ControlPlane
@@ -70,7 +70,7 @@ def stage(
 async def untaint(kubelets: Kubelets, name: str) -> None:
     path = f"/api/v1/nodes/{name}"
     taints = (await kubelets.request("GET", path)).body["spec"]["taints"]
-    left = [taint for taint in taints if taint["key"] != TAINT_UNINITIALIZED]
+    left = [taint for taint in taints if taint["key"] != UNINITIALIZED_TAINT]
     body = {"spec": {"taints": left or None}}
     answer = await kubelets.request("PATCH", path, body=body, content_type="application/merge-patch+json")
     assert answer.status == 200
@@ -86,7 +86,7 @@ async def test_a_kubelet_in_go_writes_what_the_one_in_python_writes(in_go: Kubel
         ready = next(c for c in node["status"]["conditions"] if c["type"] == "Ready")
         assert ready["status"] == "True"
         assert ready["lastHeartbeatTime"] >= node["metadata"]["creationTimestamp"]
-        assert TAINT_UNINITIALIZED in {taint["key"] for taint in node["spec"]["taints"]}
+        assert UNINITIALIZED_TAINT in {taint["key"] for taint in node["spec"]["taints"]}
         await kubelets.delete(node["metadata"]["name"])
     assert nodes[0]["metadata"]["annotations"].keys() == nodes[1]["metadata"]["annotations"].keys()
     assert nodes[0]["status"]["addresses"][0] == nodes[1]["status"]["addresses"][0]
@@ -355,7 +355,7 @@ async def test_a_burst_with_pod_cidrs_is_set_against_one_without_and_leaves_no_c
     assert 0 < figures["pod CIDRs: ConfigMap writes per node"] < 1
     without = figures["without pod CIDRs: all untainted s"]
     assert figures["usable with pod CIDRs / without"] == pytest.approx(figures["all usable s"] / without)
-    path = f"/api/v1/namespaces/{PAGES_NAMESPACE}/configmaps"
+    path = f"/api/v1/namespaces/{CLAIM_PAGES_NAMESPACE}/configmaps"
     pages = (await stage.admin.request("GET", path)).body["items"]
     assert not [page for page in pages if page["metadata"]["name"].startswith("talos-ccm")]
 

@@ -11,13 +11,13 @@ from urllib.parse import quote
 import pytest
 from cryptography import x509
 
-from libs.common.nats_bus.keys import new_seed, public_key_of
-from libs.common.wiring import Right
+from libs.common.nats_bus.nkeys import generate_seed, public_key_of
+from libs.common.service_spec import PolicyRule
 from libs.testbed.children import Child
 from libs.testbed.control_plane.cluster import ControlPlane
 from libs.testbed.kubelets import Kubelets
-from services.bootstrap.names import KEY_USERS, Names
-from services.bootstrap.rights import rights
+from services.bootstrap.policy_rules import list_policy_rules
+from services.bootstrap.resource_names import KEY_USERS, ResourceNames
 from tests.bootstrap_actors import start_bootstrap
 from tests.bus_actors import eventually
 
@@ -29,7 +29,7 @@ class Installation:
     """A namespace of its own, in which the bootstrap's user has the bootstrap's rights."""
 
     def __init__(self, control_plane: ControlPlane, kubelets: Kubelets, run_dir: Path) -> None:
-        self.names = Names(namespace=f"nats-{next(_numbers)}", prefix="ccm")
+        self.names = ResourceNames(namespace=f"nats-{next(_numbers)}", prefix="ccm")
         self.user = f"bootstrap-of-{self.names.namespace}"
         self._control_plane = control_plane
         self._kubelets = kubelets
@@ -43,7 +43,7 @@ class Installation:
         role = {
             "kind": "Role",
             "metadata": {"name": "bootstrap"},
-            "rules": list(map(_rule, rights(self.names))),
+            "rules": list(map(_rule, list_policy_rules(self.names))),
         }
         await self._made(f"{roles}/roles", role)
         subject = {"kind": "User", "name": self.user, "apiGroup": "rbac.authorization.k8s.io"}
@@ -90,8 +90,8 @@ class Installation:
 
     async def make_as_an_older_release(self) -> str:
         """A Secret and the ConfigMap without the installation's label; what the Secret is called."""
-        labels, name = {"app.kubernetes.io/managed-by": "talos-ccm-bootstrap"}, self.names.seed_of("csr")
-        seed = b64encode(new_seed()).decode()
+        labels, name = {"app.kubernetes.io/managed-by": "talos-ccm-bootstrap"}, self.names.seed_secret("csr")
+        seed = b64encode(generate_seed()).decode()
         secret = {"kind": "Secret", "metadata": {"name": name, "labels": labels}, "data": {"seed.nk": seed}}
         published = {"name": self.names.authority, "labels": labels}
         root = f"/api/v1/namespaces/{self.names.namespace}"
@@ -121,9 +121,9 @@ class Installation:
         return bool((await self._kubelets.request("POST", path, body=review)).body["status"]["allowed"])
 
 
-def _rule(right: Right) -> dict[str, Any]:
+def _rule(right: PolicyRule) -> dict[str, Any]:
     rule = {"apiGroups": [right.group], "resources": [right.resource], "verbs": list(right.verbs)}
-    return rule | ({"resourceNames": list(right.names)} if right.names else {})
+    return rule | ({"resourceNames": list(right.resource_names)} if right.resource_names else {})
 
 
 @pytest.fixture

@@ -78,7 +78,7 @@ WHAT_IS_HELD: dict[str, dict[str, Any]] = {
 
 async def told_as_honest(bus: Bus, request: SigningRequest, pem: bytes) -> None:
     """The watcher's and metadata's word of a request that a kubelet would file, in place of this one."""
-    leading, enriched = await bus.last(LEADING), await bus.last(f"{ENRICHED_NODE}.thief")
+    leading, enriched = await bus.get_last(LEADING), await bus.get_last(f"{ENRICHED_NODE}.thief")
     assert leading is not None
     assert isinstance(leading.event, Leading)
     assert enriched is not None
@@ -92,11 +92,11 @@ async def told_as_honest(bus: Bus, request: SigningRequest, pem: bytes) -> None:
         signer_name=KUBELET_SERVING,
     )
     lie = msgspec.structs.replace(request, spec=spec, status=SigningRequestStatus())
-    place = await bus.publish(csr_observed(lie, incarnation=bus.incarnation, epoch=leading.event.epoch))
+    place = await bus.publish(csr_observed(lie, incarnation=bus.stream_id, epoch=leading.event.epoch))
     await bus.publish(
         csr_enriched(
             lie,
-            incarnation=bus.incarnation,
+            incarnation=bus.stream_id,
             observed_sequence=place,
             node_uid=enriched.event.node.uid,
             facts=enriched.event.facts,
@@ -141,7 +141,7 @@ async def test_forged_words_get_nothing_approved_that_kubernetes_does_not_hold(
 
 
 async def _is_enriched(bus: Bus) -> bool:
-    return await bus.last(f"{ENRICHED_NODE}.thief") is not None
+    return await bus.get_last(f"{ENRICHED_NODE}.thief") is not None
 
 
 async def test_garbage_on_every_subject_ends_no_process_and_keeps_no_node_from_its_certificate(

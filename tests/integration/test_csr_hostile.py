@@ -15,7 +15,7 @@ from libs.testbed.kubelets import Kubelet, Kubelets
 from libs.testbed.machines import Machines
 from libs.testbed.running_services import RunningServices
 from libs.testbed.signing_requests import CSRS, Outcome
-from services.csr.request import Asked, read_request
+from services.csr.certificate_request import CertificateRequest, parse_request
 from tests.bus_actors import eventually
 from tests.csr_cases import AMONG_OTHERS, CASES, Case
 from tests.csr_twins import Twin
@@ -63,7 +63,7 @@ class Filed:
 
     async def _waits(self, name: str, case: Case) -> None:
         await until_said(self.services, self._csr, name, case.reason)
-        message = await self._bus.last(f"{DECIDED}.csr.csr.{name}") if self._bus else None
+        message = await self._bus.get_last(f"{DECIDED}.csr.csr.{name}") if self._bus else None
         if message is not None:
             assert isinstance(message.event, Decided)
             assert message.event.outcome == "waiting", case.name
@@ -99,8 +99,8 @@ def as_expected(case: Case, outcome: Outcome) -> None:
     kind = FINAL.get(case.expected)
     assert list(outcome.conditions) == ([kind] if kind else []), (case.name, outcome)
     if kind == "Approved":
-        asked = read_request(case.pem())
-        assert isinstance(asked, Asked), case.name
+        asked = parse_request(case.pem())
+        assert isinstance(asked, CertificateRequest), case.name
         assert names_in(outcome) == (list(asked.dns_names), list(asked.ips)), case.name
     else:
         assert not outcome.certificate, case.name

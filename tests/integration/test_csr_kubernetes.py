@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from libs.common.kube_api.api import KubeApi
-from libs.common.kube_api.config import load_kube_config
-from libs.common.signing_request import KUBELET_SERVING, SigningRequest, what_we_read_of_request
-from libs.common.wiring import CSR
+from libs.common.kube_api.load_kube_config import load_kube_config
+from libs.common.service_spec import CSR
+from libs.common.signing_request import KUBELET_SERVING, SigningRequest, trim_signing_request
 from libs.testbed.control_plane.cluster import ControlPlane
 from libs.testbed.kubelets import Kubelets, Refused
 from libs.testbed.running_services import grant_rights
@@ -79,14 +79,14 @@ async def test_no_hostile_request_is_signed_and_every_good_one_is_with_one_reque
             if request is None:
                 continue
             names[case.name] = request.name
-            seen = what_we_read_of_request(request)
+            seen = trim_signing_request(request)
             place = await flow.observe(seen)
             await flow.enrich(
                 seen, observed=place, facts=FACTS[WHO], node_uid=NODES[WHO].uid, answered_at=("10.0.0.5",)
             )
             ended[case.name] = (await flow.until_decided(request.name, *OUTCOMES.values())).outcome
             wanted[case.name] = OUTCOMES[case.expected]
-            await flow.observe(what_we_read_of_request(await held(kubelets, request.name)))
+            await flow.observe(trim_signing_request(await held(kubelets, request.name)))
             clock.turn(61)  # nobody's budget is what this is about
             await flow.lead()
     assert ended == wanted

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from libs.common.kube_api.api import KubeApi
-from libs.common.kube_api.config import load_kube_config
 from libs.common.kube_api.errors import Unreachable
+from libs.common.kube_api.load_kube_config import load_kube_config
 from libs.common.node import CONTROL_PLANE_LABEL
 from libs.testbed.control_plane.cluster import ControlPlane
 from libs.testbed.kube_credentials import API_SERVER_HOSTS
@@ -153,7 +153,7 @@ async def test_the_certificate_of_the_api_server_is_read_without_a_right_and_wit
     api = KubeApi(load_kube_config(control_plane.kubeconfig(user), {}), user_agent="talos-ccm/test")
     since = control_plane.audit_mark()
     try:
-        identity = await api.server_identity()
+        identity = await api.fetch_server_identity()
     finally:
         await api.close()
     assert identity.names | identity.addresses == set(API_SERVER_HOSTS)
@@ -169,5 +169,5 @@ async def test_an_api_server_that_does_not_answer_or_shows_no_certificate_is_unr
         path.write_text(text.replace(control_plane.server, server))
         api = KubeApi(load_kube_config(path, {}), user_agent="talos-ccm/test")
         with pytest.raises(Unreachable, match=words):
-            await api.server_identity()
+            await api.fetch_server_identity()
         await api.close()

@@ -11,14 +11,14 @@ from libs.testbed.kubelets import Kubelet, Kubelets
 from libs.testbed.machines import Address, Machine, Machines, a_machine
 from libs.testbed.running_services import RunningServices
 from libs.testbed.signing_requests import CSRS, Outcome, outcome_in
-from services.csr.on_csr_enriched import AGAIN_SECONDS
+from services.csr.on_csr_enriched import RETRY_SECONDS
 from tests.bus_actors import eventually
 from tests.integration.conftest import StartServices
 from tests.integration.csr_cluster import all_still_ready, names_in, pids_of, state_of, until_said
 
 ALL_IN_ONE = "all-in-one"
 ALONE = "--controllers=node-csr-approval"
-WITHIN_SECONDS = AGAIN_SECONDS / 2  # no wait lasts until it is looked at again for safety's sake
+WITHIN_SECONDS = RETRY_SECONDS / 2  # no wait lasts until it is looked at again for safety's sake
 MANY = 200
 _numbers = itertools.count(1)
 

@@ -13,12 +13,12 @@ import pytest
 import uvloop
 
 from libs.common.kube_api.exec_plugin import run_plugin
-from libs.common.kube_api.identity import ExecPlugin, KubeConfigError
+from libs.common.kube_api.kube_config import ExecPlugin, KubeConfigError
 from libs.common.process.health import HealthServer
 from libs.common.process.listener import Limits
 from libs.common.process.readiness import Readiness
 from libs.common.process.serving_certificate import ServingCertificate
-from services.metadata.talos_api.http2 import Http2
+from services.metadata.talos_api.http2 import Http2Connection
 from tests.integration.processes import a_process
 
 
@@ -39,7 +39,7 @@ def test_a_connection_to_a_machine_notices_a_dead_peer():
 async def _connects_with_keepalive() -> None:
     async with _listener() as port:
         loop = asyncio.get_running_loop()
-        transport, http = await loop.create_connection(lambda: Http2("machine"), "127.0.0.1", port)
+        transport, http = await loop.create_connection(lambda: Http2Connection("machine"), "127.0.0.1", port)
         raw = transport.get_extra_info("socket")
         assert raw.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
         assert raw.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 15_000

@@ -12,10 +12,10 @@ from cli.inside.asking import FlowSource, ask
 from cli.inside.seen import FlowSeen, Object, Unknown
 from libs.common.events import Leading
 from libs.common.kube_api.api import KubeApi
-from libs.common.kube_api.config import load_kube_config
 from libs.common.kube_api.errors import Forbidden, NotFound, ServerError, Unreachable
-from libs.common.kube_api.exec import exec_in_pod
-from libs.common.wiring import DURABLES
+from libs.common.kube_api.load_kube_config import load_kube_config
+from libs.common.kube_api.pod_exec import exec_in_pod
+from libs.common.service_spec import DURABLES
 from libs.testbed.control_plane.cluster import ControlPlane
 from libs.testbed.exec_kubelet import ExecKubelet
 from libs.testbed.kubelets import Kubelets
@@ -71,9 +71,9 @@ async def test_a_command_runs_and_what_it_says_and_how_it_ends_comes_back(
         pod="shell",
         container="shell",
         command=("python", "-c", script, "a b", "ü&=%"),
-        seconds=60,
+        timeout_seconds=60,
     )
-    assert (ran.exit_status, ran.out, ran.err) == (3, b"x" * 200_000, b"no & so\n")
+    assert (ran.exit_status, ran.stdout, ran.stderr) == (3, b"x" * 200_000, b"no & so\n")
     assert kubelet.commands[-1] == ("python", "-c", script, "a b", "ü&=%")
 
 
@@ -82,7 +82,7 @@ async def test_what_cannot_run_is_told_by_its_cause(
 ):
     async def run(api: KubeApi, pod: str, *command: str, seconds: float = 60) -> object:
         return await exec_in_pod(
-            api, namespace=NAMESPACE, pod=pod, container="shell", command=command, seconds=seconds
+            api, namespace=NAMESPACE, pod=pod, container="shell", command=command, timeout_seconds=seconds
         )
 
     with pytest.raises(ServerError, match="no-such-program"):
@@ -108,7 +108,12 @@ async def test_it_takes_the_rights_that_the_page_names_and_no_others(
     async def allowed() -> bool:
         try:
             ran = await exec_in_pod(
-                api, namespace=NAMESPACE, pod="shell", container="shell", command=("true",), seconds=60
+                api,
+                namespace=NAMESPACE,
+                pod="shell",
+                container="shell",
+                command=("true",),
+                timeout_seconds=60,
             )
         except Forbidden:
             return False
@@ -142,7 +147,7 @@ async def test_what_the_flow_is_like_is_asked_in_the_watchers_pod(
 ):
     watcher = await connect_bus("watcher")
     await watcher.provision(DURABLES, max_bytes=MAX_BYTES)
-    await watcher.publish(Leading(incarnation=watcher.incarnation, epoch=3, holder="watcher-a"))
+    await watcher.publish(Leading(stream_id=watcher.stream_id, epoch=3, holder="watcher-a"))
     await watcher.publish(a_word("web-1"))
     for name, ready in (("watcher-a", False), ("watcher-b", True)):
         await kubelet.run_pod(

@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 
 from libs.common.kube_api.errors import Invalid, KubeError, ServerError, Unreachable
-from libs.common.kube_api.exec import PROTOCOL, Ran, exec_in_pod
+from libs.common.kube_api.pod_exec import PROTOCOL, ExecResult, exec_in_pod
 from libs.common.kube_api.transport import Request
 from tests.kube_loopback import Loopback, api_of
 
@@ -35,11 +35,16 @@ def kubelet(say: Say) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
     return answer
 
 
-async def ran(server: Loopback, folder: Path, say: Say, seconds: float = 60.0) -> Ran:
+async def ran(server: Loopback, folder: Path, say: Say, seconds: float = 60.0) -> ExecResult:
     server.answer = kubelet(say)
     async with api_of(server.url, folder) as api:
         return await exec_in_pod(
-            api, namespace="ccm", pod="watcher", container="watcher", command=("true",), seconds=seconds
+            api,
+            namespace="ccm",
+            pod="watcher",
+            container="watcher",
+            command=("true",),
+            timeout_seconds=seconds,
         )
 
 
@@ -128,7 +133,12 @@ async def test_who_only_asks_whether_we_are_there_keeps_us_no_longer_than_it_may
     async with listening, api_of(f"http://{host}:{port}", tmp_path) as api:
         with pytest.raises(Unreachable, match="did not end within 1 s"):
             await exec_in_pod(
-                api, namespace="ccm", pod="watcher", container="watcher", command=("true",), seconds=1.0
+                api,
+                namespace="ccm",
+                pod="watcher",
+                container="watcher",
+                command=("true",),
+                timeout_seconds=1.0,
             )
         assert not over.is_set(), "we left it, and did not wait until it broke"
         left.set()
@@ -145,7 +155,7 @@ async def test_an_answer_that_others_write_is_read_no_further_than_asked(server:
     server.answer = endless
     async with api_of(server.url, tmp_path) as api:
         for path in ("/well", "/ill"):
-            request = Request(verb="get", resource="nodes/proxy", path=path, most_bytes=2**20)
+            request = Request(verb="get", resource="nodes/proxy", path=path, max_bytes=2**20)
             with pytest.raises(ServerError, match="more than 1048576 bytes"):
                 await api.transport.call(request, deadline_seconds=60)
 

@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from libs.common.kube_api.lease import new_lease
-from libs.common.node import TAINT_UNINITIALIZED
-from libs.common.wiring import BY_DEFAULT, LEASE_NAME, LEASE_NAMESPACE, LIFECYCLE
+from libs.common.kube_api.lease import new_lease_document
+from libs.common.node import UNINITIALIZED_TAINT
+from libs.common.service_spec import DEFAULT_SERVICES, LEASE_NAMESPACE, LIFECYCLE, WATCHER_LEASE_NAME
 from libs.testbed.control_plane.cluster import ControlPlane
 from libs.testbed.kubelets import Kubelet, Kubelets
 from libs.testbed.machines import Machine, Machines, a_machine, member_of
@@ -44,7 +44,7 @@ async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
 
 async def lead(cluster: Cluster) -> None:
     """A watcher that leads for as long as the test runs, as far as its Lease says."""
-    lease = new_lease(LEASE_NAMESPACE, LEASE_NAME, "watcher-1", 3600, datetime.now(UTC))
+    lease = new_lease_document(LEASE_NAMESPACE, WATCHER_LEASE_NAME, "watcher-1", 3600, datetime.now(UTC))
     assert (await cluster.kubelets.request("POST", LEASES, body=lease)).status == 201
 
 
@@ -52,7 +52,7 @@ async def initialized(cluster: Cluster, machine: Machine) -> None:
     """As the labeler leaves it, as far as that matters here."""
     path = f"/api/v1/nodes/{machine.name}"
     found = (await cluster.kubelets.request("GET", path)).body
-    taints = [taint for taint in found["spec"].get("taints", []) if taint["key"] != TAINT_UNINITIALIZED]
+    taints = [taint for taint in found["spec"].get("taints", []) if taint["key"] != UNINITIALIZED_TAINT]
     body = {"spec": {"taints": taints, "providerID": f"talos://metal/{machine.reachable_at[0]}"}}
     answer = await cluster.kubelets.request(
         "PATCH", path, body=body, content_type="application/merge-patch+json"
@@ -227,7 +227,7 @@ async def test_what_is_explained_is_what_the_services_then_do_and_say(
     before = {name: await cluster.explained(name, NOW_SUFFICES) for name in ("newcomer", "shows-1")}
     assert before["newcomer"]["labeler"]["outcome"] == "initialized"
     assert before["shows-1"]["lifecycle"]["outcome"] == "deletable"
-    await cluster.kubelets.request("DELETE", f"{LEASES}/{LEASE_NAME}")
+    await cluster.kubelets.request("DELETE", f"{LEASES}/{WATCHER_LEASE_NAME}")
     nats, terms = f"--nats-url={nats_server.url}", ("not-ready-time", "evidence-time", "start-grace")
     async with RunningServices.start(
         tmp_path / "services",
@@ -241,7 +241,7 @@ async def test_what_is_explained_is_what_the_services_then_do_and_say(
             "--lifecycle-dry-run",
             *(f"--lifecycle-{term}=1s" for term in terms),
         ),
-        wirings=(*BY_DEFAULT, LIFECYCLE),
+        wirings=(*DEFAULT_SERVICES, LIFECYCLE),
     ) as services:
         await services.ready()
         for name, service, outcome in (

@@ -14,7 +14,7 @@ import pytest
 from libs.common.process.health import HealthServer
 from libs.common.process.listening_sockets import bind_sockets
 from libs.common.process.readiness import Readiness
-from libs.common.settings.reading import SettingsError
+from libs.common.settings.read_settings import SettingsError
 from tests.integration.processes import a_process
 
 IPV4, IPV6 = "127.0.0.1", "::1"

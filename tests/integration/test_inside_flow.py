@@ -14,7 +14,7 @@ from cli.inside.seen import FlowSeen, Object, Unknown, decoded
 from libs.common.delivery import Ack
 from libs.common.events import DeadLetter, Decided, Leading
 from libs.common.nats_bus.bus import NatsBus
-from libs.common.wiring import DURABLES
+from libs.common.service_spec import DURABLES
 from tests.bootstrap_actors import Bootstrapped, bootstrapped
 from tests.bus_actors import MAX_BYTES, a_word, doing, eventually
 from tests.integration.conftest import ConnectBus
@@ -84,7 +84,7 @@ async def test_the_last_words_about_an_object_are_seen_and_who_leads(
     )
     await metadata.publish(word)
     await labeler.publish(said)
-    await watcher.publish(Leading(incarnation=watcher.incarnation, epoch=7, holder="watcher-a"))
+    await watcher.publish(Leading(stream_id=watcher.stream_id, epoch=7, holder="watcher-a"))
     found = await seen(nats, WEB, Object("csr", "csr-1"))
     about = found.of("node", "web-1")
     assert about
@@ -99,7 +99,7 @@ async def test_the_last_words_about_an_object_are_seen_and_who_leads(
     assert found.leader.holder == "watcher-a"
     assert found.leading_seconds is not None
     assert found.stream
-    assert found.stream.incarnation == watcher.incarnation
+    assert found.stream.incarnation == watcher.stream_id
     assert found.stream.max_bytes == MAX_BYTES
     assert found.stream.messages == 3
 
@@ -180,7 +180,7 @@ async def test_the_command_says_the_same_with_what_the_watchers_pod_has_in_its_e
         "NATS_NKEY_FILE": str(access.nkey_seed_file),
         "NATS_CA_FILE": str(access.tls_ca_file),
     }
-    await watcher.publish(Leading(incarnation=watcher.incarnation, epoch=7, holder="watcher-a"))
+    await watcher.publish(Leading(stream_id=watcher.stream_id, epoch=7, holder="watcher-a"))
     status, out = await inside_flow(env, "--object", "node/web-1")
     assert status == 0
     found = decoded(out)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from bench.pod_cidr_writes import writes_of_ipam
-from libs.common.wiring import BY_DEFAULT, IPAM, PAGES_NAMESPACE
+from libs.common.service_spec import CLAIM_PAGES_NAMESPACE, DEFAULT_SERVICES, IPAM
 from libs.testbed.control_plane.cluster import ControlPlane
 from libs.testbed.kubelets import Kubelet, Kubelets
 from libs.testbed.machines import Machine, Machines, a_machine
@@ -36,7 +36,7 @@ FLAGS = (
 SERVED = "talosccm_ipam_nodes_served_total"
 # A watcher that cannot renew its Lease in time (the machine is overloaded) ends; nobody here starts it again.
 PATIENT = ("--leader-elect-lease-duration=90s", "--leader-elect-renew-deadline=80s")
-CONFIG_MAPS = f"/api/v1/namespaces/{PAGES_NAMESPACE}/configmaps"
+CONFIG_MAPS = f"/api/v1/namespaces/{CLAIM_PAGES_NAMESPACE}/configmaps"
 
 
 def some_machines(first: int, count: int) -> list[Machine]:
@@ -160,7 +160,10 @@ async def test_a_burst_gets_disjoint_blocks_with_one_patch_each_although_one_of_
     start_services: StartServices, cluster: Cluster, control_plane: ControlPlane
 ):
     services = await start_services(
-        wirings=(*BY_DEFAULT, IPAM), flags=FLAGS, own_flags={"watcher": PATIENT}, replicas={"ipam": REPLICAS}
+        wirings=(*DEFAULT_SERVICES, IPAM),
+        flags=FLAGS,
+        own_flags={"watcher": PATIENT},
+        replicas={"ipam": REPLICAS},
     )
     # Addresses count from when they are known: these machines are there before the others come.
     inside = [a_machine(f"ipam-inside-{ip}", ip, ip6=ip6) for ip, ip6 in INSIDE]

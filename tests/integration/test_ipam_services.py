@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from libs.common.node import TAINT_UNINITIALIZED
+from libs.common.node import UNINITIALIZED_TAINT
+from libs.common.service_spec import CLAIM_PAGES_NAMESPACE, DEFAULT_SERVICES, IPAM
 from libs.common.subjects import STREAM
-from libs.common.wiring import BY_DEFAULT, IPAM, PAGES_NAMESPACE
 from libs.testbed.control_plane.cluster import ControlPlane
 from libs.testbed.kubelets import Kubelet, Kubelets
 from libs.testbed.machines import Machines, a_machine
@@ -56,7 +56,7 @@ class Cluster:
             self.server,
             self.kubelets,
             talosconfig=self._machines.talosconfig(),
-            wirings=(*BY_DEFAULT, IPAM),
+            wirings=(*DEFAULT_SERVICES, IPAM),
             **({"flags": FLAGS} | options),
         )
         services = await self._stack.enter_async_context(starting)
@@ -83,7 +83,7 @@ class Cluster:
         async def initialized() -> bool:
             nodes = (await self.kubelets.request("GET", "/api/v1/nodes")).body["items"]
             taints = [taint["key"] for node in nodes for taint in node["spec"].get("taints", [])]
-            return len(nodes) == count and TAINT_UNINITIALIZED not in taints
+            return len(nodes) == count and UNINITIALIZED_TAINT not in taints
 
         await eventually(initialized, "all usable", 40.0)
 
@@ -202,7 +202,7 @@ async def test_on_the_real_control_plane_nodes_get_their_pod_cidrs_with_the_righ
     names = {machine.name for machine in some}
     await machines.put(*some)
     since = control_plane.audit_mark()
-    await start_services(wirings=(*BY_DEFAULT, IPAM), flags=FLAGS)
+    await start_services(wirings=(*DEFAULT_SERVICES, IPAM), flags=FLAGS)
     await kubelets.join_all(Kubelet.on(machine) for machine in some)
 
     async def given() -> dict[str, tuple[str, ...]]:
@@ -224,8 +224,10 @@ async def test_on_the_real_control_plane_nodes_get_their_pod_cidrs_with_the_righ
     for machine in some:
         await kubelets.delete(machine.name)
         await machines.delete(machine.id)
-    found = (await kubelets.request("GET", f"/api/v1/namespaces/{PAGES_NAMESPACE}/configmaps")).body["items"]
+    found = (await kubelets.request("GET", f"/api/v1/namespaces/{CLAIM_PAGES_NAMESPACE}/configmaps")).body[
+        "items"
+    ]
     for page in found:
         if page["metadata"]["name"].startswith(NAME_PREFIX):
-            path = f"/api/v1/namespaces/{PAGES_NAMESPACE}/configmaps/{page['metadata']['name']}"
+            path = f"/api/v1/namespaces/{CLAIM_PAGES_NAMESPACE}/configmaps/{page['metadata']['name']}"
             await kubelets.request("DELETE", path)

@@ -12,7 +12,7 @@ from aiohttp import web
 
 from libs.common.kube_api.api import KubeApi
 from libs.common.kube_api.errors import Conflict, Forbidden, Unreachable
-from libs.common.kube_api.lock import Held, LeaseLock, NotHeld
+from libs.common.kube_api.lease_lock import LeaseDenial, LeaseGrant, LeaseLock
 from tests.bus_actors import eventually
 from tests.kube_loopback import Loopback, api_of, refusal
 
@@ -74,31 +74,31 @@ async def test_a_hung_server_costs_the_lead_at_the_renew_deadline_and_no_call_ou
 ):
     server, api = leases
     lock = a_lock(api, duration_seconds=60)
-    await lock.try_hold()
+    await lock.try_acquire_or_renew()
     held = time.monotonic()
     server.hanging = True
-    while lock.leading:
+    while lock.is_leading:
         with pytest.raises(Unreachable, match=r"no answer within 0\.25 s"):
-            await lock.try_hold()
+            await lock.try_acquire_or_renew()
     assert 0.9 < time.monotonic() - held < 30, "the renew deadline is 1 s; the Lease lasts for 60 s"
 
 
 async def test_a_renewal_that_hung_is_made_good_before_the_deadline(leases: tuple[LeaseServer, KubeApi]):
     server, api = leases
     lock = a_lock(api)
-    await lock.try_hold()
+    await lock.try_acquire_or_renew()
     server.hanging = True
     with pytest.raises(Unreachable):
-        await lock.try_hold()
+        await lock.try_acquire_or_renew()
     server.hanging = False
-    assert await lock.try_hold() == Held(transitions=0)
+    assert await lock.try_acquire_or_renew() == LeaseGrant(transitions=0)
 
 
 async def test_a_missing_right_is_an_error_and_not_a_lost_race(leases: tuple[LeaseServer, KubeApi]):
     server, api = leases
     server.refusing = refusal(403, "Forbidden", 'User "x" cannot get resource "leases"')
     with pytest.raises(Forbidden, match="get leases ccm: 403 Forbidden"):
-        await a_lock(api).try_hold()
+        await a_lock(api).try_acquire_or_renew()
 
 
 async def test_the_next_one_leads_after_the_lease_has_run_out_in_real_time(
@@ -106,30 +106,30 @@ async def test_the_next_one_leads_after_the_lease_has_run_out_in_real_time(
 ):
     _, api = leases
     first, second = a_lock(api, "one"), a_lock(api, "two")
-    await first.try_hold()
+    await first.try_acquire_or_renew()
 
     async def taken_over() -> bool:
-        assert not (first.leading and second.leading)
-        return isinstance(await second.try_hold(), Held)
+        assert not (first.is_leading and second.is_leading)
+        return isinstance(await second.try_acquire_or_renew(), LeaseGrant)
 
     await eventually(taken_over, "taken over")
-    assert isinstance(await first.try_hold(), NotHeld)
+    assert isinstance(await first.try_acquire_or_renew(), LeaseDenial)
 
 
 async def test_a_release_ends_although_the_server_hangs(leases: tuple[LeaseServer, KubeApi]):
     server, api = leases
     lock = a_lock(api)
-    await lock.try_hold()
+    await lock.try_acquire_or_renew()
     server.hanging = True
     async with asyncio.timeout(30):
         assert not await lock.release()
-    assert not lock.leading
+    assert not lock.is_leading
 
 
 async def test_two_who_create_it_at_once_make_one_holder(leases: tuple[LeaseServer, KubeApi]):
     _, api = leases
-    outcomes = await asyncio.gather(*(a_lock(api, f"c{i}").try_hold() for i in range(5)))
-    assert sum(isinstance(outcome, Held) for outcome in outcomes) == 1
+    outcomes = await asyncio.gather(*(a_lock(api, f"c{i}").try_acquire_or_renew() for i in range(5)))
+    assert sum(isinstance(outcome, LeaseGrant) for outcome in outcomes) == 1
 
 
 async def test_a_standby_that_reports_between_read_and_write_costs_the_holder_no_lease(
@@ -137,14 +137,14 @@ async def test_a_standby_that_reports_between_read_and_write_costs_the_holder_no
 ):
     server, api = leases
     holder = a_lock(api, "holder")
-    await holder.try_hold()
+    await holder.try_acquire_or_renew()
     server.overtaken = 2
-    assert isinstance(await holder.try_hold(), Held)
+    assert isinstance(await holder.try_acquire_or_renew(), LeaseGrant)
     server.overtaken = 99
     with pytest.raises(Conflict):
-        await holder.try_hold()
+        await holder.try_acquire_or_renew()
     server.overtaken = 0
-    assert isinstance(await holder.try_hold(), Held)
+    assert isinstance(await holder.try_acquire_or_renew(), LeaseGrant)
 
 
 async def test_a_report_is_new_when_it_changes_and_an_old_one_counts_for_nothing(
@@ -152,17 +152,17 @@ async def test_a_report_is_new_when_it_changes_and_an_old_one_counts_for_nothing
 ):
     _, api = leases
     holder, standby = a_lock(api, "holder"), a_lock(api, "standby")
-    await holder.try_hold()
-    await standby.try_hold()
-    await standby.report()
-    assert isinstance(await holder.try_hold(), Held)
+    await holder.try_acquire_or_renew()
+    await standby.try_acquire_or_renew()
+    await standby.report_standby()
+    assert isinstance(await holder.try_acquire_or_renew(), LeaseGrant)
     assert time.monotonic() - holder.reported_at < 1.0
     successor = a_lock(api, "holder")
-    await successor.try_hold()
+    await successor.try_acquire_or_renew()
     assert successor.reported_at == float("-inf"), "it was there before"
-    await standby.try_hold()
-    await standby.report()
-    await successor.try_hold()
+    await standby.try_acquire_or_renew()
+    await standby.report_standby()
+    await successor.try_acquire_or_renew()
     assert successor.reported_at > float("-inf")
 
 
@@ -171,19 +171,19 @@ async def test_a_new_holder_counts_neither_its_own_report_nor_one_to_the_holder_
 ):
     _, api = leases
     holder, standby, third = (a_lock(api, name) for name in ("holder", "standby", "third"))
-    await holder.try_hold()
+    await holder.try_acquire_or_renew()
     for reporter in (standby, third, standby):
-        await reporter.try_hold()
-        await reporter.report()
-    await standby.try_hold()
+        await reporter.try_acquire_or_renew()
+        await reporter.report_standby()
+    await standby.try_acquire_or_renew()
     assert await holder.release()
-    assert isinstance(await standby.try_hold(), Held)
+    assert isinstance(await standby.try_acquire_or_renew(), LeaseGrant)
     assert standby.reported_at == float("-inf")
-    assert isinstance(await standby.try_hold(), Held)
+    assert isinstance(await standby.try_acquire_or_renew(), LeaseGrant)
     assert standby.reported_at == float("-inf")
-    await third.try_hold()
-    await third.report()
-    await standby.try_hold()
+    await third.try_acquire_or_renew()
+    await third.report_standby()
+    await standby.try_acquire_or_renew()
     assert time.monotonic() - standby.reported_at < 1.0
 
 
@@ -192,12 +192,12 @@ async def test_only_a_holder_that_writes_that_it_reads_reports_gets_one(
 ):
     server, api = leases
     holder, standby = a_lock(api, "holder"), a_lock(api, "standby")
-    await holder.try_hold()
-    await standby.try_hold()
-    assert (standby.is_held_by_reader, holder.is_held_by_reader) == (True, False)
+    await holder.try_acquire_or_renew()
+    await standby.try_acquire_or_renew()
+    assert (standby.holder_reads_reports, holder.holder_reads_reports) == (True, False)
     assert server.lease is not None
     server.lease["spec"]["holderIdentity"] = "reference"  # client-go keeps the annotations of others
-    await standby.try_hold()
+    await standby.try_acquire_or_renew()
     before = server.version
-    await standby.report()
-    assert (standby.is_held_by_reader, server.version) == (False, before)
+    await standby.report_standby()
+    assert (standby.holder_reads_reports, server.version) == (False, before)

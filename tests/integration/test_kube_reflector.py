@@ -11,9 +11,9 @@ import pytest
 from aiohttp import web
 
 from libs.common.kube_api.api import NODES, KubeApi
-from libs.common.kube_api.config import load_kube_config
-from libs.common.kube_api.happenings import Happening, Listed
+from libs.common.kube_api.load_kube_config import load_kube_config
 from libs.common.kube_api.reflector import Reflector
+from libs.common.kube_api.watch_events import ListSnapshot, WatchEvent
 from libs.common.node import Node
 from libs.testbed.control_plane.cluster import ControlPlane
 from libs.testbed.kubelets import Kubelet, Kubelets
@@ -108,7 +108,7 @@ async def test_a_version_that_the_server_has_never_reached_is_found_out_after_a_
         reflector._version = "99999999999"
         await cluster.apiserver.kill()
         await cluster.restart_apiserver()
-        await eventually(lambda: follower.count(Listed) == 2, "listed again", 30)
+        await eventually(lambda: follower.count(ListSnapshot) == 2, "listed again", 30)
         await joining.delete("restored")
         await eventually(lambda: "restored" not in follower.nodes)
 
@@ -150,7 +150,7 @@ async def test_a_version_that_was_compacted_away_is_listed_again(server: Loopbac
     server.answer = answer
     async with api_of(server.url, tmp_path) as api, following(api) as (follower, _):
         await eventually(lambda: "web-2" in follower.nodes)
-        assert follower.count(Listed) == 2
+        assert follower.count(ListSnapshot) == 2
         assert [request.query["resourceVersion"] for request in watches(server)] == ["100", "200"]
 
 
@@ -168,7 +168,7 @@ async def test_a_list_whose_token_expired_half_way_begins_again(server: Loopback
 
     server.answer = answer
     async with api_of(server.url, tmp_path) as api, following(api) as (follower, _):
-        await eventually(lambda: follower.count(Listed) == 1)
+        await eventually(lambda: follower.count(ListSnapshot) == 1)
         assert set(follower.nodes) == {"web-1", "web-2"}
         assert all(request.query["limit"] == "500" for request in lists(server))
         assert all("resourceVersion" not in request.query for request in lists(server))
@@ -193,7 +193,7 @@ async def test_a_watch_goes_on_from_the_last_thing_that_was_told(server: Loopbac
     async with api_of(server.url, tmp_path) as api, following(api) as (follower, _):
         await eventually(lambda: len(watches(server)) == 4)
     assert [request.query["resourceVersion"] for request in watches(server)] == ["100", "150", "180", "190"]
-    assert follower.count(Listed) == 1
+    assert follower.count(ListSnapshot) == 1
 
 
 async def test_a_server_that_ends_every_watch_at_once_is_not_stormed(server: Loopback, tmp_path: Path):
@@ -226,7 +226,7 @@ async def test_a_watch_that_the_server_ends_because_it_fell_behind_goes_on_at_on
     took = time.monotonic() - started
     assert took >= 0.7
     assert len(watches(server)) <= took / 0.1 + 1
-    assert follower.count(Listed) == 1
+    assert follower.count(ListSnapshot) == 1
     assert follower.troubles == []
 
 
@@ -286,10 +286,10 @@ async def test_a_side_check_that_fails_leaves_a_healthy_watch_alone_and_is_repea
         await eventually(lambda: checks == 2 or bool(follower.troubles), "asked again")
         assert (follower.troubles, len(watches(server))) == ([], 2), "the watch goes on"
         await eventually(lambda: any("cannot be checked" in why for why in reflector.problems()), "told")
-        await eventually(lambda: not reflector._doubted, "answered")
+        await eventually(lambda: not reflector._needs_version_check, "answered")
         assert not any("cannot be checked" in why for why in reflector.problems())
     assert (follower.troubles, len(watches(server))) == ([], 2), "the watch went on"
-    assert follower.count(Listed) == 1
+    assert follower.count(ListSnapshot) == 1
 
 
 async def test_a_server_that_turns_out_to_be_behind_after_a_failed_side_check_is_listed_again(
@@ -310,7 +310,7 @@ async def test_a_server_that_turns_out_to_be_behind_after_a_failed_side_check_is
 
     server.answer = answer
     async with api_of(server.url, tmp_path) as api, following(api) as (follower, _):
-        await eventually(lambda: follower.count(Listed) == 2, "listed again")
+        await eventually(lambda: follower.count(ListSnapshot) == 2, "listed again")
     assert checks == 2
     assert [type(trouble).__name__ for trouble in follower.troubles] == ["ListAgain"]
 
@@ -355,8 +355,8 @@ async def test_a_server_that_says_how_far_it_is_after_the_watch_has_moved_on_is_
     async with api_of(server.url, tmp_path) as api, following(api) as (follower, reflector):
         await eventually(lambda: "web-2" in follower.nodes)
         told.set()
-        await eventually(lambda: said.is_set() and not reflector._doubted)
-        assert follower.count(Listed) == 1
+        await eventually(lambda: said.is_set() and not reflector._needs_version_check)
+        assert follower.count(ListSnapshot) == 1
     assert follower.troubles == []
 
 
@@ -491,7 +491,7 @@ async def test_a_node_that_cannot_be_read_is_told_and_hides_no_other(server: Loo
     async with api_of(server.url, tmp_path) as api, following(api) as (follower, _):
         await eventually(lambda: set(follower.nodes) == {"web-1", "web-2"})
     listed = follower.told[0]
-    assert isinstance(listed, Listed)
+    assert isinstance(listed, ListSnapshot)
     assert listed.unreadable == ("odd",)
     assert [unreadable.name for unreadable in follower.unreadable] == ["odd", "worse"]
     assert "$.spec" in follower.unreadable[-1].reason
@@ -507,7 +507,7 @@ async def test_a_deletion_that_cannot_be_read_leads_to_a_list(server: Loopback, 
 
     server.answer = answer
     async with api_of(server.url, tmp_path) as api, following(api) as (follower, _):
-        await eventually(lambda: follower.count(Listed) == 2)
+        await eventually(lambda: follower.count(ListSnapshot) == 2)
         assert follower.nodes == {}
 
 
@@ -535,7 +535,7 @@ async def test_a_watch_that_says_something_odd_is_left_and_listed_again(
 
     server.answer = answer
     async with api_of(server.url, tmp_path) as api, following(api) as (follower, reflector):
-        await eventually(lambda: follower.count(Listed) == 2)
+        await eventually(lambda: follower.count(ListSnapshot) == 2)
         assert len(follower.troubles) == 1
         assert reflector.problems() == ()
 
@@ -551,7 +551,7 @@ async def test_an_answer_that_is_no_list_is_not_taken_for_an_empty_one(server: L
     server.answer = answer
     async with api_of(server.url, tmp_path) as api, following(api) as (follower, _):
         await eventually(lambda: "web-1" in follower.nodes)
-        assert follower.count(Listed) == 1
+        assert follower.count(ListSnapshot) == 1
         assert "resourceVersion" in str(follower.troubles[0])
 
 
@@ -562,7 +562,7 @@ async def test_before_the_first_list_the_reason_is_told(server: Loopback, tmp_pa
     server.answer = answer
     async with api_of(server.url, tmp_path) as api, following(api) as (follower, reflector):
         await eventually(lambda: bool(follower.troubles))
-        assert reflector.freshness() is None
+        assert reflector.seconds_since_contact() is None
         assert "nodes have not been listed yet: list nodes: 403 Forbidden" in reflector.problems()[0]
 
 
@@ -577,9 +577,9 @@ async def test_freshness_and_staleness_follow_the_clock_that_was_given(server: L
         api_of(server.url, tmp_path) as api,
         following(api, clock=lambda: now) as (_follower, reflector),
     ):
-        await eventually(lambda: len(watches(server)) == 1 and reflector.freshness() == 0.0)
+        await eventually(lambda: len(watches(server)) == 1 and reflector.seconds_since_contact() == 0.0)
         now = 160.0
-        assert (reflector.freshness(), reflector.problems()) == (60.0, ())
+        assert (reflector.seconds_since_contact(), reflector.problems()) == (60.0, ())
         now = 161.0
         assert reflector.problems() == ("nothing heard about nodes for 61 s",)
 
@@ -588,7 +588,7 @@ async def test_an_error_of_the_handler_ends_the_reflector_with_it(server: Loopba
     async def answer(request: web.Request) -> web.StreamResponse:
         return a_list()
 
-    async def handle(happening: Happening[Node]) -> None:
+    async def handle(happening: WatchEvent[Node]) -> None:
         raise LookupError("the handler's own")
 
     server.answer = answer

@@ -14,7 +14,6 @@ import pytest
 from aiohttp import web
 
 from libs.common.kube_api.api import KubeApi
-from libs.common.kube_api.config import KubeConfigError, load_kube_config
 from libs.common.kube_api.credentials import CHECK_SECONDS, Credentials
 from libs.common.kube_api.errors import (
     Forbidden,
@@ -26,7 +25,8 @@ from libs.common.kube_api.errors import (
     Unauthorized,
     Unreachable,
 )
-from libs.common.kube_api.events import ObjectEvent, about_node
+from libs.common.kube_api.events import ObjectEvent, node_reference
+from libs.common.kube_api.load_kube_config import KubeConfigError, load_kube_config
 from libs.common.kube_api.transport import Request
 from libs.testbed.children import free_port
 from libs.testbed.control_plane.cluster import ControlPlane
@@ -462,7 +462,7 @@ async def test_a_plugin_that_is_not_installed_comes_with_its_hint(server: Loopba
 async def test_requests_carry_our_name_and_are_observed_in_kubernetes_words(server: Loopback, tmp_path: Path):
     seen: list[tuple[str, str, int]] = []
     server.answer = a_node
-    event = ObjectEvent(about=about_node("web-1", "uid"), reason="Synced", message="x")
+    event = ObjectEvent(regarding=node_reference("web-1", "uid"), reason="Synced", message="x")
     async with api_of(
         server.url, tmp_path, observe=lambda verb, what, status, seconds: seen.append((verb, what, status))
     ) as api:

@@ -10,8 +10,8 @@ import msgspec
 from aiohttp import web
 
 from libs.common.memory_bus.bus import MemoryBus, MemoryServer
-from libs.common.process.service import Parts
-from libs.common.wiring import LABELER
+from libs.common.process.service import Dependencies
+from libs.common.service_spec import LABELER
 from services.labeler.service import LabelerService
 from services.labeler.settings import LabelerSettings
 from tests.builders import a_node, a_snapshot, enriched, leading, observed, some_facts
@@ -35,7 +35,7 @@ async def test_what_blocks_a_node_is_said_while_more_writes_hang_than_there_are_
     sad = a_node("sad", uid="uid-sad")
     async with Loopback.start() as server, api_of(server.url, tmp_path, deadline_seconds=60.0) as kube:
         server.answer = answer
-        parts = Parts(
+        parts = Dependencies(
             bus=bus,
             kube=kube,
             monotonic=time.monotonic,
@@ -53,7 +53,7 @@ async def test_what_blocks_a_node_is_said_while_more_writes_hang_than_there_are_
             for node in joined:
                 await bus.publish(enriched(node, some_facts(node_name=node.name), incarnation=incarnation))
             await eventually(lambda: len(server.asked) >= 20, "writes hang")
-            await bus.publish(msgspec.structs.replace(unreachable(sad), incarnation=incarnation))
+            await bus.publish(msgspec.structs.replace(unreachable(sad), stream_id=incarnation))
             await eventually(lambda: bool(said), "the Node says what it waits for", 30.0)
             await kube.close()  # else the end waits for what hangs
         assert said[0].endswith("/status")

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from libs.common.kube_api.api import KubeApi
-from libs.common.kube_api.config import load_kube_config
 from libs.common.kube_api.errors import FenceFailed, NotFound
-from libs.common.kube_api.events import ObjectEvent, about_node
-from libs.common.node import CONDITION_BLOCKED, Node, NodeAddress, NodeCondition
-from libs.common.patch import NodeChanges, node_patch, status_patch
+from libs.common.kube_api.events import ObjectEvent, node_reference
+from libs.common.kube_api.load_kube_config import load_kube_config
+from libs.common.node import BLOCKED_CONDITION, Node, NodeAddress, NodeCondition
+from libs.common.node_patch import NodeChanges, build_node_patch, build_status_patch
 from libs.testbed.control_plane.cluster import ControlPlane
 from libs.testbed.kubelets import Kubelets
 from tests.builders import a_node
@@ -26,7 +26,7 @@ DUAL = (
     NodeAddress(type="ExternalIP", address="203.0.113.7"),
     NodeAddress(type="Hostname", address="web-1"),
 )
-SAYS_WHY = NodeCondition(type=CONDITION_BLOCKED, status="True", reason="TalosTimeout", message="no answer")
+SAYS_WHY = NodeCondition(type=BLOCKED_CONDITION, status="True", reason="TalosTimeout", message="no answer")
 
 Server = tuple[Any, Callable[[], Awaitable[Node]]]  # the API, and how to get a new Node
 
@@ -66,10 +66,10 @@ async def server(
 async def test_both_patches_make_what_was_planned_and_answer_with_it(server: Server):
     kube, create = server
     node = await create()
-    after = await kube.patch_node_status(node.name, status_patch(node, addresses=DUAL, now=NOW))
+    after = await kube.patch_node_status(node.name, build_status_patch(node, addresses=DUAL, now=NOW))
     assert after.status.addresses == DUAL
     changes = NodeChanges(labels={"a/b": "c", "kubernetes.io/hostname": None}, provider_id="hcloud://7")
-    after = await kube.patch_node(node.name, node_patch(after, changes))
+    after = await kube.patch_node(node.name, build_node_patch(after, changes))
     assert after == await kube.get_node(node.name)
     assert after.labels == {"a/b": "c"}
     assert after.spec.provider_id == "hcloud://7"
@@ -79,9 +79,9 @@ async def test_both_patches_make_what_was_planned_and_answer_with_it(server: Ser
 async def test_addresses_are_replaced_as_a_whole(server: Server):
     kube, create = server
     node = await create()
-    after = await kube.patch_node_status(node.name, status_patch(node, addresses=DUAL, now=NOW))
+    after = await kube.patch_node_status(node.name, build_status_patch(node, addresses=DUAL, now=NOW))
     fewer = DUAL[1::2]
-    after = await kube.patch_node_status(node.name, status_patch(after, addresses=fewer, now=NOW))
+    after = await kube.patch_node_status(node.name, build_status_patch(after, addresses=fewer, now=NOW))
     assert after.status.addresses == fewer
 
 
@@ -89,13 +89,13 @@ async def test_a_condition_comes_changes_and_goes_and_others_stay(server: Server
     kube, create = server
     node = await create()
     other = NodeCondition(type="Ready", status="True", reason="KubeletReady", message="ready")
-    await kube.patch_node_status(node.name, status_patch(node, set_condition=other, now=NOW))
-    after = await kube.patch_node_status(node.name, status_patch(node, set_condition=SAYS_WHY, now=NOW))
-    found = after.condition(CONDITION_BLOCKED)
+    await kube.patch_node_status(node.name, build_status_patch(node, set_condition=other, now=NOW))
+    after = await kube.patch_node_status(node.name, build_status_patch(node, set_condition=SAYS_WHY, now=NOW))
+    found = after.condition(BLOCKED_CONDITION)
     assert (found.status, found.reason, found.message) == ("True", "TalosTimeout", "no answer")
-    gone = status_patch(after, addresses=DUAL, remove_condition=CONDITION_BLOCKED, now=NOW)
+    gone = build_status_patch(after, addresses=DUAL, remove_condition=BLOCKED_CONDITION, now=NOW)
     after = await kube.patch_node_status(node.name, gone)
-    assert after.condition(CONDITION_BLOCKED) is None
+    assert after.condition(BLOCKED_CONDITION) is None
     assert after.condition("Ready") is not None
     assert after.status.addresses == DUAL
 
@@ -103,8 +103,8 @@ async def test_a_condition_comes_changes_and_goes_and_others_stay(server: Server
 async def test_a_key_that_has_changed_since_fails_the_fence_and_changes_nothing(server: Server):
     kube, create = server
     node = await create()
-    stale = node_patch(node, NodeChanges(labels={"a": "b"}, provider_id="hcloud://7"))
-    await kube.patch_node(node.name, node_patch(node, NodeChanges(labels={"a": "theirs"})))
+    stale = build_node_patch(node, NodeChanges(labels={"a": "b"}, provider_id="hcloud://7"))
+    await kube.patch_node(node.name, build_node_patch(node, NodeChanges(labels={"a": "theirs"})))
     with pytest.raises(FenceFailed):
         await kube.patch_node(node.name, stale)
     after = await kube.get_node(node.name)
@@ -116,9 +116,9 @@ async def test_another_uid_fails_both_fences(server: Server):
     node = await create()
     another = a_node(node.name, uid="another")
     with pytest.raises(FenceFailed):
-        await kube.patch_node_status(node.name, status_patch(another, addresses=DUAL, now=NOW))
+        await kube.patch_node_status(node.name, build_status_patch(another, addresses=DUAL, now=NOW))
     with pytest.raises(FenceFailed):
-        await kube.patch_node(node.name, node_patch(another, NodeChanges(labels={"a": "b"})))
+        await kube.patch_node(node.name, build_node_patch(another, NodeChanges(labels={"a": "b"})))
 
 
 async def test_a_node_that_does_not_exist_is_not_found(server: Server):
@@ -127,14 +127,16 @@ async def test_a_node_that_does_not_exist_is_not_found(server: Server):
     with pytest.raises(NotFound):
         await kube.get_node(nobody.name)
     with pytest.raises(NotFound):
-        await kube.patch_node_status(nobody.name, status_patch(nobody, addresses=DUAL, now=NOW))
+        await kube.patch_node_status(nobody.name, build_status_patch(nobody, addresses=DUAL, now=NOW))
     with pytest.raises(NotFound):
-        await kube.patch_node(nobody.name, node_patch(nobody, NodeChanges(labels={"a": "b"})))
+        await kube.patch_node(nobody.name, build_node_patch(nobody, NodeChanges(labels={"a": "b"})))
 
 
 async def test_an_event_is_told_once_in_a_minute(server: Server):
     kube, create = server
     node = await create()
-    event = ObjectEvent(about=about_node(node.name, f"{node.uid}-{node.name}"), reason="Synced", message="m")
+    event = ObjectEvent(
+        regarding=node_reference(node.name, f"{node.uid}-{node.name}"), reason="Synced", message="m"
+    )
     assert await kube.create_event(event, now=NOW)
     assert not await kube.create_event(event, now=NOW)

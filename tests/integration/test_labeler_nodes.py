@@ -13,12 +13,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from libs.common.cloud_config.rule import CloudConfig
+from libs.common.cloud_config.model import CloudConfig
 from libs.common.kube_api.api import KubeApi
-from libs.common.kube_api.config import load_kube_config
+from libs.common.kube_api.load_kube_config import load_kube_config
 from libs.common.machine import MachineFacts, MachineFault
-from libs.common.node import CONDITION_BLOCKED, TAINT_UNINITIALIZED, Node
-from libs.common.wiring import LABELER
+from libs.common.node import BLOCKED_CONDITION, UNINITIALIZED_TAINT, Node
+from libs.common.service_spec import LABELER
 from libs.testbed.control_plane.cluster import ControlPlane
 from libs.testbed.kubelets import Kubelet, Kubelets
 from libs.testbed.nats_server import NatsServer
@@ -147,7 +147,7 @@ async def test_every_platform_ends_as_the_reference_describes_it(fleet: Fleet, c
     node = joined.after
     assert node.spec.provider_id == case.wanted_provider_id
     assert but_record(node.labels) == joined.before.labels | case.wanted_labels("prod")
-    assert TAINT_UNINITIALIZED not in {taint.key for taint in node.spec.taints}
+    assert UNINITIALIZED_TAINT not in {taint.key for taint in node.spec.taints}
     addresses = [("InternalIP", "10.0.0.5"), ("Hostname", name)]
     addresses += [("InternalDNS", case.hostname)] if case.hostname else []
     assert [(each.type, each.address) for each in node.status.addresses] == addresses
@@ -255,7 +255,7 @@ async def test_a_node_whose_machine_is_silent_bears_the_reason_until_it_speaks(f
     async def says_why() -> bool:
         fleet.clock.turn(0.05)  # the random while passes at several times its speed
         await fleet.flow.lead()
-        condition = (await fleet.kube.get_node("lab-silent")).condition(CONDITION_BLOCKED)
+        condition = (await fleet.kube.get_node("lab-silent")).find_condition(BLOCKED_CONDITION)
         return condition is not None and condition.reason == "TalosTimeout"
 
     await eventually(says_why, "the condition")
@@ -265,7 +265,7 @@ async def test_a_node_whose_machine_is_silent_bears_the_reason_until_it_speaks(f
     await fleet.flow.enrich(blocked, PLATFORMS[0].facts("lab-silent"))
     await fleet.flow.until_decided("lab-silent", "initialized")
     after = await fleet.kube.get_node("lab-silent")
-    others = [each.type for each in blocked.status.conditions if each.type != CONDITION_BLOCKED]
+    others = [each.type for each in blocked.status.conditions if each.type != BLOCKED_CONDITION]
     assert [each.type for each in after.status.conditions] == others
 
     async def both_told() -> bool:

@@ -10,20 +10,20 @@ from typing import Any
 import pytest
 
 from libs.common.kube_api.api import KubeApi
-from libs.common.kube_api.config import load_kube_config
 from libs.common.kube_api.errors import Forbidden
-from libs.common.node import PROVIDED_NODE_IP, Node
-from libs.common.wiring import LABELER
+from libs.common.kube_api.load_kube_config import load_kube_config
+from libs.common.node import PROVIDED_NODE_IP_ANNOTATION, Node
+from libs.common.service_spec import LABELER
 from libs.testbed.control_plane.cluster import ControlPlane
 from libs.testbed.kubelets import MERGE, Kubelet, Kubelets
 from libs.testbed.running_services import grant_rights
 from libs.testbed.service_rights import user_of
-from services.labeler.already_said import AlreadySaid
-from services.labeler.answers import Answers
-from services.labeler.blocked import failed_write
-from services.labeler.node_api import NodeApi
-from services.labeler.plan import Global, Plan, plan_node
-from services.labeler.refused import Refused
+from services.labeler.blocker import describe_failed_write
+from services.labeler.event_deduplicator import EventDeduplicator
+from services.labeler.mutation_cache import MutationCache
+from services.labeler.node_writer import NodeWriter
+from services.labeler.plan import ClusterConfig, Plan, plan_node
+from services.labeler.rejection import Rejection
 from tests.builders import some_facts
 from tests.bus_actors import eventually
 from tests.node_webhook import Dislikes, NodeWebhook, node_webhook
@@ -48,16 +48,20 @@ async def kube(control_plane: ControlPlane, kubelets: Kubelets) -> AsyncIterator
     await api.close()
 
 
-def planner(name: str, config: Global) -> Callable[[Node, Refused], Plan]:
-    def plan(node: Node, refused: Refused) -> Plan:
+def planner(name: str, config: ClusterConfig) -> Callable[[Node, Rejection], Plan]:
+    def plan(node: Node, refused: Rejection) -> Plan:
         return plan_node(node, some_facts(node_name=name), "nodename", config, refused)
 
     return plan
 
 
-def node_api(kube: KubeApi) -> NodeApi:
-    return NodeApi(
-        kube, AlreadySaid(), Answers(time.monotonic), now=lambda: datetime.now(UTC), observe_only=False
+def node_api(kube: KubeApi) -> NodeWriter:
+    return NodeWriter(
+        kube,
+        EventDeduplicator(),
+        MutationCache(time.monotonic),
+        now=lambda: datetime.now(UTC),
+        observe_only=False,
     )
 
 
@@ -70,7 +74,7 @@ async def test_a_node_whose_rules_are_refused_is_initialised_with_all_the_rest(
     kube: KubeApi, kubelets: Kubelets, name: str
 ):
     theirs, annotations = CASES[name]
-    await kubelets.join(Kubelet(name=name, annotations={PROVIDED_NODE_IP: "10.0.0.5"} | theirs))
+    await kubelets.join(Kubelet(name=name, annotations={PROVIDED_NODE_IP_ANNOTATION: "10.0.0.5"} | theirs))
     config = one_rule(
         annotations=annotations,
         labels="{node-role.kubernetes.io/web: ''}",
@@ -80,7 +84,7 @@ async def test_a_node_whose_rules_are_refused_is_initialised_with_all_the_rest(
     plan, nodes = planner(name, config), node_api(kube)
     done = await nodes.apply(await kube.get_node(name), plan)
     node = await kube.get_node(name)
-    assert (done.outcome, node.initialized) == ("initialized", True)
+    assert (done.outcome, node.is_initialized) == ("initialized", True)
     assert node.labels["node-role.kubernetes.io/web"] == ""
     assert "example.com/agent" in {taint.key for taint in node.spec.taints}
     assert "annotations" not in record_in(node)
@@ -88,7 +92,7 @@ async def test_a_node_whose_rules_are_refused_is_initialised_with_all_the_rest(
     assert told.message.startswith("Kubernetes refuses annotations that rules set: ")
     assert "metadata.annotations" in told.message
     again = await nodes.apply(node, plan)
-    assert (again.outcome, again.writes) == ("unchanged", ())
+    assert (again.outcome, again.summary) == ("unchanged", ())
     after = await kube.get_node(name)  # others, such as the controller-manager, may write it meanwhile
     assert (after.labels, record_in(after)) == (node.labels, record_in(node))
     await kubelets.delete(name)
@@ -127,14 +131,14 @@ async def test_a_webhook_that_denies_labels_or_annotations_costs_no_node_its_tai
     kube: KubeApi, kubelets: Kubelets, tmp_path: Path, name: str, code: int
 ):
     dislikes, kept = DISLIKES[name]
-    await kubelets.join(Kubelet(name=name, annotations={PROVIDED_NODE_IP: "10.0.0.5"}))
+    await kubelets.join(Kubelet(name=name, annotations={PROVIDED_NODE_IP_ANNOTATION: "10.0.0.5"}))
     async with node_webhook(kubelets, tmp_path, node=name) as webhook:
         await denies(kubelets, webhook, name)
         webhook.code = code
         webhook.dislikes = lambda node: next((why for each in dislikes if (why := each(node))), "")
         done = await node_api(kube).apply(await kube.get_node(name), planner(name, GUARDED))
         node = await kube.get_node(name)
-        assert (done.outcome, node.initialized, apart(node)) == ("initialized", True, True)
+        assert (done.outcome, node.is_initialized, apart(node)) == ("initialized", True, True)
         assert {"example.com/team", "example.com/note"} & {*node.labels, *node.annotations} == kept
         assert [each.reason for each in done.notices] == ["RulesRefused"]
     await kubelets.delete(name)
@@ -142,11 +146,11 @@ async def test_a_webhook_that_denies_labels_or_annotations_costs_no_node_its_tai
 
 async def test_a_policy_that_denies_an_annotation_costs_no_node_its_taint(kube: KubeApi, kubelets: Kubelets):
     name = "policy-note"
-    await kubelets.join(Kubelet(name=name, annotations={PROVIDED_NODE_IP: "10.0.0.5"}))
+    await kubelets.join(Kubelet(name=name, annotations={PROVIDED_NODE_IP_ANNOTATION: "10.0.0.5"}))
     async with policy_against_notes(kubelets, name):
         done = await node_api(kube).apply(await kube.get_node(name), planner(name, GUARDED))
         node = await kube.get_node(name)
-        assert (done.outcome, node.initialized, apart(node)) == ("initialized", True, True)
+        assert (done.outcome, node.is_initialized, apart(node)) == ("initialized", True, True)
         assert {"example.com/team", "example.com/note"} & {*node.labels, *node.annotations} == {
             "example.com/team"
         }
@@ -159,20 +163,20 @@ async def test_a_node_stays_uninitialized_while_a_webhook_denies_the_taint_of_a_
     kube: KubeApi, kubelets: Kubelets, tmp_path: Path
 ):
     name, nodes = "webhook-taint", node_api(kube)
-    await kubelets.join(Kubelet(name=name, annotations={PROVIDED_NODE_IP: "10.0.0.5"}))
+    await kubelets.join(Kubelet(name=name, annotations={PROVIDED_NODE_IP_ANNOTATION: "10.0.0.5"}))
     async with node_webhook(kubelets, tmp_path, node=name) as webhook:
         await denies(kubelets, webhook, name)
         webhook.dislikes = has_taint
         with pytest.raises(Forbidden, match="no taints here") as refusal:
             await nodes.apply(await kube.get_node(name), planner(name, GUARDED))
-        said = failed_write(refusal.value)
+        said = describe_failed_write(refusal.value)
         assert "example.com/apart:NoExecute" in said
         assert "no taints here" in said
-        assert not (await kube.get_node(name)).initialized
+        assert not (await kube.get_node(name)).is_initialized
         webhook.dislikes = lambda node: ""
         done = await nodes.apply(await kube.get_node(name), planner(name, GUARDED))
         node = await kube.get_node(name)
-        assert (done.outcome, node.initialized, apart(node)) == ("initialized", True, True)
+        assert (done.outcome, node.is_initialized, apart(node)) == ("initialized", True, True)
     await kubelets.delete(name)
 
 

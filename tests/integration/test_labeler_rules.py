@@ -11,22 +11,22 @@ import pytest
 
 from libs.common.cloud_config.document import parse_cloud_config
 from libs.common.kube_api.api import KubeApi
-from libs.common.kube_api.config import load_kube_config
+from libs.common.kube_api.load_kube_config import load_kube_config
 from libs.common.machine import MachineFacts, SystemInformation
 from libs.common.node import (
-    OWNED_RECORD,
-    PROVIDED_NODE_IP,
-    RECORD_DIGEST,
-    TAINT_UNINITIALIZED,
+    FIELD_OWNERSHIP_ANNOTATION,
+    FIELD_OWNERSHIP_DIGEST_LABEL,
+    PROVIDED_NODE_IP_ANNOTATION,
+    UNINITIALIZED_TAINT,
     Node,
 )
-from libs.common.wiring import LABELER
+from libs.common.service_spec import LABELER
 from libs.testbed.control_plane.cluster import ControlPlane
 from libs.testbed.kubelets import MERGE, Kubelet, Kubelets, Refused
 from libs.testbed.nats_server import NatsServer
 from libs.testbed.running_services import grant_rights
 from libs.testbed.service_rights import user_of
-from services.labeler.owned import Owned, digest, written
+from services.labeler.ownership_record import ManagedFields, compute_digest, encode_managed_fields
 from tests.builders import some_facts
 from tests.bus_actors import eventually
 from tests.flow_actors import Flow
@@ -59,7 +59,9 @@ transformations:
   taints: {{example.com/apart: "yes:NoExecute"}}
 """
 NONE = ""
-FORGED = written(Owned(labels={"example.com/guard": "on"}, taints={"example.com/apart:NoSchedule": "yes"}))
+FORGED = encode_managed_fields(
+    ManagedFields(labels={"example.com/guard": "on"}, taints={"example.com/apart:NoSchedule": "yes"})
+)
 # The node lifecycle controller may rewrite taints in the same instant: then the fence fails once.
 ONE_WRITE = ({"nodes": 1}, {"nodes": 2})
 
@@ -157,7 +159,7 @@ async def test_a_node_lives_through_rules_that_come_change_and_go(site: Site):
         assert "rule 'product'" in skipped
         assert "example.com/product" in skipped
         assert QEMU in skipped
-    assert TAINT_UNINITIALIZED not in {taint.key for taint in node.spec.taints}
+    assert UNINITIALIZED_TAINT not in {taint.key for taint in node.spec.taints}
     assert (node.labels[ROLE], node.labels["example.com/team"]) == ("", "web")
     assert node.annotations["example.com/note"] == "made by <metal> & co"
     assert ("example.com/agent", "waiting", "NoSchedule") in {
@@ -202,14 +204,14 @@ async def test_a_taint_that_its_agent_took_off_stays_off(site: Site):
 
 async def test_what_the_reference_left_is_adopted_and_goes_with_its_rule(site: Site):
     name = "rules-migrated"
-    provided = {PROVIDED_NODE_IP: "10.0.0.5"}
+    provided = {PROVIDED_NODE_IP_ANNOTATION: "10.0.0.5"}
     await site.join(name, labels={"example.com/other": "web"}, annotations=provided, uninitialized=False)
     left = {"example.com/team": "web", "node.cloudprovider.kubernetes.io/platform": "metal"}
     given = {"metadata": {"labels": left}, "spec": {"providerID": "talos://metal/10.0.0.5"}}
     await site.change(name, given)
     since = site.control_plane.audit_mark()
     node = await site.obey(name, NONE)
-    assert OWNED_RECORD not in node.annotations
+    assert FIELD_OWNERSHIP_ANNOTATION not in node.annotations
     assert site.writes(since).get("nodes", 0) == 0
     node = await site.obey(name, EVERYTHING)
     assert record_in(node)["labels"]["example.com/team"] == "web"
@@ -257,7 +259,7 @@ async def test_keys_of_the_machine_config_are_left_to_talos(site: Site):
 async def test_a_kubelet_cannot_keep_what_no_kubelet_may_write_by_an_annotation_of_its_own_node(site: Site):
     name, path = "rules-veto", "/api/v1/nodes/rules-veto"
     annotations = {
-        PROVIDED_NODE_IP: "10.0.0.5",
+        PROVIDED_NODE_IP_ANNOTATION: "10.0.0.5",
         "talos.dev/owned-labels": f'["{RESTRICTED}"]',
         "talos.dev/owned-taints": '["example.com/apart"]',
     }
@@ -266,7 +268,7 @@ async def test_a_kubelet_cannot_keep_what_no_kubelet_may_write_by_an_annotation_
     answer = await site.kubelets.request("PATCH", path, as_node=name, body=body, content_type=MERGE)
     assert answer.status == 200
     node = await site.obey(name, QUARANTINED)
-    assert (node.initialized, node.labels.get(RESTRICTED)) == (True, "quarantine")
+    assert (node.is_initialized, node.labels.get(RESTRICTED)) == (True, "quarantine")
     assert "example.com/apart" in {taint.key for taint in node.spec.taints}
     node = await site.obey(name, QUARANTINED.replace("quarantine", "gold"))
     assert node.labels.get(RESTRICTED) == "gold"
@@ -287,10 +289,12 @@ async def test_two_labelers_with_different_rules_leave_nothing_unrecorded(site: 
 async def test_a_kubelet_can_forge_the_record_of_its_node_but_not_what_vouches_for_it(site: Site):
     name = "rules-forged"
     path = f"/api/v1/nodes/{name}"
-    kubelet = Kubelet(name=name, labels={RECORD_DIGEST: digest(FORGED)})
+    kubelet = Kubelet(name=name, labels={FIELD_OWNERSHIP_DIGEST_LABEL: compute_digest(FORGED)})
     with pytest.raises(Refused, match="not allowed to set the following labels"):  # not when it registers
         await site.kubelets.join(kubelet)
-    await site.join(name, annotations={PROVIDED_NODE_IP: "10.0.0.5", OWNED_RECORD: FORGED})
+    await site.join(
+        name, annotations={PROVIDED_NODE_IP_ANNOTATION: "10.0.0.5", FIELD_OWNERSHIP_ANNOTATION: FORGED}
+    )
     joined = await site.obey(name, EVERYTHING)
     assert record_in(joined)["labels"][ROLE] == ""
     apart = {"key": "example.com/apart", "value": "yes", "effect": "NoSchedule"}
@@ -303,12 +307,12 @@ async def test_a_kubelet_can_forge_the_record_of_its_node_but_not_what_vouches_f
         answer = await site.kubelets.request("PATCH", path, as_node=name, body=changes, content_type=MERGE)
         return answer.status
 
-    for value in (digest(FORGED), None, "x"):  # nor later
-        assert await by_kubelet({"labels": {RECORD_DIGEST: value}}) == 403
-    assert await by_kubelet({"annotations": {OWNED_RECORD: FORGED}}) == 200
+    for value in (compute_digest(FORGED), None, "x"):  # nor later
+        assert await by_kubelet({"labels": {FIELD_OWNERSHIP_DIGEST_LABEL: value}}) == 403
+    assert await by_kubelet({"annotations": {FIELD_OWNERSHIP_ANNOTATION: FORGED}}) == 200
     node = await site.obey(name, EVERYTHING)
-    assert node.annotations[OWNED_RECORD] == joined.annotations[OWNED_RECORD]
-    assert await by_kubelet({"annotations": {OWNED_RECORD: FORGED}}) == 200
+    assert node.annotations[FIELD_OWNERSHIP_ANNOTATION] == joined.annotations[FIELD_OWNERSHIP_ANNOTATION]
+    assert await by_kubelet({"annotations": {FIELD_OWNERSHIP_ANNOTATION: FORGED}}) == 200
     node = await site.obey(name, NONE)
     assert node.labels["example.com/guard"] == "on"
     assert "example.com/apart" in {taint.key for taint in node.spec.taints}

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from libs.common.wiring import LIFECYCLE
+from libs.common.service_spec import LIFECYCLE
 from libs.testbed.control_plane.cluster import ControlPlane
 from libs.testbed.machines import a_machine
 from tests.bus_actors import eventually
@@ -71,7 +71,7 @@ async def test_it_asks_for_what_its_role_allows_and_writes_to_the_node_that_it_d
         await cluster.until_deleted("life-asked")
         await cluster.until_told("DeletingNode", "life-asked")
     asked = {request for request in own.audit_counts(since) if request.user == USER}
-    allowed = {(verb, right.resource) for right in LIFECYCLE.rights for verb in right.verbs}
+    allowed = {(verb, right.resource) for right in LIFECYCLE.policy_rules for verb in right.verbs}
     assert {(request.verb, request.resource) for request in asked} <= allowed
     lease = {request for request in asked if request.resource == "leases"}
     assert all(request.succeeded for request in asked - lease)  # at first there is no Lease to be read

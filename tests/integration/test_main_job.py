@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from libs.common.node import CONDITION_BLOCKED, TAINT_UNINITIALIZED
+from libs.common.node import BLOCKED_CONDITION, UNINITIALIZED_TAINT
 from libs.testbed.control_plane.cluster import ControlPlane
 from libs.testbed.kubelets import Kubelet, Kubelets
 from libs.testbed.machines import Machine, Machines, a_machine
@@ -41,11 +41,11 @@ async def node(kubelets: Kubelets, name: str) -> dict[str, Any]:
 
 
 def is_usable(node: dict[str, Any]) -> bool:
-    return TAINT_UNINITIALIZED not in {taint["key"] for taint in node["spec"].get("taints", [])}
+    return UNINITIALIZED_TAINT not in {taint["key"] for taint in node["spec"].get("taints", [])}
 
 
 def blocked(node: dict[str, Any]) -> dict[str, Any] | None:
-    return next((c for c in node["status"]["conditions"] if c["type"] == CONDITION_BLOCKED), None)
+    return next((c for c in node["status"]["conditions"] if c["type"] == BLOCKED_CONDITION), None)
 
 
 async def until_usable(kubelets: Kubelets, names: Iterable[str], seconds: float = 60) -> None:

@@ -60,7 +60,7 @@ async def test_a_machine_that_shuts_down_and_is_silent_has_said_so_last(nats_ser
     async with metadata_running(nats_server.url, None, settings) as service:
         await stream.observe(a_node())
         assert (await stream.once("web-1", NodeEnriched)).facts.stage == "running"
-        await eventually(lambda: service._nodes.reconcilers["web-1"].known.watched)
+        await eventually(lambda: service._node_controller.reconcilers["web-1"].state.is_watched)
         await talos.change("web-1", stage="shutting down")
         await stream.once("web-1", NodeEnriched, lambda event: event.facts.stage == "shutting down")
         await talos.fault("web-1", unavailable=True)

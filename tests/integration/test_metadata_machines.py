@@ -36,8 +36,8 @@ def settings(talos: Machines) -> MetadataSettings:
 
 def looked_since_watched(service: MetadataService, name: str) -> bool:
     """Whether the watch is open, and the look that it asked for, if it did, is over."""
-    known = service._nodes.reconcilers[name].known
-    return known.watched and known.looked > known.changed_at
+    known = service._node_controller.reconcilers[name].state
+    return known.is_watched and known.polled_at > known.machine_changed_at
 
 
 async def test_a_node_is_enriched_with_what_a_talos_machine_says(nats_server, stream, talos, settings):
@@ -76,7 +76,7 @@ async def test_what_rules_name_is_asked_of_real_machines_and_an_upgrade_is_notic
             extensions={"schematic": "376567"},
             processors=Processors(manufacturer="QEMU", model="pc-q35-9.0", sockets=1, cores=2, threads=2),
         )
-        await eventually(lambda: service._nodes.reconcilers["web-1"].known.watched)
+        await eventually(lambda: service._node_controller.reconcilers["web-1"].state.is_watched)
         await talos.fault("web-1", unavailable=True)  # it reboots
         await stream.once("web-1", NodeUnreachable)
         await talos.change("web-1", talos_version="v1.14.0")
@@ -150,7 +150,9 @@ async def test_an_endpoint_that_is_away_makes_us_unready_and_its_return_heals_al
             event = await stream.once(name, NodeUnreachable)
             assert talos.endpoints[0] in event.fault.message
         await eventually(lambda: any(talos.endpoints[0] in problem for problem in service.problems()))
-        await eventually(lambda: all(node.known.failures for node in service._nodes.reconcilers.values()))
+        await eventually(
+            lambda: all(node.state.failures for node in service._node_controller.reconcilers.values())
+        )
         await talos.restore(0)
         for name in names:
             await stream.once(name, NodeEnriched)
@@ -215,7 +217,7 @@ async def test_a_half_open_watch_is_found_out_by_the_look_that_comes_all_the_sam
     nats_server, stream, talos, settings
 ):
     await talos.put(a_machine("web-1", "10.0.0.5", platform="hcloud"))
-    often = msgspec.structs.replace(settings, watched_look_seconds=2.0)
+    often = msgspec.structs.replace(settings, talos_resync_seconds=2.0)
     async with metadata_running(nats_server.url, None, often) as service:
         await stream.observe(a_node())
         await stream.once("web-1", NodeEnriched)

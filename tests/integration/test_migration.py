@@ -12,11 +12,11 @@ import pytest
 from nats.js.errors import NotFoundError
 
 from libs.common.kube_api.api import KubeApi
-from libs.common.kube_api.config import load_kube_config
-from libs.common.kube_api.lock import Held, LeaseLock, NotHeld
-from libs.common.node import TAINT_UNINITIALIZED
+from libs.common.kube_api.lease_lock import LeaseDenial, LeaseGrant, LeaseLock
+from libs.common.kube_api.load_kube_config import load_kube_config
+from libs.common.node import UNINITIALIZED_TAINT
+from libs.common.service_spec import LEASE_NAMESPACE, WATCHER_LEASE_NAME
 from libs.common.subjects import LEADING, STREAM
-from libs.common.wiring import LEASE_NAME, LEASE_NAMESPACE
 from libs.testbed.control_plane.cluster import ControlPlane
 from libs.testbed.kubelets import JSON_PATCH, STRATEGIC, Kubelet, Kubelets
 from libs.testbed.machines import Machine, Machines, a_machine
@@ -54,7 +54,7 @@ class Reference:
         self.lock = LeaseLock(
             api,
             namespace=LEASE_NAMESPACE,
-            name=LEASE_NAME,
+            name=WATCHER_LEASE_NAME,
             identity="talos-cp-1_reference",
             now=lambda: datetime.now(UTC),
             duration_seconds=LEASE_SECONDS,
@@ -63,7 +63,7 @@ class Reference:
     async def lead(self) -> None:
         """Take the Lease as soon as it can be taken, and renew it; whoever cancels this releases nothing."""
         while True:
-            held = isinstance(await self.lock.try_hold(), Held)
+            held = isinstance(await self.lock.try_acquire_or_renew(), LeaseGrant)
             self.holds.set() if held else self.holds.clear()
             await asyncio.sleep(0.5)  # its retry period
 
@@ -132,7 +132,7 @@ async def looks_at_the_lease(own: ControlPlane) -> None:
 
 async def is_initialised(kubelets: Kubelets, name: str) -> bool:
     node = (await kubelets.request("GET", f"/api/v1/nodes/{name}")).body
-    return TAINT_UNINITIALIZED not in {taint["key"] for taint in node["spec"].get("taints", [])}
+    return UNINITIALIZED_TAINT not in {taint["key"] for taint in node["spec"].get("taints", [])}
 
 
 async def is_silent(server: NatsServer) -> bool:
@@ -196,7 +196,7 @@ async def test_ours_writes_nothing_beside_the_reference_takes_over_within_a_leas
         what_the_reference_wrote_stays(own, done.name)
 
         async with doing(reference.lead()):
-            assert isinstance(await reference.lock.try_hold(), NotHeld)
+            assert isinstance(await reference.lock.try_acquire_or_renew(), LeaseDenial)
             for child in services.children.values():
                 await child.stop(30)
             began = datetime.now(UTC)

@@ -9,11 +9,11 @@ import nats
 import nkeys  # type: ignore[import-untyped]
 import pytest
 
-from libs.common.bus import BusError, Hooks, Unreadable
-from libs.common.delivery import PutAside
+from libs.common.bus import BusError, BusHooks, UnreadablePayload
+from libs.common.delivery import Reject
 from libs.common.events import encode
 from libs.common.nats_bus.bus import NatsBus
-from libs.common.subjects import DEAD, DECIDED, ENRICHED_NODE, FLOW, subject_of
+from libs.common.subjects import DEAD_LETTERS, DECIDED, ENRICHED_NODE, FLOW, subject_of
 from libs.testbed.nats_server import NatsServer
 from libs.testbed.pki import Authority
 from tests.builders import a_request, csr_enriched
@@ -65,10 +65,10 @@ async def test_a_refused_publish_fails_at_once_is_counted_and_shown(
     metadata = await connect_bus(
         "metadata",
         nkey_seed_file=seed_file(tmp_path, "metadata"),
-        hooks=Hooks(permission_violation=violations.append),
+        hooks=BusHooks(permission_violation=violations.append),
         timing=PATIENT,
     )
-    await eventually(lambda: metadata.incarnation != "")
+    await eventually(lambda: metadata.stream_id != "")
     started = time.monotonic()
     with pytest.raises(BusError, match="permissions violation"):
         await metadata.publish(a_word())
@@ -122,24 +122,24 @@ async def test_these_rights_are_all_that_following_consuming_and_deciding_need(
 ):
     seeds = await with_least_rights(nats_server, tmp_path)
     violations: list[str] = []
-    hooks = Hooks(permission_violation=violations.append)
+    hooks = BusHooks(permission_violation=violations.append)
     watcher = await connect_bus("watcher", nkey_seed_file=seeds["watcher"], hooks=hooks)
     await watcher.provision((NODES,), max_bytes=MAX_BYTES)
     metadata = await connect_bus("metadata", nkey_seed_file=seeds["metadata"], hooks=hooks)
     labeler = await connect_bus("labeler", nkey_seed_file=seeds["labeler"], hooks=hooks)
-    worker, recorder = Worker(lambda message: PutAside("to see the letter")), Recorder()
+    worker, recorder = Worker(lambda message: Reject("to see the letter")), Recorder()
     async with (
         worker.consuming(labeler),
         doing(labeler.follow("flow", f"{FLOW}.>", recorder)),
     ):
         await metadata.publish(a_word())
         await eventually(lambda: len(recorder.messages) == 1)
-        held = await labeler.last(f"{ENRICHED_NODE}.web-1")
+        held = await labeler.get_last(f"{ENRICHED_NODE}.web-1")
         assert held is not None
         assert held.event == recorder.messages[0].event
 
         async def letter_written() -> bool:
-            return await watcher.last(f"{DEAD}.labeler.node.web-1") is not None
+            return await watcher.get_last(f"{DEAD_LETTERS}.labeler.node.web-1") is not None
 
         await eventually(letter_written)
     await watcher.provision((NODES,), max_bytes=2 * MAX_BYTES)
@@ -172,14 +172,14 @@ async def test_a_stolen_key_cannot_have_the_server_write_in_anothers_name(
         await thief.flush()
 
     async def answered() -> bool:
-        return await watcher.last(other) is not None
+        return await watcher.get_last(other) is not None
 
     await eventually(answered)
     await thief.close()
-    assert await watcher.last(target) is None
-    moved = await watcher.last(other)
+    assert await watcher.get_last(target) is None
+    moved = await watcher.get_last(other)
     assert moved is not None
-    assert isinstance(moved.event, Unreadable), "what stands under a subject speaks of it"
+    assert isinstance(moved.event, UnreadablePayload), "what stands under a subject speaks of it"
 
 
 async def _unheard(error: Exception) -> None:

@@ -12,18 +12,18 @@ import pytest
 from libs.common.bus import BusError, StreamFull
 from libs.common.events import EnrichedNodeGone, Leading
 from libs.common.nats_bus.bus import NatsBus
+from libs.common.service_spec import DURABLES
 from libs.common.subjects import subject_of
-from libs.common.wiring import DURABLES
 from libs.testbed.children import Child, free_port
-from services.bootstrap.files_api import FolderStore
-from services.bootstrap.names import Names
-from services.bootstrap.prepare import Wanted, gather, write
-from services.bootstrap.server_config import Server
+from services.bootstrap.directory_key_store import DirectoryKeyStore
+from services.bootstrap.resource_names import ResourceNames
+from services.bootstrap.server_config import NatsServerConfig
+from services.bootstrap.server_files import ServerSpec, ensure_installation_keys, write_server_files
 from tests.bus_actors import MAX_BYTES, a_word, eventually
 from tests.integration.conftest import ConnectBus
 
 HOSTS = ("127.0.0.2", "127.0.0.3", "127.0.0.4")  # one port for all, as in a StatefulSet
-NAMES = Names(namespace="kube-system", prefix="ccm")
+NAMES = ResourceNames(namespace="kube-system", prefix="ccm")
 STORE_BYTES = 2**28
 PROGRAM = Path(sysconfig.get_path("scripts")) / "nats-server"
 
@@ -40,22 +40,24 @@ class Cluster:
     async def prepare(self, host: str, keys: Path) -> Path:
         """What the init container of one pod does; where it wrote."""
         out = self.run_dir / host
-        server = Server(
+        server = NatsServerConfig(
             name=f"nats-{host}",
             listen_address=host,
             client_port=self._client_port,
             route_port=self._route_port,
             monitor_port=0,
             routes=HOSTS,
-            files=out,
+            files_dir=out,
             store_dir=out / "store",
             store_bytes=STORE_BYTES,
         )
-        wanted = Wanted(
-            server=server, tls_names=(*NAMES.hosts(), host), certificate_lifetime=timedelta(days=365)
+        wanted = ServerSpec(
+            server=server, tls_names=(*NAMES.list_hosts(), host), certificate_lifetime=timedelta(days=365)
         )
         now = datetime.now(UTC)
-        write(out, wanted, await gather(FolderStore(keys), NAMES, now), now)
+        write_server_files(
+            out, wanted, await ensure_installation_keys(DirectoryKeyStore(keys), NAMES, now), now
+        )
         return out
 
     async def start(self, host: str, *, keys: Path | None = None) -> None:
@@ -105,7 +107,7 @@ async def test_the_stream_lies_on_all_three_however_large_it_may_be_and_one_may_
     await says_and_hears(metadata, csr, a_word("before"))
     await cluster.servers[HOSTS[0]].kill()
     await says_and_hears(metadata, csr, a_word("after"))
-    held = await csr.last(subject_of(a_word("before")))
+    held = await csr.get_last(subject_of(a_word("before")))
     assert held is not None
     assert held.event == a_word("before")
     assert not [host for host in HOSTS if "Violation" in cluster.log(host)]
@@ -132,7 +134,7 @@ async def test_a_full_replicated_stream_accepts_a_leading_while_the_headroom_is_
         with suppress(StreamFull):
             for n in range(10_000):
                 await metadata.publish(a_word(f"web-{size}-{n}", uid="u" * size))
-    leading = Leading(incarnation=watcher.incarnation, epoch=1, holder="host-a" * 30)
+    leading = Leading(stream_id=watcher.stream_id, epoch=1, holder="host-a" * 30)
     for _ in range(3):  # a replacement of the same size is refused, too
         with pytest.raises(StreamFull):
             await watcher.publish(leading, ttl_seconds=10)
@@ -140,7 +142,7 @@ async def test_a_full_replicated_stream_accepts_a_leading_while_the_headroom_is_
             with pytest.raises(StreamFull):
                 await metadata.publish(a_word("another", uid="u" * 1_000))
             await watcher.publish(leading, ttl_seconds=10)
-    assert (await watcher.look()).max_bytes == 100_000
+    assert (await watcher.stats()).max_bytes == 100_000
 
 
 async def says_and_hears(one: NatsBus, other: NatsBus, word: EnrichedNodeGone) -> None:
@@ -149,7 +151,7 @@ async def says_and_hears(one: NatsBus, other: NatsBus, word: EnrichedNodeGone) -
     async def heard() -> bool:
         try:
             await one.publish(word)
-            held = await other.last(subject_of(word))
+            held = await other.get_last(subject_of(word))
         except BusError:
             return False
         return held is not None and held.event == word

@@ -6,10 +6,10 @@ from contextlib import asynccontextmanager
 import nats
 import pytest
 
-from libs.common.bus import BusError, Unreadable
-from libs.common.nats_bus.access import Access
+from libs.common.bus import BusError, UnreadablePayload
 from libs.common.nats_bus.bus import NatsBus
 from libs.common.nats_bus.connection import Connection
+from libs.common.nats_bus.nats_access import NatsAccess
 from libs.common.subjects import subject_of
 from libs.testbed.nats_server import NatsServer
 from tests.bus_actors import Worker, a_word, eventually
@@ -17,12 +17,12 @@ from tests.bus_actors import Worker, a_word, eventually
 
 @asynccontextmanager
 async def connected(server: NatsServer) -> AsyncIterator[Connection]:
-    access = Access(servers=(server.url,), service="watcher", nkey_seed_file=None, tls_ca_file=None)
+    access = NatsAccess(servers=(server.url,), service="watcher", nkey_seed_file=None, tls_ca_file=None)
     connection = await Connection.open(access, server.url, seconds=5.0, on_violation=lambda text: None)
     try:
         yield connection
     finally:
-        await connection.end("the test is over")
+        await connection.abort("the test is over")
 
 
 async def test_an_answer_to_a_ping_that_nobody_waits_for_any_more_does_not_end_the_connection(
@@ -34,7 +34,7 @@ async def test_an_answer_to_a_ping_that_nobody_waits_for_any_more_does_not_end_t
             await connection.round_trip(0.2)
         nats_server.resume()
         await connection.round_trip(5.0)  # behind the late answer
-        assert not connection.lost.done()
+        assert not connection.closed.done()
 
 
 async def test_a_publisher_cannot_speak_in_the_servers_name(nats_bus: NatsBus, nats_server: NatsServer):
@@ -48,8 +48,8 @@ async def test_a_publisher_cannot_speak_in_the_servers_name(nats_bus: NatsBus, n
     await publisher.close()
 
     async def is_stored_unreadable() -> bool:
-        found = await nats_bus.last(subject)
-        return found is not None and isinstance(found.event, Unreadable)
+        found = await nats_bus.get_last(subject)
+        return found is not None and isinstance(found.event, UnreadablePayload)
 
     await eventually(is_stored_unreadable, "the stream has taken it: a plain publish waits for no answer")
     worker = Worker()

@@ -6,11 +6,11 @@ import logging
 import msgspec
 import pytest
 
-from libs.common.bus import Message, Unreadable
-from libs.common.delivery import Ack, Nak, PutAside, Verdict
+from libs.common.bus import Message, UnreadablePayload
+from libs.common.delivery import Ack, Disposition, Nak, Reject
 from libs.common.events import DeadLetter
 from libs.common.nats_bus.bus import NatsBus
-from libs.common.subjects import DEAD, ENRICHED_NODE, STREAM
+from libs.common.subjects import DEAD_LETTERS, ENRICHED_NODE, STREAM
 from libs.testbed.nats_server import NatsServer
 from tests.bus_actors import MAX_BYTES, NODES, Worker, a_word, eventually
 from tests.integration.conftest import ConnectBus, operating, put_raw
@@ -28,8 +28,8 @@ async def test_bytes_that_are_no_event_reach_the_handler_and_end_as_a_dead_lette
 ):
     labeler = await connect_bus("labeler")
 
-    def judge(message: Message) -> Verdict:
-        return PutAside(message.event.reason) if isinstance(message.event, Unreadable) else Ack()
+    def judge(message: Message) -> Disposition:
+        return Reject(message.event.reason) if isinstance(message.event, UnreadablePayload) else Ack()
 
     worker = Worker(judge)
     async with worker.consuming(labeler):
@@ -39,10 +39,12 @@ async def test_bytes_that_are_no_event_reach_the_handler_and_end_as_a_dead_lette
         await eventually(lambda: len(worker.finished) == 3)
 
         async def both_written() -> bool:
-            return None not in [await labeler.last(f"{DEAD}.labeler.node.web-{n}") for n in (1, 2)]
+            return None not in [
+                await labeler.get_last(f"{DEAD_LETTERS}.labeler.node.web-{n}") for n in (1, 2)
+            ]
 
         await eventually(both_written, "dead letters")
-    letter = await labeler.last(f"{DEAD}.labeler.node.web-1")
+    letter = await labeler.get_last(f"{DEAD_LETTERS}.labeler.node.web-1")
     assert letter is not None
     assert isinstance(letter.event, DeadLetter)
     assert "not json" in letter.event.payload
@@ -95,7 +97,7 @@ async def test_a_parked_message_that_is_replaced_never_comes_back(nats_bus: Nats
 
 
 async def test_verdicts_on_a_replaced_message_harm_nothing(nats_bus: NatsBus, nats_server: NatsServer):
-    for verdict in (Ack(), Nak(0.1, "late"), PutAside("late")):
+    for verdict in (Ack(), Nak(0.1, "late"), Reject("late")):
         worker = Worker(lambda message, late=verdict: late if message.event == a_word(order=1) else Ack())  # type: ignore[misc]
         worker.gate.clear()
         async with worker.consuming(nats_bus):

@@ -5,7 +5,7 @@ import time
 
 import msgspec
 
-from libs.common.bus import Opened
+from libs.common.bus import StreamPosition
 from libs.common.nats_bus.bus import NatsBus
 from libs.common.subjects import ENRICHED_NODE, FLOW, STREAM
 from libs.testbed.nats_server import NatsServer
@@ -27,15 +27,15 @@ async def test_a_stream_deleted_and_made_anew_is_followed_from_its_beginning(
     async with doing(nats_bus.follow("test", EVERYTHING, recorder)):
         await nats_bus.publish(a_word("web-1"))
         await eventually(lambda: len(recorder.messages) == 1)
-        first = nats_bus.incarnation
+        first = nats_bus.stream_id
         async with operating(nats_server) as operator:
             await operator.delete_stream(STREAM)
         await eventually(lambda: bool(recorder.losses))
         second = await nats_bus.provision((NODES,), max_bytes=MAX_BYTES)
         await nats_bus.publish(a_word("web-2"))
         await eventually(lambda: recorder.subjects == {f"{ENRICHED_NODE}.web-2"} and recorder.is_caught_up)
-    assert recorder.opened[0].incarnation == first
-    assert recorder.opened[-1].incarnation == second != first
+    assert recorder.opened[0].stream_id == first
+    assert recorder.opened[-1].stream_id == second != first
 
 
 async def test_who_has_long_waited_for_a_stream_follows_it_as_soon_as_it_is_there(connect_bus: ConnectBus):
@@ -62,7 +62,7 @@ async def test_a_stream_replaced_between_two_heartbeats_is_noticed(
             second = await nats_bus.provision((NODES,), max_bytes=MAX_BYTES)
         await nats_bus.publish(a_word("web-2"))
         await eventually(lambda: recorder.subjects == {f"{ENRICHED_NODE}.web-2"})
-        assert recorder.opened[-1].incarnation == second
+        assert recorder.opened[-1].stream_id == second
 
 
 async def test_a_killed_server_is_followed_again_and_loses_nothing(
@@ -79,7 +79,7 @@ async def test_a_killed_server_is_followed_again_and_loses_nothing(
         await nats_server.restart()
         await eventually(lambda: recorder.is_caught_up)
     assert recorder.subjects == before
-    assert len({opened.incarnation for opened in recorder.opened}) == 1
+    assert len({opened.stream_id for opened in recorder.opened}) == 1
 
 
 async def test_a_server_that_lost_everything_is_another_incarnation(
@@ -91,11 +91,11 @@ async def test_a_server_that_lost_everything_is_another_incarnation(
         await eventually(lambda: len(recorder.messages) == 1)
         await nats_server.wipe()
         await eventually(lambda: any("does not exist" in problem for problem in nats_bus.problems()))
-        assert nats_bus.incarnation == ""
+        assert nats_bus.stream_id == ""
         await nats_bus.provision((NODES,), max_bytes=MAX_BYTES)
         await eventually(lambda: recorder.is_caught_up)
     assert recorder.messages == []
-    assert recorder.opened[0].incarnation != recorder.opened[-1].incarnation
+    assert recorder.opened[0].stream_id != recorder.opened[-1].stream_id
 
 
 async def test_a_deleted_consumer_is_made_anew_and_none_is_left_behind(
@@ -137,8 +137,8 @@ async def test_caught_up_means_that_no_subject_is_missing_however_fast_they_are_
     class Checker(Recorder):
         missing: set[str] | None = None
 
-        def caught_up(self) -> None:
-            super().caught_up()
+        def finish_replay(self) -> None:
+            super().finish_replay()
             self.missing = expected - self.subjects
 
     async def refresh() -> None:
@@ -165,8 +165,8 @@ async def test_what_ages_out_before_it_is_delivered_does_not_delay_completeness(
     """No message then says that nothing is pending any more."""
 
     class Busy(Recorder):
-        def begin(self, opened: Opened) -> None:
-            super().begin(opened)
+        def start_replay(self, position: StreamPosition) -> None:
+            super().start_replay(position)
             # Blocks on purpose: the consumer exists, and its only message expires undelivered.
             time.sleep(1.3)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from libs.common.bus import BusError, Hooks
+from libs.common.bus import BusError, BusHooks
 from libs.common.nats_bus.bus import NatsBus
 from libs.common.subjects import FLOW, subject_of
 from libs.testbed.nats_server import NatsServer
@@ -94,7 +94,7 @@ async def test_a_connection_that_falls_silent_without_any_traffic_is_replaced(
     connect_bus: ConnectBus, nats_server: NatsServer
 ):
     events: list[str] = []
-    hooks = Hooks(connected=lambda: events.append("up"), disconnected=events.append)
+    hooks = BusHooks(connected=lambda: events.append("up"), disconnected=events.append)
     bus = await connect_bus(hooks=hooks)
     nats_server.pause()
     await eventually(lambda: len(events) == 2)
@@ -153,7 +153,7 @@ async def test_handlers_that_do_not_finish_in_time_are_ended_and_their_messages_
 
 async def test_the_observer_hears_what_is_published_and_what_is_not(connect_bus: ConnectBus):
     heard: list[str] = []
-    hooks = Hooks(
+    hooks = BusHooks(
         published=lambda subject: heard.append(f"published {subject}"),
         publish_failed=lambda subject, error: heard.append(f"failed {type(error).__name__}"),
     )

@@ -7,9 +7,9 @@ from nats.js.api import ConsumerConfig, DeliverPolicy, StorageType, StreamConfig
 from libs.common.bus import BusError
 from libs.common.nats_bus.bus import NatsBus
 from libs.common.nats_bus.provision import durable_config, stream_config
-from libs.common.stream_size import without_headroom
-from libs.common.subjects import ALL, STREAM
-from libs.common.wiring import DURABLES
+from libs.common.service_spec import DURABLES
+from libs.common.stream_size import subtract_headroom
+from libs.common.subjects import ALL_SUBJECTS, STREAM
 from libs.testbed.nats_server import NatsServer
 from tests.bus_actors import MAX_BYTES, NODES, Worker, a_word, eventually
 from tests.integration.conftest import ConnectBus, operating
@@ -74,7 +74,7 @@ async def test_a_durable_that_cannot_be_updated_is_made_anew_and_replays(
 
 
 async def test_a_durable_with_another_filter_gets_ours(nats_bus: NatsBus, nats_server: NatsServer):
-    narrow = msgspec.structs.replace(NODES, filter=f"{ALL.removesuffix('>')}flow.snapshot")
+    narrow = msgspec.structs.replace(NODES, filter=f"{ALL_SUBJECTS.removesuffix('>')}flow.snapshot")
     await nats_bus.provision((narrow,), max_bytes=MAX_BYTES)
     await nats_bus.provision((NODES,), max_bytes=MAX_BYTES)
     worker = Worker()
@@ -87,7 +87,9 @@ async def test_a_stream_that_cannot_be_made_right_is_told_with_what_to_do(
     connect_bus: ConnectBus, nats_server: NatsServer
 ):
     async with operating(nats_server) as operator:
-        await operator.add_stream(StreamConfig(name=STREAM, subjects=[ALL], storage=StorageType.MEMORY))
+        await operator.add_stream(
+            StreamConfig(name=STREAM, subjects=[ALL_SUBJECTS], storage=StorageType.MEMORY)
+        )
     bus = await connect_bus()
     with pytest.raises(BusError, match=f"stream {STREAM} is not as it must be.*delete it"):
         await bus.provision((NODES,), max_bytes=MAX_BYTES)
@@ -106,11 +108,11 @@ async def test_a_stream_grows_as_far_as_the_server_has_room_and_then_keeps_its_l
     bus = await connect_bus()
     await bus.provision((NODES,), max_bytes=63 * MEBIBYTE)
     await bus.provision((NODES,), max_bytes=447 * MEBIBYTE)
-    assert (await bus.look()).max_bytes == 191 * MEBIBYTE
+    assert (await bus.stats()).max_bytes == 191 * MEBIBYTE
     await bus.provision((NODES,), max_bytes=447 * MEBIBYTE)
-    assert (await bus.look()).max_bytes == 191 * MEBIBYTE
+    assert (await bus.stats()).max_bytes == 191 * MEBIBYTE
     await bus.provision((NODES,), max_bytes=63 * MEBIBYTE)
-    assert (await bus.look()).max_bytes == 63 * MEBIBYTE
+    assert (await bus.stats()).max_bytes == 63 * MEBIBYTE
 
 
 async def test_a_stream_that_was_lost_is_created_again_as_large_as_the_server_has_room_for(
@@ -122,7 +124,7 @@ async def test_a_stream_that_was_lost_is_created_again_as_large_as_the_server_ha
     async with operating(nats_server) as operator:
         await operator.delete_stream(STREAM)
     assert await bus.provision((NODES,), max_bytes=447 * MEBIBYTE) != lost
-    assert (await bus.look()).max_bytes == 191 * MEBIBYTE
+    assert (await bus.stats()).max_bytes == 191 * MEBIBYTE
 
 
 async def test_a_server_without_room_for_the_smallest_stream_is_reported(
@@ -143,4 +145,4 @@ async def test_closing_the_headroom_keeps_what_an_operator_changed_meanwhile(
         await operator.update_stream(stream)
     config = await raw_config(nats_server, f"STREAM.INFO.{STREAM}")
     assert config["description"] == "the operator's note"
-    assert config["max_bytes"] == without_headroom(MAX_BYTES)
+    assert config["max_bytes"] == subtract_headroom(MAX_BYTES)

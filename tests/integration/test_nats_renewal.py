@@ -8,10 +8,10 @@ import aiohttp
 import pytest
 from cryptography import x509
 
-from libs.common.bus import Hooks
+from libs.common.bus import BusHooks
 from libs.common.nats_bus.bus import NatsBus
+from libs.common.service_spec import DURABLES
 from libs.common.subjects import FLOW, subject_of
-from libs.common.wiring import DURABLES
 from tests.bootstrap_actors import Bootstrapped, bootstrapped
 from tests.bus_actors import MAX_BYTES, Recorder, a_word, doing, eventually
 from tests.integration.conftest import ConnectBus
@@ -28,7 +28,7 @@ class Connections:
 
     def __init__(self) -> None:
         self.lost: list[str] = []
-        self.hooks = Hooks(disconnected=self.lost.append)
+        self.hooks = BusHooks(disconnected=self.lost.append)
 
 
 async def speaking(made: Bootstrapped, connect_bus: ConnectBus, of: Connections) -> tuple[NatsBus, NatsBus]:

@@ -13,18 +13,18 @@ from cli.explain.node.last_words import last_words
 from cli.inside.gather import ask_nats
 from cli.inside.seen import Object
 from libs.common import metrics
-from libs.common.bus import BusError, Hooks
+from libs.common.bus import BusError, BusHooks
 from libs.common.events import Decided
 from libs.common.nats_bus.connection import Connection
-from libs.common.node import TAINT_UNINITIALIZED
+from libs.common.node import UNINITIALIZED_TAINT
 from libs.common.process.observers import bus_hooks
+from libs.common.service_spec import DURABLES, SERVICES
 from libs.common.subjects import FLOW, OBSERVED_NODE, STREAM, subject_of
-from libs.common.wiring import DURABLES, SERVICES
 from libs.testbed.kubelets import Kubelet, Kubelets
 from libs.testbed.machines import Machines, a_machine
 from libs.testbed.running_services import RunningServices
 from libs.testbed.sim_apiserver.server import SimApiServer
-from services.bootstrap.names import KEY_USERS
+from services.bootstrap.resource_names import KEY_USERS
 from tests.bootstrap_actors import Bootstrapped, bootstrapped
 from tests.bus_actors import MAX_BYTES, Recorder, a_word, doing, eventually
 from tests.integration.conftest import ConnectBus
@@ -100,7 +100,7 @@ async def until_usable(kubelets: Kubelets, count: int) -> None:
         nodes = (await kubelets.request("GET", "/api/v1/nodes")).body["items"]
         taints = {taint["key"] for node in nodes for taint in node["spec"].get("taints", [])}
         served = all(node["spec"].get("podCIDRs") for node in nodes)
-        return len(nodes) == count and TAINT_UNINITIALIZED not in taints and served
+        return len(nodes) == count and UNINITIALIZED_TAINT not in taints and served
 
     await eventually(usable, f"{count} usable nodes with pod CIDRs", 60)
 
@@ -114,7 +114,7 @@ async def test_who_only_looks_follows_the_flow_and_reads_what_was_decided(
     word = a_word("looked-at")
     await metadata.publish(word)
     violations: list[str] = []
-    hooks = Hooks(permission_violation=violations.append)
+    hooks = BusHooks(permission_violation=violations.append)
     reader = await connect_bus("reader", **nats_as_installed.options("reader"), hooks=hooks)
     recorder = Recorder()
     async with doing(reader.follow("flow", f"{FLOW}.>", recorder)):
@@ -129,11 +129,11 @@ async def test_the_watcher_and_who_only_looks_see_how_the_queues_stand(
     await watcher.provision(DURABLES, max_bytes=MAX_BYTES)
     for user in ("watcher", "reader"):
         bus = await connect_bus(user, **nats_as_installed.options(user))
-        looked = await bus.look()
-        assert [queue.name for queue in looked.durables] == [durable.name for durable in DURABLES], user
+        looked = await bus.stats()
+        assert [queue.name for queue in looked.consumers] == [durable.name for durable in DURABLES], user
     labeler = await connect_bus("labeler", **nats_as_installed.options("labeler"))
     with pytest.raises(BusError, match=r"(?i)permissions violation"):
-        await labeler.look()
+        await labeler.stats()
 
 
 async def test_explain_reads_what_was_decided_with_the_readers_key(
@@ -268,7 +268,7 @@ async def test_whatever_is_not_a_users_to_say_or_to_hear_is_refused(
     unheard = {subject for subject in subscriptions(user) if await hears(client, refused, subject)}
     own = {f.replace(">", "x") for w in SERVICES if w.service == user for f in w.publishes} | _granted(user)
     denied = {subject for subject in own if not await says(client, refused, subject)}
-    await client.end("done")
+    await client.abort("done")
     assert unsaid == set()
     assert unheard == set()
     assert denied == set()
@@ -287,10 +287,10 @@ async def says(client: Connection, refused: list[str], subject: str) -> bool:
 async def hears(client: Connection, refused: list[str], subject: str) -> bool:
     """Whether the server takes that subscription."""
     refused.clear()
-    number = client._client.hear(subject, lambda message: None)
+    number = client._client.subscribe_callback(subject, lambda message: None)
     await client.round_trip(10)
     taken = not any(f'subscription to "{subject.lower()}"' in text for text in refused)
-    client._client.forget(number)
+    client._client.drop_subscription(number)
     return taken
 
 
@@ -308,7 +308,7 @@ async def test_a_consumer_hears_no_more_than_the_subject_by_which_it_was_asked_f
     request = msgspec.json.encode({"stream_name": STREAM, "config": config})
     subject = f"$JS.API.CONSUMER.CREATE.{STREAM}.stolen.{FLOW}.>"
     answer = msgspec.json.decode((await client.request(subject, request, seconds=10)).data)
-    await client.end("done")
+    await client.abort("done")
     assert answer["error"]["code"] == 400
 
 
@@ -325,7 +325,7 @@ async def test_a_refusal_is_counted_and_shown(nats_as_installed: Bootstrapped, c
     labeler = await connect_bus(
         "labeler", **nats_as_installed.options("labeler"), hooks=bus_hooks(["labeler"])
     )
-    await eventually(lambda: labeler.incarnation != "")
+    await eventually(lambda: labeler.stream_id != "")
     with pytest.raises(BusError, match="permissions violation"):
         await labeler.publish(a_word())
     assert counted() == before + 1
@@ -350,7 +350,7 @@ async def test_no_body_of_a_request_widens_what_its_subject_lets_one_read(
     assert (await client.request(own, b"forged", seconds=10)).data
     body = msgspec.json.encode({reading: [own] if reading == "multi_last" else own, "seq": 1})
     answer = await client.request(f"$JS.API.DIRECT.GET.{STREAM}.{OBSERVED_NODE}.x", body, seconds=10)
-    await client.end("done")
+    await client.abort("done")
     assert (answer.status, answer.data) == ("408", b"")
 
 
@@ -369,9 +369,9 @@ async def test_what_nobody_may_ask_the_server_does_not_ask_itself_by_an_answer_t
     thief.send(nothing, reply=f"$JS.API.STREAM.{verb}.{STREAM}")
     for later in (nothing, f"$JS.API.STREAM.INFO.{STREAM}"):  # one after the other: what came before is done
         await thief.request(later, b"", seconds=10)
-    await thief.end("done")
+    await thief.abort("done")
     assert await watcher.provision(DURABLES, max_bytes=MAX_BYTES) == first
-    assert await metadata.last(subject_of(word)) is not None
+    assert await metadata.get_last(subject_of(word)) is not None
 
 
 async def test_what_somebody_has_the_server_delete_by_its_answer_is_made_anew_and_nobody_is_acknowledged_so(
@@ -402,4 +402,4 @@ async def test_what_somebody_has_the_server_delete_by_its_answer_is_made_anew_an
     await eventually(gone, "the durable was deleted")
     await watcher.provision(DURABLES, max_bytes=MAX_BYTES)
     await eventually(there, "it is made anew")
-    await thief.end("done")
+    await thief.abort("done")

@@ -7,8 +7,8 @@ import pytest
 
 from libs.common.bus import BusError, WrongLastSequence
 from libs.common.nats_bus.bus import NatsBus
-from libs.common.publisher import OrderedPublisher, Outcome
-from libs.common.subjects import ALL, ENRICHED_NODE, LEADING, STREAM
+from libs.common.ordered_publisher import OrderedPublisher, PublishOutcome
+from libs.common.subjects import ALL_SUBJECTS, ENRICHED_NODE, LEADING, STREAM
 from libs.testbed.nats_server import NatsServer
 from tests.builders import leading
 from tests.bus_actors import MAX_BYTES, NODES, a_word, eventually
@@ -28,7 +28,7 @@ async def test_after_ageing_out_zero_is_expected_and_an_old_value_refused(
         await operator.update_stream(info.config)
 
     async def gone() -> bool:
-        return await nats_bus.last(WEB_1) is None
+        return await nats_bus.get_last(WEB_1) is None
 
     await eventually(gone, "aged out")
     with pytest.raises(WrongLastSequence):
@@ -39,7 +39,7 @@ async def test_after_ageing_out_zero_is_expected_and_an_old_value_refused(
 async def test_a_stream_made_anew_is_another_incarnation_and_knows_no_old_sequence(
     nats_bus: NatsBus, nats_server: NatsServer
 ):
-    incarnation = nats_bus.incarnation
+    incarnation = nats_bus.stream_id
     for order in range(3):
         old = await nats_bus.publish(a_word(order=order))
     async with operating(nats_server) as operator:
@@ -53,15 +53,15 @@ async def test_a_stream_made_anew_is_another_incarnation_and_knows_no_old_sequen
 async def test_a_killed_server_comes_back_with_its_incarnation_sequences_and_messages(
     nats_bus: NatsBus, nats_server: NatsServer
 ):
-    incarnation = nats_bus.incarnation
+    incarnation = nats_bus.stream_id
     sequence = await nats_bus.publish(a_word(order=1))
     await nats_server.kill()
     await nats_server.restart()
-    kept = await nats_bus.last(WEB_1)
+    kept = await nats_bus.get_last(WEB_1)
     assert kept is not None
     assert kept.sequence == sequence
     await eventually(lambda: nats_bus.problems() == ())
-    assert nats_bus.incarnation == incarnation
+    assert nats_bus.stream_id == incarnation
     with pytest.raises(WrongLastSequence):
         await nats_bus.publish(a_word(order=2), expected_sequence=0)
     await nats_bus.publish(a_word(order=2), expected_sequence=sequence)
@@ -75,7 +75,7 @@ async def test_what_aged_out_while_the_server_was_down_leaves_nothing_to_expect(
     await nats_server.restart()
 
     async def gone() -> bool:
-        return await nats_bus.last(LEADING) is None
+        return await nats_bus.get_last(LEADING) is None
 
     await eventually(gone, "expired")
     with pytest.raises(WrongLastSequence):
@@ -115,13 +115,13 @@ async def test_a_publish_whose_acknowledgement_was_lost_is_recognised_as_ones_ow
     nats_server.resume()
 
     async def stored() -> bool:
-        return await impatient.last(WEB_1) is not None
+        return await impatient.get_last(WEB_1) is not None
 
     await eventually(stored, "what the frozen server had already been sent")
     with pytest.raises(WrongLastSequence):
         await impatient.publish(word, expected_sequence=0)
-    assert await publisher.publish(word) is Outcome.PUBLISHED
-    message = await impatient.last(WEB_1)
+    assert await publisher.publish(word) is PublishOutcome.PUBLISHED
+    message = await impatient.get_last(WEB_1)
     assert message is not None
     assert message.sequence == 1, "stored once, not twice"
 
@@ -130,17 +130,17 @@ async def test_of_two_enrichments_the_stale_one_never_replaces_the_newer(
     nats_bus: NatsBus, connect_bus: ConnectBus
 ):
     other = await connect_bus("metadata")
-    await eventually(lambda: other.incarnation == nats_bus.incarnation)
-    newer = a_word(order=9, incarnation=nats_bus.incarnation)
-    stale = a_word(order=3, incarnation=nats_bus.incarnation)
+    await eventually(lambda: other.stream_id == nats_bus.stream_id)
+    newer = a_word(order=9, incarnation=nats_bus.stream_id)
+    stale = a_word(order=3, incarnation=nats_bus.stream_id)
     outcomes = await asyncio.gather(
         OrderedPublisher(nats_bus).publish(newer), OrderedPublisher(other).publish(stale)
     )
-    message = await nats_bus.last(WEB_1)
+    message = await nats_bus.get_last(WEB_1)
     assert message is not None
     assert message.event == newer
-    assert outcomes[0] is Outcome.PUBLISHED
+    assert outcomes[0] is PublishOutcome.PUBLISHED
 
 
 async def test_an_absent_subject_is_none_also_under_the_root(nats_bus: NatsBus):
-    assert await nats_bus.last(f"{ALL.removesuffix('.>')}.no.such.subject") is None
+    assert await nats_bus.get_last(f"{ALL_SUBJECTS.removesuffix('.>')}.no.such.subject") is None

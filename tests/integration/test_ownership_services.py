@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import pytest
 
-from libs.common.node import TAINT_UNINITIALIZED
-from libs.common.wiring import BY_DEFAULT, IPAM, PAGES_NAMESPACE
+from libs.common.node import UNINITIALIZED_TAINT
+from libs.common.service_spec import CLAIM_PAGES_NAMESPACE, DEFAULT_SERVICES, IPAM
 from libs.testbed.kubelets import Kubelet, Kubelets
 from libs.testbed.machines import Machines, a_machine
 from libs.testbed.nats_server import NatsServer
@@ -54,7 +54,7 @@ class Cluster:
     async def is_served(self, name: str) -> bool:
         """Initialised, with pod CIDRs and a certificate."""
         spec, request = (await self.node(name))["spec"], await self.request_of(name)
-        tainted = TAINT_UNINITIALIZED in [taint["key"] for taint in spec.get("taints", [])]
+        tainted = UNINITIALIZED_TAINT in [taint["key"] for taint in spec.get("taints", [])]
         return not tainted and bool(spec.get("podCIDRs")) and "certificate" in request.get("status", {})
 
     async def told_about(self) -> set[str]:
@@ -64,7 +64,7 @@ class Cluster:
 
     async def claims(self) -> str:
         """The pages of claims, as text."""
-        path = f"/api/v1/namespaces/{PAGES_NAMESPACE}/configmaps"
+        path = f"/api/v1/namespaces/{CLAIM_PAGES_NAMESPACE}/configmaps"
         return str((await self.kubelets.request("GET", path)).body["items"])
 
 
@@ -85,7 +85,7 @@ async def cluster(
             kubelets,
             nats_url=nats_server.url,
             talosconfig=machines.talosconfig(),
-            wirings=(*BY_DEFAULT, IPAM),
+            wirings=(*DEFAULT_SERVICES, IPAM),
             flags=[*FLAGS, f"--cloud-config={there.file}"],
             **form,  # type: ignore[arg-type]  # by name
         )

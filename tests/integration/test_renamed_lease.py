@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from libs.common.kube_api.lease import new_lease
+from libs.common.kube_api.lease import new_lease_document
 from libs.testbed.control_plane.cluster import ControlPlane
 from libs.testbed.kubelets import Kubelet, Kubelets
 from libs.testbed.machines import a_machine
@@ -47,7 +47,7 @@ WATCHER = {
 @pytest.fixture
 async def renamed(kubelets: Kubelets) -> AsyncIterator[None]:
     """The watcher's Deployment, its Lease with a holder, and a Node that waits."""
-    lease = new_lease(LEASES, NAME, "watcher-7", 3600, datetime.now(UTC))
+    lease = new_lease_document(LEASES, NAME, "watcher-7", 3600, datetime.now(UTC))
     deployments = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments"
     for name in (NAMESPACE, LEASES):
         namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from libs.common.node import TAINT_UNINITIALIZED
-from libs.common.wiring import LEASE_NAME, LEASE_NAMESPACE
+from libs.common.node import UNINITIALIZED_TAINT
+from libs.common.service_spec import LEASE_NAMESPACE, WATCHER_LEASE_NAME
 from libs.testbed.kubelets import Kubelet, Kubelets
 from libs.testbed.machines import Machines, a_machine
 from libs.testbed.nats_server import NatsServer
@@ -16,7 +16,7 @@ from libs.testbed.running_services import RunningServices
 from libs.testbed.sim_apiserver.server import SimApiServer
 from tests.bus_actors import eventually
 
-LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{LEASE_NAMESPACE}/leases/{LEASE_NAME}"
+LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{LEASE_NAMESPACE}/leases/{WATCHER_LEASE_NAME}"
 COUNT = 10
 
 
@@ -48,7 +48,7 @@ async def test_nodes_that_join_a_simulated_api_server_become_usable(
         async def all_usable() -> bool:
             nodes = (await kubelets.request("GET", "/api/v1/nodes")).body["items"]
             taints = [taint["key"] for node in nodes for taint in node["spec"].get("taints", [])]
-            return len(nodes) == COUNT and TAINT_UNINITIALIZED not in taints
+            return len(nodes) == COUNT and UNINITIALIZED_TAINT not in taints
 
         await eventually(all_usable, "all usable", 30)
         nodes = (await kubelets.request("GET", "/api/v1/nodes")).body["items"]

@@ -11,10 +11,10 @@ import pytest
 from cryptography import x509
 
 from libs.common.kube_api.api import NODES, KubeApi
-from libs.common.kube_api.config import load_kube_config
 from libs.common.kube_api.errors import Gone, Invalid, TooManyRequests, Unreachable
-from libs.common.kube_api.happenings import Listed
+from libs.common.kube_api.load_kube_config import load_kube_config
 from libs.common.kube_api.transport import Request as KubeRequest
+from libs.common.kube_api.watch_events import ListSnapshot
 from libs.common.node import Node
 from libs.testbed.control_plane.audit import Request
 from libs.testbed.kubelets import Kubelet, Kubelets
@@ -60,7 +60,7 @@ async def test_a_storm_of_410_makes_a_reflector_list_again_until_it_is_over(
 ):
     server.faults.inject(Expired(), verb="watch", times=2)
     async with following(api) as (follower, _):
-        await eventually(lambda: follower.count(Listed) == 3, "listed three times", 20)
+        await eventually(lambda: follower.count(ListSnapshot) == 3, "listed three times", 20)
         await joining.join(Kubelet(name="after"))
         await eventually(lambda: "after" in follower.nodes, "watched again", 10)
     assert [type(trouble) for trouble in follower.troubles] == [Gone, Gone]
@@ -71,7 +71,7 @@ async def test_a_half_open_watch_says_nothing_and_is_replaced(
 ):
     server.faults.inject(HalfOpen(), verb="watch", times=1)
     async with following(api, watch_seconds=(1, 1), silence_seconds=0.5) as (follower, _):
-        await eventually(lambda: follower.count(Listed) == 1)
+        await eventually(lambda: follower.count(ListSnapshot) == 1)
         await joining.join(Kubelet(name="unheard"))
         await eventually(lambda: "unheard" in follower.nodes, "told by the next watch", 10)
     assert "silent beyond the end of the watch" in str(follower.troubles[0])
@@ -84,7 +84,7 @@ async def test_a_watch_that_ends_empty_goes_on_with_the_next_one(
     async with following(api) as (follower, _):
         await joining.join(Kubelet(name="late"))
         await eventually(lambda: "late" in follower.nodes, "told by the next watch", 10)
-    assert follower.count(Listed) == 1
+    assert follower.count(ListSnapshot) == 1
 
 
 async def test_a_server_that_asks_to_wait_is_waited_for(
@@ -133,7 +133,7 @@ async def test_what_was_compacted_is_expired_for_watches_and_for_pages(
     assert (watch.body["type"], watch.body["object"]["code"]) == ("ERROR", 410)
     query = {"watch": "1", "resourceVersion": first["resourceVersion"]}
     request = KubeRequest(verb="watch", resource="nodes", path=NODES.path, query=query)
-    async with api.transport.stream(request, seconds=10.0) as read_line:  # the present is never forgotten
+    async with api.transport.open_watch(request, seconds=10.0) as read_line:  # the present is never forgotten
         await joining.join(Kubelet(name="news"))
         assert b'"ADDED"' in await read_line()
 
@@ -173,7 +173,7 @@ async def test_a_server_that_was_stopped_goes_on_with_what_it_had(
 
 
 def is_ready(node: Node) -> bool:
-    condition = node.condition("Ready")
+    condition = node.find_condition("Ready")
     return condition is not None and condition.status == "True"
 
 
@@ -181,13 +181,13 @@ async def test_a_burst_is_told_in_order_and_without_a_gap(
     server: SimApiServer, api: KubeApi, joining: Kubelets
 ):
     async with following(api) as (follower, _):
-        await eventually(lambda: follower.count(Listed) == 1)
+        await eventually(lambda: follower.count(ListSnapshot) == 1)
         await asyncio.gather(*(joining.join(Kubelet(name=f"n{i}")) for i in range(200)))
         await eventually(lambda: len(follower.nodes) == 200, "all told")
         await eventually(lambda: all(map(is_ready, follower.nodes.values())), "all ready")
     versions = [int(h.item.metadata.resource_version) for h in follower.told if hasattr(h, "item")]
     assert versions == sorted(versions)
-    assert follower.count(Listed) == 1
+    assert follower.count(ListSnapshot) == 1
 
 
 async def test_requests_are_counted_with_who_made_them_and_whether_they_succeeded(

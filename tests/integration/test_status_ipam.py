@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from libs.common.wiring import BY_DEFAULT, IPAM, PAGES_NAMESPACE
+from libs.common.service_spec import CLAIM_PAGES_NAMESPACE, DEFAULT_SERVICES, IPAM
 from libs.testbed.control_plane.cluster import ControlPlane
 from libs.testbed.kubelets import Kubelet, Kubelets
 from libs.testbed.machines import Machines, a_machine
@@ -29,7 +29,7 @@ FLAGS = [
     "--pod-cidr-quarantine=1h",
 ]
 AS_IPAM = (POOLS, "--node-cidr-mask-size-ipv6=96", "--pod-cidr-quarantine=1h")
-CONFIG_MAPS = f"/api/v1/namespaces/{PAGES_NAMESPACE}/configmaps"
+CONFIG_MAPS = f"/api/v1/namespaces/{CLAIM_PAGES_NAMESPACE}/configmaps"
 
 
 class Cluster:
@@ -71,7 +71,7 @@ async def cluster(tmp_path: Path, machines: Machines) -> AsyncIterator[Cluster]:
             all_in_one=True,
             bus="memory",
             flags=FLAGS,
-            wirings=(*BY_DEFAULT, IPAM),
+            wirings=(*DEFAULT_SERVICES, IPAM),
         )
         services = await stack.enter_async_context(starting)
         await services.ready()
@@ -173,7 +173,7 @@ async def test_a_page_that_somebody_spoilt_is_told_even_without_its_labels(clust
     page = {
         "apiVersion": "v1",
         "kind": "ConfigMap",
-        "metadata": {"name": f"{NAME_PREFIX}10.16.0.0-12", "namespace": PAGES_NAMESPACE},
+        "metadata": {"name": f"{NAME_PREFIX}10.16.0.0-12", "namespace": CLAIM_PAGES_NAMESPACE},
         "data": {"claims.json": "{}"},
     }
     assert (await cluster.kubelets.request("POST", CONFIG_MAPS, body=page)).status == 201

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 
-from libs.common.wiring import BY_DEFAULT, IPAM, LABELER
+from libs.common.service_spec import DEFAULT_SERVICES, IPAM, LABELER
 from libs.testbed.kubelets import Kubelet, Kubelets
 from libs.testbed.machines import Machines, a_machine
 from libs.testbed.nats_server import NatsServer
@@ -106,7 +106,7 @@ async def stuck(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stuck
                         "--service-cluster-ip-range=10.96.0.0/12",
                     )
                 },
-                wirings=(*BY_DEFAULT, IPAM),
+                wirings=(*DEFAULT_SERVICES, IPAM),
             )
         )
         await services.ready()

@@ -44,7 +44,7 @@ async def test_a_renewed_certificate_is_used_without_a_restart_or_a_failed_look(
     async with asking(config) as api:
         for hours in range(1, 6):
             rotating.talosconfig(config, lifetime=hours * HOUR)
-            looks = await asyncio.gather(*(api.look(IP, deadline_seconds=5) for _ in range(20)))
+            looks = await asyncio.gather(*(api.fetch_facts(IP, deadline_seconds=5) for _ in range(20)))
             assert len(looks) == 20
             expires = api.certificate_expires_at()
             assert expires is not None
@@ -55,10 +55,10 @@ async def test_looks_under_way_when_the_file_changes_are_answered(rotating: Mach
     config = rotating.talosconfig(tmp_path / "config")
     await rotating.fault("rotating-1", delay_ms=200)
     async with asking(config) as api:
-        old = [asyncio.create_task(api.look(IP, deadline_seconds=5)) for _ in range(5)]
+        old = [asyncio.create_task(api.fetch_facts(IP, deadline_seconds=5)) for _ in range(5)]
         await rotating.calls()
         rotating.talosconfig(config, lifetime=HOUR)
-        new = [asyncio.create_task(api.look(IP, deadline_seconds=5)) for _ in range(5)]
+        new = [asyncio.create_task(api.fetch_facts(IP, deadline_seconds=5)) for _ in range(5)]
         assert all(facts.node_name == "rotating-1" for facts in await asyncio.gather(*old, *new))
     await rotating.fault("rotating-1")
 
@@ -68,10 +68,10 @@ async def test_an_open_watch_outlives_the_certificate_that_it_was_opened_with(
 ):
     config = rotating.talosconfig(tmp_path / "config")
     async with asking(config) as api:
-        signals = api.watch(IP, read_deadline_seconds=30)
+        signals = api.watch_machine(IP, read_deadline_seconds=30)
         assert await anext(signals) is not None
         rotating.talosconfig(config, lifetime=HOUR)
-        await api.look(IP, deadline_seconds=5)
+        await api.fetch_facts(IP, deadline_seconds=5)
         await rotating.change("rotating-1", talos_version="v1", name="rotating-1b")
         async with asyncio.timeout(30):
             assert await anext(signals) is None
@@ -84,7 +84,7 @@ async def test_a_replaced_ca_is_a_certificate_fault_until_the_file_has_it_and_th
 ):
     config = rotating.talosconfig(tmp_path / "config")
     async with asking(config, recheck_seconds=3600) as api:
-        await api.look(IP, deadline_seconds=5)
+        await api.fetch_facts(IP, deadline_seconds=5)
         rotating.pki.rotate()
         await rotating.cut(0)
         await rotating.restore(0)
@@ -93,18 +93,18 @@ async def test_a_replaced_ca_is_a_certificate_fault_until_the_file_has_it_and_th
         assert "its certificate is not accepted" in fault.message
         rotating.talosconfig(config)
         # Nobody waits for the next look at the file: the refusal itself makes it due.
-        assert (await api.look(IP, deadline_seconds=5)).node_name == "rotating-1"
+        assert (await api.fetch_facts(IP, deadline_seconds=5)).node_name == "rotating-1"
 
 
 async def test_many_looks_that_meet_a_replaced_ca_all_use_the_new_file(rotating: Machines, tmp_path: Path):
     config = rotating.talosconfig(tmp_path / "config")
     async with asking(config, recheck_seconds=3600) as api:
-        await api.look(IP, deadline_seconds=5)
+        await api.fetch_facts(IP, deadline_seconds=5)
         rotating.pki.rotate()
         rotating.talosconfig(config)
         await rotating.cut(0)
         await rotating.restore(0)
-        looks = await asyncio.gather(*(api.look(IP, deadline_seconds=5) for _ in range(50)))
+        looks = await asyncio.gather(*(api.fetch_facts(IP, deadline_seconds=5) for _ in range(50)))
         assert len(looks) == 50
 
 
@@ -119,7 +119,7 @@ async def test_an_expired_certificate_is_a_certificate_fault_with_its_time(
         assert "is the clock of this host ahead?" in fault.message  # the file was written just now
         assert "expired" in api.problem()
         rotating.talosconfig(config)
-        assert (await api.look(IP, deadline_seconds=5)).node_name == "rotating-1"
+        assert (await api.fetch_facts(IP, deadline_seconds=5)).node_name == "rotating-1"
         assert api.problem() == ""
 
 
@@ -166,15 +166,15 @@ async def test_without_a_file_there_is_no_endpoint_and_the_file_is_found_when_it
         assert api.certificate_expires_at() is None
         assert str(config) in api.problem()
         rotating.talosconfig(config)
-        assert (await api.look(IP, deadline_seconds=5)).node_name == "rotating-1"
+        assert (await api.fetch_facts(IP, deadline_seconds=5)).node_name == "rotating-1"
 
 
 async def test_a_file_that_breaks_stops_no_look(rotating: Machines, tmp_path: Path):
     config = rotating.talosconfig(tmp_path / "config")
     async with asking(config) as api:
-        await api.look(IP, deadline_seconds=5)
+        await api.fetch_facts(IP, deadline_seconds=5)
         config.write_text("context: gone")
-        assert (await api.look(IP, deadline_seconds=5)).node_name == "rotating-1"
+        assert (await api.fetch_facts(IP, deadline_seconds=5)).node_name == "rotating-1"
         assert "there is no context 'gone'" in api.problem()
 
 
@@ -183,4 +183,4 @@ async def test_endpoints_that_change_in_the_file_are_used(rotating: Machines, tm
     async with asking(config) as api:
         assert (await fault_of(api, IP)).kind == "refused"
         rotating.talosconfig(config)
-        assert (await api.look(IP, deadline_seconds=5)).node_name == "rotating-1"
+        assert (await api.fetch_facts(IP, deadline_seconds=5)).node_name == "rotating-1"

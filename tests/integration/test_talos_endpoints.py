@@ -52,7 +52,7 @@ async def without(machines: Machines, endpoint: int) -> AsyncIterator[None]:
 
 async def answers(api: TalosApi, node_ip: str) -> bool:
     try:
-        await api.look(node_ip, deadline_seconds=2)
+        await api.fetch_facts(node_ip, deadline_seconds=2)
     except MachineUnavailable:
         return False
     return True
@@ -64,9 +64,9 @@ async def test_machines_are_spread_over_the_endpoints_and_all_answer_when_one_is
     ips = [f"10.73.0.{i}" for i in range(1, 9)]
     async with asking(pair, tmp_path) as api:
         for ip in ips:
-            await api.look(ip, deadline_seconds=5)
+            await api.fetch_facts(ip, deadline_seconds=5)
         async with without(pair, 0):
-            facts = await asyncio.gather(*(api.look(ip, deadline_seconds=5) for ip in ips))
+            facts = await asyncio.gather(*(api.fetch_facts(ip, deadline_seconds=5) for ip in ips))
         assert [each.node_ip for each in facts] == ips
 
 
@@ -74,11 +74,11 @@ async def test_a_call_under_way_on_the_endpoint_that_is_cut_is_made_again_on_the
     pair: Machines, tmp_path: Path
 ):
     async with asking(pair, tmp_path) as api:
-        await api.look("10.73.0.1", deadline_seconds=5)
+        await api.fetch_facts("10.73.0.1", deadline_seconds=5)
         await pair.fault("pair-1", delay_ms=300)
         try:
             for endpoint in (0, 1):  # one of them is the one that the machine is asked by
-                look = asyncio.create_task(api.look("10.73.0.1", deadline_seconds=5))
+                look = asyncio.create_task(api.fetch_facts("10.73.0.1", deadline_seconds=5))
                 await pair.calls()
                 async with without(pair, endpoint):
                     assert (await look).node_name == "pair-1"
@@ -88,7 +88,7 @@ async def test_a_call_under_way_on_the_endpoint_that_is_cut_is_made_again_on_the
 
 async def test_the_only_endpoint_cut_is_a_refusal_that_ends_when_it_is_back(pair: Machines, tmp_path: Path):
     async with asking(pair, tmp_path, pair.endpoints[0]) as api:
-        await api.look("10.73.0.2", deadline_seconds=5)
+        await api.fetch_facts("10.73.0.2", deadline_seconds=5)
         assert api.problem() == ""
         async with without(pair, 0):
             fault = await fault_of(api, "10.73.0.2")
@@ -119,10 +119,10 @@ async def test_a_watch_on_the_endpoint_that_is_cut_ends_and_opens_on_the_other(
 ):
     async with asking(pair, tmp_path) as api:
         for endpoint in (0, 1):
-            async with aclosing(api.watch("10.73.0.3", read_deadline_seconds=30)) as first:
+            async with aclosing(api.watch_machine("10.73.0.3", read_deadline_seconds=30)) as first:
                 assert await anext(first) is not None
                 async with without(pair, endpoint):
-                    second = api.watch("10.73.0.3", read_deadline_seconds=30)
+                    second = api.watch_machine("10.73.0.3", read_deadline_seconds=30)
                     assert await anext(second) is not None
                     await second.aclose()
 
@@ -141,7 +141,7 @@ async def test_an_endpoint_that_swallows_everything_costs_a_bounded_time(pair: M
             assert (fault.kind, fault.step) == ("timeout", "connect")
         async with asking(pair, tmp_path, hole, pair.endpoints[0], connect_seconds=2) as api:
             for i in range(1, 9):
-                assert (await api.look(f"10.73.0.{i}", deadline_seconds=30)).node_name == f"pair-{i}"
+                assert (await api.fetch_facts(f"10.73.0.{i}", deadline_seconds=30)).node_name == f"pair-{i}"
         async with asking(pair, tmp_path, hole, connect_seconds=30) as api:
             fault = await fault_of(api, "10.73.0.4", deadline_seconds=0.3)
             assert (fault.kind, fault.step) == ("timeout", "connect")
@@ -165,7 +165,7 @@ async def test_an_endpoint_that_does_not_speak_tls_is_told_apart(pair: Machines,
     ("greeting", "reason"),
     [
         (b"HTTP/1.1 400 Bad Request\r\n\r\n", "not HTTP/2"),
-        (frames.settings({}) + frames.frame(frames.GOAWAY, 0, 0, bytes(8)), "goes away"),
+        (frames.encode_settings({}) + frames.encode_frame(frames.GOAWAY, 0, 0, bytes(8)), "goes away"),
     ],
     ids=["not HTTP/2", "on its way out"],
 )
@@ -188,7 +188,7 @@ async def test_an_endpoint_that_ends_each_connection_leaves_its_machines_to_the_
             assert reason in api.problem()
         async with asking(pair, tmp_path, bad, pair.endpoints[0]) as api:
             for i in range(1, 9):
-                assert (await api.look(f"10.73.0.{i}", deadline_seconds=5)).node_name == f"pair-{i}"
+                assert (await api.fetch_facts(f"10.73.0.{i}", deadline_seconds=5)).node_name == f"pair-{i}"
 
 
 async def test_an_endpoint_whose_name_does_not_resolve_is_refused_by_name(pair: Machines, tmp_path: Path):
@@ -206,7 +206,7 @@ async def test_a_machine_that_is_down_does_not_put_its_endpoint_aside(pair: Mach
                 assert (await fault_of(api, "10.73.0.5")).kind == "refused"
             assert api.problem() == ""
             for i in (1, 2, 3, 4, 6, 7, 8):
-                await api.look(f"10.73.0.{i}", deadline_seconds=5)
+                await api.fetch_facts(f"10.73.0.{i}", deadline_seconds=5)
         finally:
             await pair.fault("pair-5")
 
@@ -228,12 +228,12 @@ async def test_nothing_listens_at_an_unused_port(pair: Machines, tmp_path: Path)
         fault = await fault_of(api, "10.73.0.7")
         assert fault.kind == "refused"
         with pytest.raises(MachineUnavailable):
-            await api.cluster_networks(deadline_seconds=2)
+            await api.fetch_cluster_networks(deadline_seconds=2)
 
 
 async def test_a_closed_api_does_not_connect_again(pair: Machines, tmp_path: Path):
     async with asking(pair, tmp_path) as api:
-        await api.look("10.73.0.8", deadline_seconds=5)
+        await api.fetch_facts("10.73.0.8", deadline_seconds=5)
         await pair.fault("pair-8", hang=True)
         try:
             look = asyncio.create_task(fault_of(api, "10.73.0.8"))

@@ -11,7 +11,7 @@ from h2.settings import SettingCodes
 
 from libs.common.machine import FaultKind
 from libs.testbed.talos_pki import TalosPki
-from services.metadata.talos_api.api import Contents, MachineUnavailable, TalosApi
+from services.metadata.talos_api.api import MachineUnavailable, TalosApi, WatchSnapshot
 from services.metadata.talos_api.credentials import CredentialStore
 from services.metadata.talos_api.proto.generated.cosi.resource import (
     Event,
@@ -116,12 +116,13 @@ async def test_a_hostile_machine_gets_a_fault_and_others_on_the_same_connection_
 ):
     async with asking(tmp_path, hostile(misbehave)) as (api, endpoint):
         fault, honest = await asyncio.gather(
-            fault_of(api, HOSTILE), asyncio.gather(*(api.look(HONEST, deadline_seconds=5) for _ in range(5)))
+            fault_of(api, HOSTILE),
+            asyncio.gather(*(api.fetch_facts(HONEST, deadline_seconds=5) for _ in range(5))),
         )
         assert (fault.kind, fault.step) == (kind, "PlatformMetadata"), name
         assert len(fault.message) <= 600
         assert len(honest) == 5
-        await api.look(HONEST, deadline_seconds=5)
+        await api.fetch_facts(HONEST, deadline_seconds=5)
         assert endpoint.connections == 1
 
 
@@ -135,7 +136,7 @@ async def test_a_call_carries_its_node_its_deadline_and_the_headers_of_the_trace
             clock=lambda: datetime.now(UTC),
             trace_headers=lambda: {"traceparent": traceparent},
         )
-        await api.look(HONEST, deadline_seconds=5)
+        await api.fetch_facts(HONEST, deadline_seconds=5)
         await api.close()
         of_machine = [request for request in endpoint.requests if request.node]
         assert len(of_machine) == 4
@@ -154,7 +155,7 @@ async def test_a_connection_that_goes_away_is_replaced_and_the_call_made_again(t
             request.answer_well()
 
     async with asking(tmp_path, script) as (api, endpoint):
-        facts = await api.look(HONEST, deadline_seconds=5)
+        facts = await api.fetch_facts(HONEST, deadline_seconds=5)
         assert facts.node_name == ""
         assert endpoint.connections == 2
 
@@ -179,9 +180,9 @@ async def test_no_more_calls_are_under_way_than_the_endpoint_allows(tmp_path: Pa
     most: list[int] = []
     async with asking(tmp_path, script) as (api, endpoint):
         endpoint.settings = {SettingCodes.MAX_CONCURRENT_STREAMS: 2}
-        await api.look(HONEST, deadline_seconds=5)  # by now the settings are known
+        await api.fetch_facts(HONEST, deadline_seconds=5)  # by now the settings are known
         most.clear()
-        await asyncio.gather(*(api.look(f"10.75.2.{i}", deadline_seconds=5) for i in range(1, 9)))
+        await asyncio.gather(*(api.fetch_facts(f"10.75.2.{i}", deadline_seconds=5) for i in range(1, 9)))
         assert (max(most), len(most)) == (2, 32)
         assert endpoint.connections == 1
 
@@ -196,7 +197,7 @@ async def test_an_endpoint_that_takes_no_call_is_told_as_such(tmp_path: Path):
 
 async def test_an_endpoint_is_told_what_we_take(tmp_path: Path):
     async with asking(tmp_path, lambda request: request.answer_well()) as (api, endpoint):
-        await api.look(HONEST, deadline_seconds=5)
+        await api.fetch_facts(HONEST, deadline_seconds=5)
         assert endpoint.told == {
             SettingCodes.ENABLE_PUSH: 0,
             SettingCodes.INITIAL_WINDOW_SIZE: 131_072,
@@ -210,8 +211,8 @@ async def test_a_ping_is_answered(tmp_path: Path):
         request.answer_well()
 
     async with asking(tmp_path, script) as (api, endpoint):
-        await api.look(HONEST, deadline_seconds=5)
-        await api.look(HONEST, deadline_seconds=5)
+        await api.fetch_facts(HONEST, deadline_seconds=5)
+        await api.fetch_facts(HONEST, deadline_seconds=5)
         assert endpoint.pings_answered >= 4
 
 
@@ -241,7 +242,7 @@ async def test_an_endpoint_that_cannot_serve_leaves_the_call_to_the_others(
         async with scripted_endpoint_of(pki, tmp_path) as good:
             api = an_api(tmp_path, pki, bad.address, good.address)
             for i in range(1, 5):
-                await api.look(f"10.75.1.{i}", deadline_seconds=5)
+                await api.fetch_facts(f"10.75.1.{i}", deadline_seconds=5)
             await api.close()
 
 
@@ -263,7 +264,7 @@ async def test_an_errored_event_ends_the_watch(tmp_path: Path):
 
     async with (
         asking(tmp_path, script) as (api, _),
-        aclosing(api.watch(HOSTILE, read_deadline_seconds=30)) as watch,
+        aclosing(api.watch_machine(HOSTILE, read_deadline_seconds=30)) as watch,
     ):
         with pytest.raises(MachineUnavailable) as unavailable:
             await asyncio.wait_for(drained(watch), 5)
@@ -286,14 +287,14 @@ async def test_a_machine_that_floods_its_watch_is_held_back(tmp_path: Path):
 
     async with (
         asking(tmp_path, script) as (api, _),
-        aclosing(api.watch(HOSTILE, read_deadline_seconds=30)) as watch,
+        aclosing(api.watch_machine(HOSTILE, read_deadline_seconds=30)) as watch,
     ):
-        assert isinstance(await anext(watch), Contents)
+        assert isinstance(await anext(watch), WatchSnapshot)
         begun = asyncio.get_running_loop().time()
         for _ in range(30):
             assert await anext(watch) is None
         assert asyncio.get_running_loop().time() - begun > 0.4  # 20 messages a second and stream
-        await api.look(HONEST, deadline_seconds=5)
+        await api.fetch_facts(HONEST, deadline_seconds=5)
 
 
 def send(request: Request, message: WatchResponse) -> None:
@@ -301,6 +302,6 @@ def send(request: Request, message: WatchResponse) -> None:
     request.data(b"\0" + len(encoded).to_bytes(4, "big") + encoded)
 
 
-async def drained(watch: AsyncGenerator[Contents | None, None]) -> None:
+async def drained(watch: AsyncGenerator[WatchSnapshot | None, None]) -> None:
     async for _ in watch:
         pass

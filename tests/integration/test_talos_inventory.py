@@ -8,7 +8,7 @@ import pytest
 
 from libs.common.machine import Inventory, Processors
 from libs.testbed.machines import Extension, Machines, MemoryModule, Processor, Route, a_machine
-from services.metadata.talos_api.api import InventoryAnswer, Part, TalosApi
+from services.metadata.talos_api.api import InventoryResponse, Part, TalosApi
 from services.metadata.talos_api.credentials import CredentialStore
 from services.metadata.talos_api.resources import INVENTORY
 
@@ -39,12 +39,12 @@ async def talos(machines: Machines, tmp_path: Path) -> AsyncIterator[TalosApi]:
     await machines.delete("inventory-1")
 
 
-async def asked(talos: TalosApi, *parts: Part, deadline_seconds: float = 5) -> InventoryAnswer:
-    return await talos.inventory(NODE, parts or ALL, deadline_seconds=deadline_seconds)
+async def asked(talos: TalosApi, *parts: Part, deadline_seconds: float = 5) -> InventoryResponse:
+    return await talos.fetch_inventory(NODE, parts or ALL, deadline_seconds=deadline_seconds)
 
 
 async def test_everything_that_rules_may_name(talos: TalosApi):
-    assert await asked(talos) == InventoryAnswer(
+    assert await asked(talos) == InventoryResponse(
         inventory=Inventory(
             talos_version="v1.13.5",
             machine_type="worker",
@@ -68,13 +68,13 @@ async def test_gateways_are_those_of_all_routes_but_the_local_ones(machines: Mac
     )
     await machines.change("inventory-1", routes=routes)
     answer = await asked(talos, "RouteStatus")
-    assert answer == InventoryAnswer(inventory=Inventory(gateways=("10.73.1.254", "fd00:73::fe")))
+    assert answer == InventoryResponse(inventory=Inventory(gateways=("10.73.1.254", "fd00:73::fe")))
 
 
 async def test_only_what_is_needed_is_asked_for(machines: Machines, talos: TalosApi):
     await machines.reset_calls()
     answer = await asked(talos, "MachineType")
-    assert answer == InventoryAnswer(inventory=Inventory(machine_type="worker"))
+    assert answer == InventoryResponse(inventory=Inventory(machine_type="worker"))
     assert {call.type: count for call, count in (await machines.calls()).items()} == {
         "MachineTypes.config.talos.dev": 1
     }
@@ -88,9 +88,9 @@ async def test_what_an_old_talos_or_a_container_does_not_have_is_known_to_be_abs
         talos_version="", machine_type="", extensions={}, processors=Processors(), memory_mib=0
     )
     await machines.fault("inventory-1", unsupported=types)
-    assert await asked(talos) == InventoryAnswer(inventory=nothing)
+    assert await asked(talos) == InventoryResponse(inventory=nothing)
     await machines.fault("inventory-1", not_found=types)
-    assert await asked(talos) == InventoryAnswer(inventory=nothing)
+    assert await asked(talos) == InventoryResponse(inventory=nothing)
 
 
 async def test_what_our_role_may_not_read_is_unknown_and_says_so(machines: Machines, talos: TalosApi):

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from libs.testbed.machines import Machines, a_machine, member_of
-from services.metadata.talos_api.api import Contents, MachineUnavailable, TalosApi
+from services.metadata.talos_api.api import MachineUnavailable, TalosApi, WatchSnapshot
 from services.metadata.talos_api.credentials import CredentialStore
 from services.metadata.talos_api.resources import MACHINE_STATUS, MEMBERS
 
@@ -30,9 +30,9 @@ async def talos(machines: Machines, tmp_path: Path) -> AsyncIterator[TalosApi]:
 
 
 async def test_a_look_tells_the_stage(machines: Machines, talos: TalosApi):
-    assert (await talos.look(NODE, deadline_seconds=5)).stage == "running"
+    assert (await talos.fetch_facts(NODE, deadline_seconds=5)).stage == "running"
     await machines.change(WEB.id, stage="shutting down")
-    assert (await talos.look(NODE, deadline_seconds=5)).stage == "shutting down"
+    assert (await talos.fetch_facts(NODE, deadline_seconds=5)).stage == "shutting down"
 
 
 async def test_where_nobody_wants_it_the_stage_is_neither_asked_for_nor_watched(
@@ -43,10 +43,10 @@ async def test_where_nobody_wants_it_the_stage_is_neither_asked_for_nor_watched(
         CredentialStore([machines.talosconfig(tmp_path / "other")]), clock=lambda: datetime.now(UTC)
     )
     await machines.reset_calls()
-    assert (await api.look(NODE, deadline_seconds=5)).stage == ""
-    async with aclosing(api.watch(NODE, read_deadline_seconds=5)) as signals:
+    assert (await api.fetch_facts(NODE, deadline_seconds=5)).stage == ""
+    async with aclosing(api.watch_machine(NODE, read_deadline_seconds=5)) as signals:
         contents = await anext(signals)
-        assert isinstance(contents, Contents)
+        assert isinstance(contents, WatchSnapshot)
         assert contents.stage == ""
     assert not any(call.type == MACHINE_STATUS.type for call in await machines.calls())
     await api.close()
@@ -61,38 +61,38 @@ async def test_a_stage_that_is_not_told_costs_nobody_the_facts(
     machines: Machines, talos: TalosApi, wrong: dict[str, Any]
 ):
     await machines.fault(WEB.id, **wrong)
-    facts = await talos.look(NODE, deadline_seconds=0.5)
+    facts = await talos.fetch_facts(NODE, deadline_seconds=0.5)
     assert (facts.node_name, facts.stage) == (WEB.name, "")
     await machines.fault(WEB.id)
 
 
 async def test_a_watch_tells_that_the_machine_shuts_down(machines: Machines, talos: TalosApi):
-    async with aclosing(talos.watch(NODE, read_deadline_seconds=30)) as signals, asyncio.timeout(10):
+    async with aclosing(talos.watch_machine(NODE, read_deadline_seconds=30)) as signals, asyncio.timeout(10):
         contents = await anext(signals)
-        assert isinstance(contents, Contents)
+        assert isinstance(contents, WatchSnapshot)
         assert contents.stage == "running"
-        assert contents.agree_with(await talos.look(NODE, deadline_seconds=5))
+        assert contents.matches(await talos.fetch_facts(NODE, deadline_seconds=5))
         await machines.change(WEB.id, stage="shutting down")
         assert await anext(signals) is None
-        assert not contents.agree_with(await talos.look(NODE, deadline_seconds=5))
+        assert not contents.matches(await talos.fetch_facts(NODE, deadline_seconds=5))
 
 
 async def test_a_machine_without_a_stage_yet_is_watched_all_the_same(machines: Machines, talos: TalosApi):
     await machines.change(WEB.id, stage="")
-    async with aclosing(talos.watch(NODE, read_deadline_seconds=30)) as signals, asyncio.timeout(10):
+    async with aclosing(talos.watch_machine(NODE, read_deadline_seconds=30)) as signals, asyncio.timeout(10):
         contents = await anext(signals)
-        assert isinstance(contents, Contents)
+        assert isinstance(contents, WatchSnapshot)
         assert contents.stage == ""
         await machines.change(WEB.id, stage="booting")
         assert await anext(signals) is None
 
 
 async def test_members_are_those_that_discovery_told_the_control_plane(machines: Machines, talos: TalosApi):
-    assert await talos.member_names(deadline_seconds=5) == frozenset(), "discovery is off"
+    assert await talos.list_member_names(deadline_seconds=5) == frozenset(), "discovery is off"
     others = tuple(member_of(a_machine(f"web-{i}", f"10.74.2.{i}")) for i in range(200))
     await machines.change(CONTROL_PLANE.id, members=(member_of(CONTROL_PLANE), *others))
     await machines.change(WEB.id, members=(member_of(WEB),))
-    names = await talos.member_names(deadline_seconds=5)
+    names = await talos.list_member_names(deadline_seconds=5)
     assert names == {"lifecycle-cp", *(f"web-{i}" for i in range(200))}
 
 
@@ -111,7 +111,7 @@ async def test_a_question_for_members_that_fails_is_no_empty_answer(
 ):
     await machines.fault(CONTROL_PLANE.id, **fault)
     with pytest.raises(MachineUnavailable) as unavailable:
-        await talos.member_names(deadline_seconds=0.5)
+        await talos.list_member_names(deadline_seconds=0.5)
     assert unavailable.value.fault.kind == kind
     assert unavailable.value.fault.step == "Member"
     await machines.fault(CONTROL_PLANE.id)

@@ -10,7 +10,7 @@ import yaml
 
 from libs.common.machine import AddressStatus, MachineFacts
 from libs.testbed.machines import Address, Call, Machines, Platform, a_machine
-from services.metadata.talos_api.api import ClusterNetworks, TalosApi
+from services.metadata.talos_api.api import MachineConfigNetworks, TalosApi
 from services.metadata.talos_api.credentials import CredentialStore
 from services.metadata.talos_api.resources import NODENAME, PLATFORM_METADATA
 from tests.talos_actors import fault_of
@@ -35,7 +35,7 @@ def observed() -> Observed:
 async def talos(machines: Machines, tmp_path: Path, observed: Observed) -> AsyncIterator[TalosApi]:
     await machines.put(CONTROL_PLANE)
     store = CredentialStore([machines.talosconfig(tmp_path / "config")])
-    api = TalosApi(store, clock=lambda: datetime.now(UTC), observe=observed, asks_cluster_name=True)
+    api = TalosApi(store, clock=lambda: datetime.now(UTC), observe=observed, queries_cluster_name=True)
     yield api
     await api.close()
     await machines.delete(CONTROL_PLANE.id)
@@ -53,7 +53,7 @@ async def test_a_look_gives_everything_a_machine_says(machines: Machines, talos:
     )
     await machines.put(machine)
     before = datetime.now(UTC)
-    facts = await talos.look("10.70.1.1", deadline_seconds=5)
+    facts = await talos.fetch_facts("10.70.1.1", deadline_seconds=5)
     assert machine.platform is not None
     assert facts.platform.provider_id == machine.platform.provider_id
     assert facts.platform.tags == {"team": "blüe"}
@@ -70,7 +70,7 @@ async def test_a_look_gives_everything_a_machine_says(machines: Machines, talos:
     assert facts.node_name == "looks-1"
     assert facts.cluster_name == "testbed"
     assert facts.node_ip == "10.70.1.1"
-    assert before <= facts.looked_at <= datetime.now(UTC)
+    assert before <= facts.queried_at <= datetime.now(UTC)
 
 
 async def test_one_look_is_four_calls_and_the_cluster_is_asked_once(
@@ -79,7 +79,7 @@ async def test_one_look_is_four_calls_and_the_cluster_is_asked_once(
     await machines.put(a_machine("looks-2", "10.70.1.2"))
     await machines.reset_calls()
     for _ in range(3):
-        await talos.look("10.70.1.2", deadline_seconds=5)
+        await talos.fetch_facts("10.70.1.2", deadline_seconds=5)
     calls = await machines.calls()
     of_machine = {call.type.split(".")[0]: count for call, count in calls.items() if call.node == "10.70.1.2"}
     assert of_machine == {
@@ -97,14 +97,14 @@ async def test_one_look_is_four_calls_and_the_cluster_is_asked_once(
 
 async def test_a_machine_by_its_ipv6_address(machines: Machines, talos: TalosApi):
     await machines.put(a_machine("looks-3", "10.70.1.3", ip6="2001:db8:70::3"))
-    assert (await talos.look("2001:db8:70::3", deadline_seconds=5)).node_name == "looks-3"
+    assert (await talos.fetch_facts("2001:db8:70::3", deadline_seconds=5)).node_name == "looks-3"
 
 
 async def test_a_container_has_no_smbios_and_that_is_no_fault(
     machines: Machines, talos: TalosApi, observed: Observed
 ):
     await machines.put(a_machine("looks-4", "10.70.1.4", platform="container"))
-    facts = await talos.look("10.70.1.4", deadline_seconds=5)
+    facts = await talos.fetch_facts("10.70.1.4", deadline_seconds=5)
     assert facts.system is None
     assert facts.platform.platform == "container"
     assert ("systeminformation", False) in observed
@@ -113,7 +113,7 @@ async def test_a_container_has_no_smbios_and_that_is_no_fault(
 async def test_a_machine_whose_node_name_is_not_known_yet_has_facts(machines: Machines, talos: TalosApi):
     await machines.put(a_machine("looks-5", "10.70.1.5"))
     await machines.fault("looks-5", not_found=[NODENAME.type])
-    assert (await talos.look("10.70.1.5", deadline_seconds=5)).node_name == ""
+    assert (await talos.fetch_facts("10.70.1.5", deadline_seconds=5)).node_name == ""
 
 
 async def test_a_machine_without_platform_metadata_is_not_found(
@@ -139,9 +139,9 @@ async def test_a_machine_that_is_down_is_refused_and_others_are_not_held_up(
     await machines.put(a_machine("looks-7", "10.70.1.7"), a_machine("looks-8", "10.70.1.8"))
     await machines.fault("looks-7", unavailable=True)
     assert (await fault_of(talos, "10.70.1.7")).kind == "refused"
-    assert (await talos.look("10.70.1.8", deadline_seconds=5)).node_name == "looks-8"
+    assert (await talos.fetch_facts("10.70.1.8", deadline_seconds=5)).node_name == "looks-8"
     await machines.fault("looks-7")
-    assert (await talos.look("10.70.1.7", deadline_seconds=5)).node_name == "looks-7"
+    assert (await talos.fetch_facts("10.70.1.7", deadline_seconds=5)).node_name == "looks-7"
 
 
 async def test_a_machine_that_hangs_ends_at_the_deadline(machines: Machines, talos: TalosApi):
@@ -158,7 +158,7 @@ async def test_a_machine_that_hangs_ends_at_the_deadline(machines: Machines, tal
 async def test_a_machine_that_is_slow_but_in_time_is_looked_at(machines: Machines, talos: TalosApi):
     await machines.put(a_machine("looks-10", "10.70.1.10"))
     await machines.fault("looks-10", delay_ms=300)
-    assert (await talos.look("10.70.1.10", deadline_seconds=5)).node_name == "looks-10"
+    assert (await talos.fetch_facts("10.70.1.10", deadline_seconds=5)).node_name == "looks-10"
 
 
 async def test_a_resource_we_may_not_read_is_a_permission_fault(machines: Machines, talos: TalosApi):
@@ -194,7 +194,7 @@ async def test_thousands_of_service_addresses_of_ipvs_are_left_out(machines: Mac
     )
     await machines.put(machine)
     await machines.change("looks-13", addresses=(*machine.addresses, *services))
-    facts = await talos.look("10.70.1.13", deadline_seconds=10)
+    facts = await talos.fetch_facts("10.70.1.13", deadline_seconds=10)
     assert [status.link for status in facts.addresses] == ["eth0", "lo"]
 
 
@@ -207,7 +207,8 @@ async def test_a_machine_that_floods_its_addresses_is_invalid_and_harms_only_its
     await machines.put(a_machine("looks-14", "10.70.1.14"), a_machine("looks-15", "10.70.1.15"))
     await machines.change("looks-14", addresses=flood)
     fault, facts = await asyncio.gather(
-        fault_of(talos, "10.70.1.14", deadline_seconds=20), talos.look("10.70.1.15", deadline_seconds=20)
+        fault_of(talos, "10.70.1.14", deadline_seconds=20),
+        talos.fetch_facts("10.70.1.15", deadline_seconds=20),
     )
     assert (fault.kind, fault.step) == ("invalid", "AddressStatus")
     assert isinstance(facts, MachineFacts)
@@ -228,7 +229,7 @@ async def test_many_looks_at_once_all_answer(machines: Machines, talos: TalosApi
     fleet = [a_machine(f"looks-many-{i}", f"10.71.{i // 250}.{i % 250 + 1}") for i in range(300)]
     await machines.put(*fleet)
     facts = await asyncio.gather(
-        *(talos.look(machine.reachable_at[0], deadline_seconds=5) for machine in fleet)
+        *(talos.fetch_facts(machine.reachable_at[0], deadline_seconds=5) for machine in fleet)
     )
     assert [each.node_name for each in facts] == [machine.name for machine in fleet]
     await machines.delete(*(machine.id for machine in fleet))
@@ -236,10 +237,10 @@ async def test_many_looks_at_once_all_answer(machines: Machines, talos: TalosApi
 
 async def test_a_cancelled_look_leaves_nothing_running(machines: Machines, talos: TalosApi):
     await machines.put(a_machine("looks-17", "10.70.1.17"))
-    await talos.look("10.70.1.17", deadline_seconds=5)
+    await talos.fetch_facts("10.70.1.17", deadline_seconds=5)
     await machines.fault("looks-17", hang=True)
     before = asyncio.all_tasks()
-    look = asyncio.create_task(talos.look("10.70.1.17", deadline_seconds=30))
+    look = asyncio.create_task(talos.fetch_facts("10.70.1.17", deadline_seconds=30))
     await machines.calls()  # a round trip: the look has begun
     look.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -249,14 +250,14 @@ async def test_a_cancelled_look_leaves_nothing_running(machines: Machines, talos
 
 
 async def test_the_networks_of_the_cluster_come_from_a_control_plane(talos: TalosApi):
-    assert await talos.cluster_networks(deadline_seconds=5) == ClusterNetworks(
+    assert await talos.fetch_cluster_networks(deadline_seconds=5) == MachineConfigNetworks(
         pod_cidrs=CONTROL_PLANE.pod_cidrs, service_cidrs=CONTROL_PLANE.service_cidrs
     )
 
 
 async def test_a_machine_cannot_name_the_cluster_for_others(machines: Machines, talos: TalosApi):
     await machines.put(a_machine("looks-21", "10.70.1.21", cluster_name="mine"))
-    assert (await talos.look("10.70.1.21", deadline_seconds=5)).cluster_name == "testbed"
+    assert (await talos.fetch_facts("10.70.1.21", deadline_seconds=5)).cluster_name == "testbed"
 
 
 async def test_only_the_talosconfig_names_the_cluster_unless_the_cluster_is_to_be_asked(
@@ -270,7 +271,7 @@ async def test_only_the_talosconfig_names_the_cluster_unless_the_cluster_is_to_b
     named.write_text(yaml.safe_dump(document))
     for config, name in ((unnamed, ""), (named, "by-talosconfig")):
         api = TalosApi(CredentialStore([config]), clock=lambda: datetime.now(UTC), observe=observed)
-        assert (await api.look("10.70.1.22", deadline_seconds=5)).cluster_name == name
+        assert (await api.fetch_facts("10.70.1.22", deadline_seconds=5)).cluster_name == name
         await api.close()
     assert "clusterinfo" not in {request for request, _ in observed}
 
@@ -283,7 +284,7 @@ async def test_a_client_certificate_beside_auth_is_used(machines: Machines, tmp_
     document["contexts"][document["context"]]["auth"] = auth
     config.write_text(yaml.safe_dump(document))
     api = TalosApi(CredentialStore([config]), clock=lambda: datetime.now(UTC))
-    assert (await api.look("10.70.1.23", deadline_seconds=5)).node_name == "looks-23"
+    assert (await api.fetch_facts("10.70.1.23", deadline_seconds=5)).node_name == "looks-23"
     await api.close()
 
 
@@ -292,7 +293,7 @@ async def test_without_a_control_plane_the_cluster_has_no_name_and_nodes_have_fa
 ):
     await machines.put(a_machine("looks-19", "10.70.1.19"))
     await machines.delete(CONTROL_PLANE.id)
-    facts = await talos.look("10.70.1.19", deadline_seconds=5)
+    facts = await talos.fetch_facts("10.70.1.19", deadline_seconds=5)
     await machines.put(CONTROL_PLANE)
     assert facts.cluster_name == ""
     assert ("clusterinfo", True) in observed
@@ -304,8 +305,8 @@ async def test_the_deadline_of_a_look_does_not_run_while_it_waits_for_a_slot(
     await machines.put(a_machine("looks-20", "10.70.1.20"))
     await machines.fault("looks-20", delay_ms=150)
     store = CredentialStore([machines.talosconfig(tmp_path / "config")])
-    api = TalosApi(store, clock=lambda: datetime.now(UTC), concurrent_looks=1)
-    facts = await asyncio.gather(*(api.look("10.70.1.20", deadline_seconds=1) for _ in range(8)))
-    times = sorted(each.looked_at for each in facts)
+    api = TalosApi(store, clock=lambda: datetime.now(UTC), max_concurrent_queries=1)
+    facts = await asyncio.gather(*(api.fetch_facts("10.70.1.20", deadline_seconds=1) for _ in range(8)))
+    times = sorted(each.queried_at for each in facts)
     assert times[-1] - times[0] > timedelta(seconds=1)
     await api.close()

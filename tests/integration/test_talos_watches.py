@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from libs.testbed.machines import Address, Machine, Machines, Platform, a_machine
-from services.metadata.talos_api.api import Contents, MachineUnavailable, TalosApi
+from services.metadata.talos_api.api import MachineUnavailable, TalosApi, WatchSnapshot
 from services.metadata.talos_api.credentials import CredentialStore
 
 SILENCE_SECONDS = 0.5
@@ -23,21 +23,21 @@ async def talos(machines: Machines, tmp_path: Path) -> AsyncIterator[TalosApi]:
     await api.close()
 
 
-async def following(signals: AsyncGenerator[Contents | None, None]) -> Contents | None:
+async def following(signals: AsyncGenerator[WatchSnapshot | None, None]) -> WatchSnapshot | None:
     async with asyncio.timeout(5):
         return await anext(signals)
 
 
-async def ended(signals: AsyncGenerator[Contents | None, None]) -> bool:
+async def ended(signals: AsyncGenerator[WatchSnapshot | None, None]) -> bool:
     async with asyncio.timeout(5):
         return [signal async for signal in signals] == []
 
 
 async def opened(
     talos: TalosApi, machine: Machine, *, silence: float = 30
-) -> AsyncGenerator[Contents | None, None]:
-    signals = talos.watch(machine.reachable_at[0], read_deadline_seconds=silence)
-    assert isinstance(await following(signals), Contents)
+) -> AsyncGenerator[WatchSnapshot | None, None]:
+    signals = talos.watch_machine(machine.reachable_at[0], read_deadline_seconds=silence)
+    assert isinstance(await following(signals), WatchSnapshot)
     return signals
 
 
@@ -84,7 +84,9 @@ async def test_a_burst_of_changes_is_told_less_often_than_it_happens_and_the_las
     async with aclosing(await opened(talos, machine)) as signals:
         for i in range(40):
             await machines.change("watch-4", name=f"watch-4-{i}")
-        while (await talos.look("10.72.0.4", deadline_seconds=5)).node_name != "watch-4-39" or not told:
+        while (
+            await talos.fetch_facts("10.72.0.4", deadline_seconds=5)
+        ).node_name != "watch-4-39" or not told:
             assert await following(signals) is None
             told += 1
     assert told < 40
@@ -124,7 +126,7 @@ async def test_a_machine_that_cannot_be_watched_says_why(machines: Machines, tal
     await machines.put(machine)
     await machines.fault("watch-8", permission_denied=True)
     with pytest.raises(MachineUnavailable) as unavailable:
-        await following(talos.watch("10.72.0.8", read_deadline_seconds=30))
+        await following(talos.watch_machine("10.72.0.8", read_deadline_seconds=30))
     assert unavailable.value.fault.kind == "permission"
 
 
@@ -133,7 +135,7 @@ async def test_a_watch_on_a_machine_that_hangs_does_not_open_for_ever(machines: 
     await machines.put(machine)
     await machines.fault("watch-9", hang=True)
     with pytest.raises(MachineUnavailable) as unavailable:
-        await following(talos.watch("10.72.0.9", read_deadline_seconds=30, open_seconds=0.5))
+        await following(talos.watch_machine("10.72.0.9", read_deadline_seconds=30, open_seconds=0.5))
     assert unavailable.value.fault.kind == "timeout"
     await machines.fault("watch-9")
 
@@ -142,16 +144,16 @@ async def test_a_look_while_watches_are_open_is_not_held_up_by_them(machines: Ma
     machine = a_machine("watch-10", "10.72.0.10")
     await machines.put(machine)
     store = CredentialStore([machines.talosconfig(tmp_path / "config")])
-    api = TalosApi(store, clock=lambda: datetime.now(UTC), concurrent_looks=1)
+    api = TalosApi(store, clock=lambda: datetime.now(UTC), max_concurrent_queries=1)
     async with aclosing(await opened(api, machine)), aclosing(await opened(api, machine)):
-        assert (await api.look("10.72.0.10", deadline_seconds=5)).node_name == "watch-10"
+        assert (await api.fetch_facts("10.72.0.10", deadline_seconds=5)).node_name == "watch-10"
     await api.close()
 
 
 async def test_a_closed_watch_leaves_neither_a_stream_nor_a_task_behind(machines: Machines, talos: TalosApi):
     machine = a_machine("watch-11", "10.72.0.11")
     await machines.put(machine)
-    await talos.look("10.72.0.11", deadline_seconds=5)
+    await talos.fetch_facts("10.72.0.11", deadline_seconds=5)
     before = asyncio.all_tasks()
     channels = talos._session._channels.values()
     signals = await opened(talos, machine)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from libs.common.node import TAINT_UNINITIALIZED
+from libs.common.node import UNINITIALIZED_TAINT
 from libs.testbed.kubelets import Kubelet, Kubelets
 from libs.testbed.machines import Machines, a_machine
 from libs.testbed.running_services import RunningServices
@@ -53,7 +53,7 @@ async def test_a_dead_collector_stalls_no_loop_loses_no_work_and_delays_no_end(
         async def all_usable() -> bool:
             nodes = (await kubelets.request("GET", "/api/v1/nodes")).body["items"]
             taints = [taint["key"] for node in nodes for taint in node["spec"].get("taints", [])]
-            return len(nodes) == COUNT and TAINT_UNINITIALIZED not in taints
+            return len(nodes) == COUNT and UNINITIALIZED_TAINT not in taints
 
         await eventually(all_usable, "no work is lost", 90)
         await eventually(

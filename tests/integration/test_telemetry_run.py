@@ -10,8 +10,8 @@ import aiohttp
 import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as ExportedSpan
 
-from libs.common.node import TAINT_UNINITIALIZED
-from libs.common.wiring import SERVICES
+from libs.common.node import UNINITIALIZED_TAINT
+from libs.common.service_spec import SERVICES
 from libs.testbed.kubelets import Kubelet, Kubelets
 from libs.testbed.machines import Machines, a_machine
 from libs.testbed.nats_server import NatsServer
@@ -107,7 +107,7 @@ async def until_usable(kubelets: Kubelets, count: int) -> None:
     async def all_usable() -> bool:
         nodes = (await kubelets.request("GET", "/api/v1/nodes")).body["items"]
         taints = [taint["key"] for node in nodes for taint in node["spec"].get("taints", [])]
-        return len(nodes) == count and TAINT_UNINITIALIZED not in taints
+        return len(nodes) == count and UNINITIALIZED_TAINT not in taints
 
     await eventually(all_usable, f"{count} are usable", 120)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from libs.common.node import TAINT_UNINITIALIZED
+from libs.common.node import UNINITIALIZED_TAINT
 from libs.testbed.control_plane.cluster import ControlPlane
 from libs.testbed.kubelets import Kubelet, Kubelets
 from libs.testbed.native_ccm import Instance, NativeCcm
@@ -66,7 +66,7 @@ async def until_initialized(kubelets: Kubelets, name: str) -> dict[str, Any]:
         nonlocal found
         found = await node(kubelets, name)
         types = {address["type"] for address in found["status"]["addresses"]}
-        return TAINT_UNINITIALIZED not in taints(found) and "ExternalIP" in types
+        return UNINITIALIZED_TAINT not in taints(found) and "ExternalIP" in types
 
     await eventually(is_synced, f"{name} initialized", 60)
     return found
@@ -85,9 +85,9 @@ async def test_it_initializes_its_own_node_and_writes_to_no_other(
     assert {"type": "ExternalIP", "address": "203.0.113.5"} in found["status"]["addresses"]
     fields = {change.field for change in own.node_changes() if change.user == USER}
     assert {"spec.providerID", "status.addresses", "metadata.labels[topology.kubernetes.io/zone]"} <= fields
-    assert f"spec.taints[{TAINT_UNINITIALIZED}:NoSchedule].key" in fields
+    assert f"spec.taints[{UNINITIALIZED_TAINT}:NoSchedule].key" in fields
     assert {write.about for write in own.node_writes() if write.user == USER} == {"native-1"}
-    assert TAINT_UNINITIALIZED in taints(await node(joined, "native-metal"))
+    assert UNINITIALIZED_TAINT in taints(await node(joined, "native-metal"))
 
 
 async def test_it_taints_what_is_switched_off_and_deletes_what_is_gone_but_nothing_while_its_cloud_is_silent(

@@ -11,10 +11,10 @@ from libs.common.kube_api.api import NODES, SIGNING_REQUESTS
 from libs.common.kube_api.reflector import Reflector
 from libs.common.kube_api.transport import CONNECTIONS
 from libs.common.memory_bus.bus import MemoryBus, MemoryServer
+from services.watcher.informer import Informer
 from services.watcher.kinds import CSR, NODE
 from services.watcher.service import KUBERNETES_CONNECTIONS
 from services.watcher.store import Store
-from services.watcher.watch_objects import ObjectWatch
 from tests.bus_actors import doing, eventually
 from tests.kube_loopback import Loopback, a_list, a_node_object, api_of, stream
 from tests.watcher_actors import Flow, a_watcher
@@ -60,16 +60,16 @@ async def test_the_lease_is_read_while_lists_that_confirm_absences_hang(tmp_path
 
     async with Loopback.start() as server, api_of(server.url, tmp_path) as kube:
         server.answer = answer
-        api = kube.apart(connections=KUBERNETES_CONNECTIONS)
+        api = kube.with_own_connections(connections=KUBERNETES_CONNECTIONS)
 
         def a_watch(kind: Any, resource: Any) -> Any:
-            return ObjectWatch(
+            return Informer(
                 kind,
                 lambda on_unreadable, on_trouble: Reflector(api, resource, on_unreadable=on_unreadable),
                 Store(kind),
                 now=lambda: datetime.now(UTC),
                 on_rewound=lambda: None,
-                on_news=lambda names: None,
+                on_changed_names=lambda names: None,
             )
 
         nodes, requests = a_watch(NODE, NODES), a_watch(CSR, SIGNING_REQUESTS)

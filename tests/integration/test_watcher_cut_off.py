@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from libs.common.kube_api.api import KubeApi
-from libs.common.kube_api.config import load_kube_config
-from libs.common.kube_api.lock import REPORT
+from libs.common.kube_api.lease_lock import STANDBY_REPORT_ANNOTATION
+from libs.common.kube_api.load_kube_config import load_kube_config
 from libs.testbed.control_plane.cluster import ControlPlane
 from libs.testbed.kubelets import Kubelets
 from libs.testbed.nats_server import NatsServer
-from services.watcher.leader import LeadershipLost
+from services.watcher.leader_elector import LeadershipLost
 from tests.bus_actors import doing, eventually
 from tests.integration.conftest import ConnectBus
 from tests.watcher_actors import QUICK, Flow, a_watcher
@@ -156,7 +156,7 @@ async def test_the_lease_stays_while_nats_is_down_for_everybody(
         await flow.hears(lambda f: len(f.opened) > opened and f.leadings(), "it goes on", 30)
         lease = await the_lease(kubelets)
         assert (lease["spec"]["holderIdentity"], lease["spec"]["leaseTransitions"]) == ("leader", before)
-        assert REPORT not in lease["metadata"].get("annotations", {})
+        assert STANDBY_REPORT_ANNOTATION not in lease["metadata"].get("annotations", {})
 
 
 async def test_a_standby_beside_another_program_that_holds_the_lease_reports_nothing(
@@ -173,4 +173,4 @@ async def test_a_standby_beside_another_program_that_holds_the_lease_reports_not
             lambda: asyncio.get_running_loop().time() - began > 3 * QUICK["lease_duration_seconds"]
         )
         assert standby.problems() == ()
-    assert REPORT not in (await the_lease(kubelets))["metadata"].get("annotations", {})
+    assert STANDBY_REPORT_ANNOTATION not in (await the_lease(kubelets))["metadata"].get("annotations", {})

@@ -6,21 +6,21 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from libs.common.bus import Hooks
+from libs.common.bus import BusHooks
 from libs.common.events import CsrGone, CsrObserved
 from libs.common.kube_api.api import SIGNING_REQUESTS, KubeApi
-from libs.common.kube_api.config import load_kube_config
-from libs.common.kube_api.happenings import Happening, Listed
+from libs.common.kube_api.load_kube_config import load_kube_config
 from libs.common.kube_api.reflector import Reflector
+from libs.common.kube_api.watch_events import ListSnapshot, WatchEvent
 from libs.common.memory_bus.bus import MemoryBus, MemoryServer
+from libs.common.service_spec import WATCHER
 from libs.common.signing_request import SigningRequest
-from libs.common.wiring import WATCHER
 from libs.testbed.control_plane.cluster import ControlPlane
 from libs.testbed.kubelets import Kubelet, Kubelets
 from libs.testbed.service_rights import path_of, role_objects, user_of
 from libs.testbed.signing_requests import CSRS, request_pem
 from libs.testbed.sim_apiserver.server import SimApiServer
-from services.watcher.kinds import CSR, PENDING_LIMIT
+from services.watcher.kinds import CSR, MAX_PENDING_PER_REQUESTER
 from services.watcher.store import Store
 from tests.builders import a_request
 from tests.bus_actors import doing, eventually
@@ -85,7 +85,7 @@ async def test_a_request_is_said_when_it_is_filed_issued_and_deleted_and_nobody_
         await flow.hears(lambda f: f.existing_requests() == {early, filed})
         said = flow.last_request(filed)
         assert isinstance(said, CsrObserved)
-        assert (said.request.node_name, said.request.pending) == ("asks.example", True)
+        assert (said.request.node_name, said.request.is_pending) == ("asks.example", True)
         assert said.request.spec.request.startswith(b"-----BEGIN CERTIFICATE REQUEST-----")
         await admin.approve(filed)
         await flow.hears(lambda f: _is_issued(f, filed), "that it was issued")
@@ -103,15 +103,15 @@ def _is_issued(flow: Flow, name: str) -> bool:
 
 async def test_a_kubelet_that_asks_again_and_again_has_no_more_than_its_share(admin: Kubelets, kube: KubeApi):
     noisy, quiet = Kubelet(name="noisy", ips=("10.7.0.3",)), Kubelet(name="quiet", ips=("10.7.0.4",))
-    first = [await admin.ask_for_certificate(noisy) for _ in range(PENDING_LIMIT + 4)]
+    first = [await admin.ask_for_certificate(noisy) for _ in range(MAX_PENDING_PER_REQUESTER + 4)]
     bus, flow = MemoryBus(MemoryServer()), Flow()
     async with doing(a_watcher(bus, kube=kube, observe_only=True).run()), flow.following(bus):
         await flow.hears(lambda f: f.snapshots())
-        assert flow.snapshots()[0].requests == PENDING_LIMIT == len(flow.existing_requests())
+        assert flow.snapshots()[0].requests == MAX_PENDING_PER_REQUESTER == len(flow.existing_requests())
         then = [await admin.ask_for_certificate(noisy) for _ in range(4)]
         last = await admin.ask_for_certificate(quiet)
         await flow.hears(lambda f: last in f.existing_requests())
-        await flow.hears(lambda f: len(f.existing_requests()) == PENDING_LIMIT + 1)
+        await flow.hears(lambda f: len(f.existing_requests()) == MAX_PENDING_PER_REQUESTER + 1)
         assert flow.existing_requests() <= {*first, *then, last}
 
 
@@ -119,7 +119,7 @@ async def test_of_a_long_list_only_what_is_worth_saying_is_remembered_until_its_
     admin: Kubelets, kube: KubeApi
 ):
     noisy = Kubelet(name="noisy", ips=("10.7.0.3",))
-    filed = [await admin.ask_for_certificate(noisy) for _ in range(2 * PENDING_LIMIT)]
+    filed = [await admin.ask_for_certificate(noisy) for _ in range(2 * MAX_PENDING_PER_REQUESTER)]
     held: list[int] = []
 
     class Counted(Store[SigningRequest]):
@@ -127,30 +127,32 @@ async def test_of_a_long_list_only_what_is_worth_saying_is_remembered_until_its_
             super().extend(told)
             held.append(len(self))
 
-    heard: list[Happening[SigningRequest]] = []
+    heard: list[WatchEvent[SigningRequest]] = []
 
-    async def hear(happening: Happening[SigningRequest]) -> None:
+    async def hear(happening: WatchEvent[SigningRequest]) -> None:
         heard.append(happening)
 
     reflector = Reflector(
         kube,
         SIGNING_REQUESTS,
         on_unreadable=lambda unreadable: None,
-        collected=lambda: Counted(CSR),
+        new_collector=lambda: Counted(CSR),
         page_size=10,
     )
     async with doing(reflector.run(hear)):
         await eventually(lambda: bool(heard))
     listed = heard[0]
-    assert isinstance(listed, Listed)
+    assert isinstance(listed, ListSnapshot)
     assert {request.name for request in listed.items} < set(filed)
-    assert held == [10, PENDING_LIMIT, PENDING_LIMIT, PENDING_LIMIT]
+    assert held == [10, MAX_PENDING_PER_REQUESTER, MAX_PENDING_PER_REQUESTER, MAX_PENDING_PER_REQUESTER]
 
 
 async def test_an_old_cluster_role_costs_no_node_its_initialization_and_the_new_one_is_noticed(
     api_server: ApiServer, admin: Kubelets
 ):
-    old = msgspec.structs.replace(WATCHER, rights=tuple(r for r in WATCHER.rights if r.group == ""))
+    old = msgspec.structs.replace(
+        WATCHER, policy_rules=tuple(r for r in WATCHER.policy_rules if r.group == "")
+    )
     for manifest in role_objects(old):  # others may have left theirs on the same server
         await admin.request("DELETE", f"{path_of(manifest)}/{manifest['metadata']['name']}")
         assert (await admin.request("POST", path_of(manifest), body=manifest)).status == 201
@@ -196,7 +198,7 @@ async def test_a_request_whose_name_no_subject_can_bear_does_not_cost_the_connec
     ]
     script = ScriptedRequests(*named, a_request("good", uid="uid-good"))
     lost: list[str] = []
-    bus = await connect_bus("watcher", hooks=Hooks(disconnected=lost.append))
+    bus = await connect_bus("watcher", hooks=BusHooks(disconnected=lost.append))
     flow = Flow()
     async with (
         doing(a_watcher(bus, ScriptedNodes().source, requests=script.source).run()),

@@ -14,14 +14,14 @@ import pytest
 
 from libs.common.events import NodeGone
 from libs.common.kube_api.api import KubeApi
-from libs.common.kube_api.config import load_kube_config
+from libs.common.kube_api.load_kube_config import load_kube_config
 from libs.common.node import Node
-from libs.common.publisher import OrderedPublisher, Outcome
+from libs.common.ordered_publisher import OrderedPublisher, PublishOutcome
 from libs.testbed.children import Child, free_port
 from libs.testbed.control_plane.cluster import ControlPlane
 from libs.testbed.kubelets import Kubelet, Kubelets
 from libs.testbed.nats_server import NatsServer
-from services.watcher.leader import LeadershipLost
+from services.watcher.leader_elector import LeadershipLost
 from services.watcher.service import WatcherService
 from tests.bus_actors import doing, eventually
 from tests.integration.conftest import ConnectBus
@@ -196,12 +196,12 @@ async def test_the_late_word_of_a_replaced_leader_is_refused_and_loses(
     async with doing((await world.watcher("first")).run()):
         await flow.hears(lambda f: f.snapshots())
     stale = flow.observed(name)
-    late.learned(flow.subject_of(name), flow.sequence_of(name))
+    late.record_sequence(flow.subject_of(name), flow.sequence_of(name))
     await annotate(kubelets, name, later="yes")
     async with doing((await world.watcher("second")).run()):
         await flow.hears(lambda f: len(f.snapshots()) == 2)
-        assert await late.publish(stale) is Outcome.SUPERSEDED
-        message = await first_bus.last(flow.subject_of(name))
+        assert await late.publish(stale) is PublishOutcome.SUPERSEDED
+        message = await first_bus.get_last(flow.subject_of(name))
         assert message is not None
         assert message.event == flow.observed(name)
         assert flow.observed(name).node.annotations["later"] == "yes"
@@ -268,10 +268,10 @@ async def test_a_wiped_nats_server_is_filled_again_from_the_cluster(
     watcher = await world.watcher()
     async with doing(watcher.run()):
         await flow.hears(lambda f: f.snapshots() and set(joined) <= f.existing())
-        before = flow.snapshots()[-1].incarnation
+        before = flow.snapshots()[-1].stream_id
         await world.nats.wipe()
         await kubelets.delete(joined[5])
-        await flow.hears(lambda f: f.opened[-1].incarnation != before and f.snapshots(), "a snapshot", 30)
+        await flow.hears(lambda f: f.opened[-1].stream_id != before and f.snapshots(), "a snapshot", 30)
         await flow.hears(lambda f: set(joined) - f.existing() == {joined[5]})
         await eventually(lambda: watcher.problems() == (), "ready again")
 

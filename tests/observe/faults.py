@@ -9,15 +9,15 @@ from typing import Final, NamedTuple
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from libs.common.service_spec import LIFECYCLE_LEASE_NAME, WATCHER, WATCHER_LEASE_NAME
 from libs.common.subjects import DECIDED, ENRICHED_NODE
-from libs.common.wiring import LEASE_NAME, LIFECYCLE_LEASE_NAME, WATCHER
 from libs.testbed.kubelet_node import first_node
 from libs.testbed.kubelets import MERGE, Kubelet
 from libs.testbed.machines import a_machine
 from libs.testbed.service_rights import user_of
 from libs.testbed.sim_apiserver.faults import TooMany
 from services.bootstrap.certificates import AUTHORITY_LIFETIME, make_authority
-from services.bootstrap.names import CERTIFICATE, KEY
+from services.bootstrap.resource_names import CERTIFICATE, KEY
 from tests.bus_actors import doing
 from tests.integration.processes import a_process
 from tests.observe.watched_cluster import BLOCKS, CONFIG, WORKERS, Watched, gone
@@ -34,7 +34,7 @@ async def no_watcher(watched: Watched) -> AsyncIterator[None]:
     await watched.services.kill("watcher")
     yield
     await watched.kubelets.request(
-        "DELETE", f"{_LEASES}/{LEASE_NAME}"
+        "DELETE", f"{_LEASES}/{WATCHER_LEASE_NAME}"
     )  # else it waits for the dead one's end
     watched.services.restart("watcher")
     await watched.services.ready()

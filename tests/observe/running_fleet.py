@@ -7,9 +7,9 @@ from typing import Final
 
 import nats
 
-from libs.common.nats_bus.access import Access
+from libs.common.nats_bus.nats_access import NatsAccess
+from libs.common.service_spec import SERVICES
 from libs.common.subjects import ENRICHED_NODE
-from libs.common.wiring import SERVICES
 from libs.testbed.kubelets import Kubelet, Kubelets
 from libs.testbed.machines import Machines, a_machine
 from libs.testbed.prometheus import Prometheus, prometheus_running
@@ -94,9 +94,9 @@ class Fleet:
 
 async def put_as_metadata(bus: Bootstrapped, subject: str, payload: bytes) -> None:
     """Bytes that metadata's key lets one publish, though they are nobody's event."""
-    access: Access = bus.access("metadata")
+    access: NatsAccess = bus.access("metadata")
     client = await nats.connect(
-        bus.url, nkeys_seed_str=access.seed(), tls=access.tls(), allow_reconnect=False
+        bus.url, nkeys_seed_str=access.read_seed(), tls=access.tls_context(), allow_reconnect=False
     )
     try:
         await client.publish(subject, payload)  # the key may not hear the stream's answer

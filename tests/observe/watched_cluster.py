@@ -9,7 +9,7 @@ from typing import Any, Final
 import nats
 import yaml
 
-from libs.common.wiring import SERVICES
+from libs.common.service_spec import SERVICES
 from libs.testbed.kubelets import Kubelet, Kubelets
 from libs.testbed.machines import Machine, Machines, a_machine
 from libs.testbed.prometheus import Prometheus, prometheus_running
@@ -151,7 +151,7 @@ class Watched:
         """Bytes by subject, with that user's key."""
         access = self.bus.access(user)
         client = await nats.connect(
-            self.bus.url, nkeys_seed_str=access.seed(), tls=access.tls(), allow_reconnect=False
+            self.bus.url, nkeys_seed_str=access.read_seed(), tls=access.tls_context(), allow_reconnect=False
         )
         try:
             for subject, payload in messages.items():

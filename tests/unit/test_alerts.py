@@ -12,7 +12,7 @@ from prometheus_client import Counter, Gauge, Histogram
 from cli.__main__ import main
 from cli.doctor.names import NAMES as CHECKS
 from libs.common import metrics
-from libs.common.wiring import SERVICES
+from libs.common.service_spec import SERVICES
 from tests.architecture.sources import ROOT
 
 FOLDER: Final = ROOT / "deploy" / "observability"
@@ -53,7 +53,7 @@ def series() -> dict[str, set[str]]:
                 labels = set(metric._labelnames)
                 found |= {f"{metric._name}_{part}": labels for part in ("count", "sum")}
                 found[f"{metric._name}_bucket"] = labels | {"le"}
-            case metrics.KnownGauge():
+            case metrics.OptionalGauge():
                 found[metric._name] = set(metric._labelnames)
             case metrics.StatusCounter():
                 found[metric._name] = {"status"}

@@ -11,27 +11,27 @@ from hypothesis import strategies as st
 
 from services.bootstrap.certificates import (
     AUTHORITY_LIFETIME,
-    Pair,
-    check,
-    expires,
-    issue,
+    KeyPair,
+    check_key_pair,
+    get_expiry,
+    issue_certificate,
     make_authority,
-    why_anew,
+    why_renew,
 )
-from services.bootstrap.names import Names
+from services.bootstrap.resource_names import ResourceNames
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 YEAR = timedelta(days=365)
-NAMES = Names(namespace="kube-system", prefix="ccm").hosts()
+NAMES = ResourceNames(namespace="kube-system", prefix="ccm").list_hosts()
 
 
-def an_authority(now: datetime = NOW) -> Pair:
+def an_authority(now: datetime = NOW) -> KeyPair:
     return make_authority(ec.generate_private_key(ec.SECP256R1()), name="ccm-nats", now=now, serial=1)
 
 
-def issued(authority: Pair, now: datetime = NOW, *, lifetime: timedelta = YEAR, names=NAMES) -> Pair:
+def issued(authority: KeyPair, now: datetime = NOW, *, lifetime: timedelta = YEAR, names=NAMES) -> KeyPair:
     key = ec.generate_private_key(ec.SECP256R1())
-    return issue(authority, key, names=names, lifetime=lifetime, now=now, serial=2)
+    return issue_certificate(authority, key, names=names, lifetime=lifetime, now=now, serial=2)
 
 
 AUTHORITY = an_authority()
@@ -39,9 +39,9 @@ HELD = issued(AUTHORITY)
 
 
 def why(
-    held: Pair | None, now: datetime = NOW, *, authority: Pair = AUTHORITY, names=NAMES, lifetime=YEAR
+    held: KeyPair | None, now: datetime = NOW, *, authority: KeyPair = AUTHORITY, names=NAMES, lifetime=YEAR
 ) -> str:
-    return why_anew(held, authority, names=names, lifetime=lifetime, now=now)
+    return why_renew(held, authority, names=names, lifetime=lifetime, now=now)
 
 
 @given(st.timedeltas(min_value=timedelta(0), max_value=YEAR * 2))
@@ -55,9 +55,9 @@ def test_why_there_must_be_another_one_is_said():
     assert "ends at 2027-01-01" in why(HELD, NOW + YEAR)
     assert "other names" in why(HELD, names=(*NAMES, "nats"))
     assert "present authority" in why(HELD, authority=an_authority())
-    assert "another one's" in why(Pair(certificate=HELD.certificate, key=other.key))
+    assert "another one's" in why(KeyPair(certificate=HELD.certificate, key=other.key))
     assert "longer than is wanted" in why(HELD, lifetime=timedelta(days=30))
-    assert "cannot be used" in why(Pair(certificate=b"half of", key=HELD.key))
+    assert "cannot be used" in why(KeyPair(certificate=b"half of", key=HELD.key))
 
 
 def test_the_order_of_names_does_not_matter():
@@ -67,7 +67,7 @@ def test_the_order_of_names_does_not_matter():
 def test_no_certificate_outlives_its_authority_and_near_the_end_it_is_not_renewed_at_every_look():
     late = NOW + AUTHORITY_LIFETIME - timedelta(days=30)
     pair = issued(AUTHORITY, late)
-    assert expires(pair) == expires(AUTHORITY)
+    assert get_expiry(pair) == get_expiry(AUTHORITY)
     assert why(pair, late) == ""
     assert "ends at" in why(pair, late + timedelta(days=21))
 
@@ -89,9 +89,9 @@ def test_the_authority_signs_servers_and_no_other_authority():
 
 
 def test_a_pair_of_two_halves_is_refused():
-    check(AUTHORITY)
+    check_key_pair(AUTHORITY)
     with pytest.raises(ValueError, match="another certificate's"):
-        check(Pair(certificate=AUTHORITY.certificate, key=HELD.key))
+        check_key_pair(KeyPair(certificate=AUTHORITY.certificate, key=HELD.key))
 
 
 def test_openssl_reads_the_authority():
@@ -99,5 +99,5 @@ def test_openssl_reads_the_authority():
     assert context.cert_store_stats()["x509_ca"] == 1
 
 
-def _certificate(pair: Pair) -> x509.Certificate:
+def _certificate(pair: KeyPair) -> x509.Certificate:
     return x509.load_pem_x509_certificate(pair.certificate)

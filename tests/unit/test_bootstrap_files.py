@@ -7,28 +7,33 @@ from pathlib import Path, PurePath
 
 import pytest
 
-from libs.common.nats_bus.keys import new_seed, public_key_of
-from libs.common.settings.reading import SettingsError, read_settings
-from libs.common.wiring import SERVICES
-from services.bootstrap.files_api import FolderStore, write_file
-from services.bootstrap.keep import Keeper
-from services.bootstrap.names import Names
-from services.bootstrap.prepare import Unusable, Wanted, gather, write
-from services.bootstrap.rights import rights
-from services.bootstrap.server_config import Server
+from libs.common.nats_bus.nkeys import generate_seed, public_key_of
+from libs.common.service_spec import SERVICES
+from libs.common.settings.read_settings import SettingsError, read_settings
+from services.bootstrap.directory_key_store import DirectoryKeyStore, write_file
+from services.bootstrap.policy_rules import list_policy_rules
+from services.bootstrap.resource_names import ResourceNames
+from services.bootstrap.server_config import NatsServerConfig
+from services.bootstrap.server_files import (
+    InvalidSecretError,
+    ServerSpec,
+    ensure_installation_keys,
+    write_server_files,
+)
+from services.bootstrap.server_reconciler import ServerReconciler
 from services.bootstrap.settings import BootstrapSettings
 from tests.bus_actors import eventually
 
-NAMES = Names(namespace="kube-system", prefix="ccm")
+NAMES = ResourceNames(namespace="kube-system", prefix="ccm")
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-SERVER = Server(
+SERVER = NatsServerConfig(
     name="ccm-nats-0",
     listen_address="127.0.0.1",
     client_port=4222,
     route_port=6222,
     monitor_port=0,
     routes=(),
-    files=PurePath("/etc/nats"),
+    files_dir=PurePath("/etc/nats"),
     store_dir=PurePath("/data"),
     store_bytes=2**28,
 )
@@ -47,18 +52,18 @@ def test_a_file_is_replaced_whole_for_its_owner_alone_and_only_if_it_differs(tmp
 
 
 async def test_whoever_comes_second_gets_what_the_first_has_made(tmp_path: Path):
-    store = FolderStore(tmp_path / "keys")
-    made = await asyncio.gather(*(store.create_secret("one", {"seed.nk": new_seed()}) for _ in range(5)))
-    assert {tuple(each.items()) for each in made} == {tuple((await store.secret("one") or {}).items())}
+    store = DirectoryKeyStore(tmp_path / "keys")
+    made = await asyncio.gather(*(store.create_secret("one", {"seed.nk": generate_seed()}) for _ in range(5)))
+    assert {tuple(each.items()) for each in made} == {tuple((await store.get_secret("one") or {}).items())}
     assert [each.name for each in (tmp_path / "keys").iterdir()] == ["one"], "nothing half made is left"
 
 
 async def test_what_nobody_has_made_is_none(tmp_path: Path):
-    assert await FolderStore(tmp_path / "keys").secret("one") is None
+    assert await DirectoryKeyStore(tmp_path / "keys").get_secret("one") is None
 
 
 def test_a_seed_has_a_public_key_that_is_a_users():
-    one, other = new_seed(), new_seed()
+    one, other = generate_seed(), generate_seed()
     assert one != other
     assert public_key_of(one).startswith("U")
     assert public_key_of(one + b"\n") == public_key_of(one), "an editor ends a line"
@@ -73,14 +78,18 @@ def test_what_is_no_seed_is_refused(text: bytes):
 
 @pytest.mark.parametrize("damaged", [lambda seed: seed[:-1], lambda seed: seed[::-1]], ids=["cut", "turned"])
 def test_a_damaged_seed_is_refused_without_being_shown(damaged: Callable[[bytes], bytes]):
-    text = damaged(new_seed())
+    text = damaged(generate_seed())
     with pytest.raises(ValueError, match="not") as refused:
         public_key_of(text)
     assert text.decode() not in str(refused.value)
 
 
 def test_no_secret_is_ever_changed_and_each_that_is_read_is_named():
-    granted = {(right.resource, verb): right.names for right in rights(NAMES) for verb in right.verbs}
+    granted = {
+        (right.resource, verb): right.resource_names
+        for right in list_policy_rules(NAMES)
+        for verb in right.verbs
+    }
     assert granted.keys() == {
         ("secrets", "get"), ("secrets", "create"), ("configmaps", "get"), ("configmaps", "update"),
         ("configmaps", "create")
@@ -89,11 +98,11 @@ def test_no_secret_is_ever_changed_and_each_that_is_read_is_named():
         *(f"ccm-nats-{wiring.service}" for wiring in SERVICES), "ccm-nats-reader", "ccm-nats-ca"
     }  # fmt: skip
     assert granted["configmaps", "update"] == ("ccm-nats-ca",)
-    assert {right.namespace for right in rights(NAMES)} == {"kube-system"}
+    assert {right.namespace for right in list_policy_rules(NAMES)} == {"kube-system"}
 
 
 def test_a_server_is_found_by_its_service_by_its_pod_and_from_beside_it():
-    hosts = NAMES.hosts()
+    hosts = NAMES.list_hosts()
     assert {
         "ccm-nats",
         "ccm-nats.kube-system.svc",
@@ -103,7 +112,7 @@ def test_a_server_is_found_by_its_service_by_its_pod_and_from_beside_it():
 
 
 def settings(*arguments: str, **environment: str) -> BootstrapSettings:
-    return read_settings([BootstrapSettings], arguments, environment).of(BootstrapSettings)
+    return read_settings([BootstrapSettings], arguments, environment).get(BootstrapSettings)
 
 
 def test_what_the_chart_says_is_understood():
@@ -129,14 +138,14 @@ async def test_an_authority_that_has_ended_or_is_of_the_future_is_named_and_kept
     years: int, tmp_path: Path
 ):
     """A clock that was wrong when it was made, or ten years: nothing but another authority helps."""
-    store, out = FolderStore(tmp_path / "keys"), tmp_path / "out"
-    kept = await gather(store, NAMES, NOW)
-    wanted = Wanted(server=SERVER, tls_names=NAMES.hosts(), certificate_lifetime=timedelta(days=365))
+    store, out = DirectoryKeyStore(tmp_path / "keys"), tmp_path / "out"
+    kept = await ensure_installation_keys(store, NAMES, NOW)
+    wanted = ServerSpec(server=SERVER, tls_names=NAMES.list_hosts(), certificate_lifetime=timedelta(days=365))
     now = NOW + timedelta(days=365 * years)
-    with pytest.raises(Unusable, match=f"good until 2035-.*it is {now:%Y}-"):
-        write(out, wanted, kept, now)
+    with pytest.raises(InvalidSecretError, match=f"good until 2035-.*it is {now:%Y}-"):
+        write_server_files(out, wanted, kept, now)
     assert not (out / "nats.conf").exists()
-    keeper = Keeper(store, NAMES, out, wanted, now=lambda: now, look_seconds=3600)
+    keeper = ServerReconciler(store, NAMES, out, wanted, now=lambda: now, interval_seconds=3600)
     looking = asyncio.create_task(keeper.run())
     await eventually(lambda: any("good until" in problem for problem in keeper.problems()))
     assert not looking.done(), "who looks again sees the authority that somebody makes"

@@ -11,9 +11,9 @@ from cli.leases import LeaseName, UnknownLease, read_lease
 from libs.common.kube_api.errors import Forbidden, KubeError, NotFound
 from libs.common.kube_api.lease import Lease, LeaseSpec
 from libs.common.kube_api.transport import Request
-from libs.common.wiring import LEASE_NAME, LIFECYCLE_LEASE_NAME
+from libs.common.service_spec import LIFECYCLE_LEASE_NAME, WATCHER_LEASE_NAME
 
-DEFAULT, MINE, FAR = ("kube-system", LEASE_NAME), ("talos", "mine"), ("talos", LEASE_NAME)
+DEFAULT, MINE, FAR = ("kube-system", WATCHER_LEASE_NAME), ("talos", "mine"), ("talos", WATCHER_LEASE_NAME)
 
 
 def a_deployment(release: str, *arguments: str) -> dict[str, Any]:
@@ -75,11 +75,14 @@ async def test_the_lease_is_the_one_that_the_watchers_workload_is_told():
 
 async def test_what_the_caller_says_wins_each_for_itself():
     kube = FakeKube(RENAMED, held=(DEFAULT, MINE, FAR))
-    assert await read(kube, name=LEASE_NAME) == (f"talos/{LEASE_NAME}", f"holder of {LEASE_NAME}")
+    assert await read(kube, name=WATCHER_LEASE_NAME) == (
+        f"talos/{WATCHER_LEASE_NAME}",
+        f"holder of {WATCHER_LEASE_NAME}",
+    )
     kube.lists.clear()
-    assert await read(kube, name=LEASE_NAME, lease_namespace="kube-system") == (
-        f"kube-system/{LEASE_NAME}",
-        f"holder of {LEASE_NAME}",
+    assert await read(kube, name=WATCHER_LEASE_NAME, lease_namespace="kube-system") == (
+        f"kube-system/{WATCHER_LEASE_NAME}",
+        f"holder of {WATCHER_LEASE_NAME}",
     )
     assert kube.lists == [], "nothing is left to be read"
 
@@ -103,7 +106,7 @@ async def test_where_nothing_of_ours_is_installed_the_default_counts(kube: FakeK
 async def test_who_may_not_read_the_workload_hears_of_the_default_lease_only_what_is_there():
     refusal = Forbidden("no right to list deployments", status=403)
     kube = FakeKube(RENAMED, held=(DEFAULT,), refusal=refusal)
-    assert await read(kube) == (str(LeaseName()), f"holder of {LEASE_NAME}")
+    assert await read(kube) == (str(LeaseName()), f"holder of {WATCHER_LEASE_NAME}")
     with pytest.raises(UnknownLease, match=r"no right to list deployments.*--lease-name"):
         await read(FakeKube(RENAMED, refusal=refusal))
 
@@ -113,6 +116,6 @@ def test_each_service_that_leads_has_a_lease_of_its_own_in_the_same_namespace():
         name="all",
         args=("--leader-elect-resource-namespace=talos", "--lifecycle-lease-name", "gone"),
     )
-    assert lease_held_by(container, "watcher") == ("talos", LEASE_NAME)
+    assert lease_held_by(container, "watcher") == ("talos", WATCHER_LEASE_NAME)
     assert lease_held_by(container, "lifecycle") == ("talos", "gone")
     assert lease_held_by(Container(name="all"), "lifecycle") == ("kube-system", LIFECYCLE_LEASE_NAME)

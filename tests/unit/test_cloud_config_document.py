@@ -9,7 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from libs.common.cloud_config.document import CloudConfigError, parse_cloud_config
-from libs.common.cloud_config.rule import CloudConfig, Entry, Requirement, Rule, Term
+from libs.common.cloud_config.model import (
+    CloudConfig,
+    NodeSelectorRequirement,
+    NodeSelectorTerm,
+    Rule,
+    RuleEntry,
+)
 from tests.cloud_config_mutations import REFERENCE_SAMPLE
 
 
@@ -28,13 +34,18 @@ def test_the_sample_of_the_reference_s_documentation_is_read_as_it_is_meant():
     nocloud, web = config.rules
     assert (nocloud.title, nocloud.index, nocloud.line, web.line) == ("nocloud-nodes", 0, 5, 14)
     assert nocloud.selector == (
-        Term(requirements=(Requirement(key="platform", operator="In", values=("nocloud",), line=8),), line=7),
+        NodeSelectorTerm(
+            requirements=(
+                NodeSelectorRequirement(key="platform", operator="In", values=("nocloud",), line=8),
+            ),
+            line=7,
+        ),
     )
-    assert nocloud.labels == (Entry("pvc-storage-class/name", "my-storage-class", 13),)
+    assert nocloud.labels == (RuleEntry("pvc-storage-class/name", "my-storage-class", 13),)
     assert [len(term.requirements) for term in web.selector] == [2, 1]
-    assert web.annotations[0] == Entry("custom-annotation/instance-id", "id-{{ .InstanceID }}", 31)
-    assert web.labels[0] == Entry("node-role.kubernetes.io/web", "", 34)
-    assert web.taints == (Entry("node.cloudprovider.kubernetes.io/storage-type", "ceph:NoSchedule", 37),)
+    assert web.annotations[0] == RuleEntry("custom-annotation/instance-id", "id-{{ .InstanceID }}", 31)
+    assert web.labels[0] == RuleEntry("node-role.kubernetes.io/web", "", 34)
+    assert web.taints == (RuleEntry("node.cloudprovider.kubernetes.io/storage-type", "ceph:NoSchedule", 37),)
     assert [entry.key for entry in web.platform_metadata] == [
         "region",
         "zone",
@@ -53,7 +64,7 @@ def test_the_sample_of_the_reference_s_documentation_is_read_as_it_is_meant():
 
 def test_what_the_reference_reads_only_in_one_letter_case_is_said_to_differ():
     config = parse_cloud_config(REFERENCE_SAMPLE, "f")
-    assert [finding.told("f") for finding in config.differences] == [
+    assert [finding.format("f") for finding in config.differences] == [
         "f, line 3: global.preferIPv6 is written PreferIPv6, which the reference does not read"
     ]
 

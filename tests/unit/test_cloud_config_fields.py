@@ -6,8 +6,15 @@ import msgspec
 import pytest
 
 from libs.common.cloud_config.document import parse_cloud_config
-from libs.common.cloud_config.fields import BY_KEY, FIELDS, OVERRIDABLE, canonical_key, field_of, rule_fields
-from libs.common.cloud_config.inventory import asked_fields, needed_resources
+from libs.common.cloud_config.fact_fields import (
+    FIELDS,
+    FIELDS_BY_KEY,
+    OVERRIDABLE,
+    canonical_key,
+    fact_values,
+    find_field,
+)
+from libs.common.cloud_config.required_resources import list_queried_fields, required_resources
 from libs.common.machine import Inventory, PlatformMetadata, Processors, SystemInformation
 from tests.builders import some_facts
 
@@ -35,7 +42,7 @@ def test_every_field_of_metadata_and_system_information_can_be_named():
 
 
 def test_empty_fields_are_absent_for_selectors_and_spot_is_always_there():
-    fields = rule_fields(some_facts(platform="metal", node_name=""))
+    fields = fact_values(some_facts(platform="metal", node_name=""))
     assert fields.texts == {"platform": "metal", "spot": "false"}
     assert fields.values["Region"] == ""
     assert fields.values["Spot"] is False
@@ -45,8 +52,8 @@ def test_empty_fields_are_absent_for_selectors_and_spot_is_always_there():
 
 def test_a_machine_says_all_that_it_was_asked_for():
     facts = some_facts(spot=True, tags={"Role": "db", "empty": ""}, uuid="U-1")
-    fields = rule_fields(msgspec.structs.replace(facts, inventory=ASKED))
-    assert fields.unasked == frozenset()
+    fields = fact_values(msgspec.structs.replace(facts, inventory=ASKED))
+    assert fields.unqueried == frozenset()
     expected = {
         "spot": "true",
         "uuid": "U-1",
@@ -71,11 +78,11 @@ def test_what_was_asked_for_and_is_not_there_is_absent_and_not_unasked():
     facts = msgspec.structs.replace(
         some_facts(), inventory=Inventory(talos_version="", processors=Processors())
     )
-    fields = rule_fields(facts)
+    fields = fact_values(facts)
     assert "talosversion" not in fields.texts
     assert fields.values["TalosVersion"] == ""
     assert fields.values["CPUCores"] == 0
-    assert fields.unasked == {"MachineType", "Schematic", "Extensions", "MemoryMiB"}
+    assert fields.unqueried == {"MachineType", "Schematic", "Extensions", "MemoryMiB"}
 
 
 @pytest.mark.parametrize(
@@ -96,12 +103,12 @@ def test_keys_of_selectors_are_of_any_letter_case_and_names_in_maps_are_exact(
     written: str, key: str, known: bool
 ):
     assert canonical_key(written) == key
-    assert (field_of(key) is not None) == known
+    assert (find_field(key) is not None) == known
 
 
 def test_every_key_is_one_word_and_unique():
-    assert len(BY_KEY) == len(FIELDS)
-    assert all(re.fullmatch("[a-z]+", key) for key in BY_KEY)
+    assert len(FIELDS_BY_KEY) == len(FIELDS)
+    assert all(re.fullmatch("[a-z]+", key) for key in FIELDS_BY_KEY)
 
 
 @pytest.mark.parametrize(
@@ -122,8 +129,8 @@ def test_every_key_is_one_word_and_unique():
 )
 def test_talos_is_asked_for_more_only_where_a_rule_names_it(rule: str, resources: set[str]):
     config = parse_cloud_config("transformations: [{" + rule + "}]", "f")
-    assert needed_resources(config.rules) == resources
-    names = {field.name for field in asked_fields(config.rules[0])}
+    assert required_resources(config.rules) == resources
+    names = {field.name for field in list_queried_fields(config.rules[0])}
     assert bool(names) == bool(resources)
-    assert names <= rule_fields(some_facts()).unasked
-    assert not names & rule_fields(msgspec.structs.replace(some_facts(), inventory=ASKED)).unasked
+    assert names <= fact_values(some_facts()).unqueried
+    assert not names & fact_values(msgspec.structs.replace(some_facts(), inventory=ASKED)).unqueried

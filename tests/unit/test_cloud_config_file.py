@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from libs.common.cloud_config.document import CloudConfigError, parse_cloud_config
-from libs.common.cloud_config.rule import CloudConfig
-from libs.common.settings.cloud_config_file import CloudConfigFile, Unreadable, read_config_file
-from libs.common.yaml_reading import MOST_BYTES
+from libs.common.cloud_config.model import CloudConfig
+from libs.common.safe_yaml import MAX_BYTES
+from libs.common.settings.cloud_config_reloader import CloudConfigReloader, UnreadableFile, read_config_file
 from tests.mounted_config_map import MountedConfigMap
 
 ONE = "transformations: [{name: one}]\n"
@@ -29,33 +29,33 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def watched(path: Path) -> CloudConfigFile:
+def watched(path: Path) -> CloudConfigReloader:
     """The file is watched, with what it says known, and was looked at twice."""
-    watch = CloudConfigFile(path, parse_cloud_config(path.read_text(), str(path)))
-    assert watch.look() is None
-    assert watch.look() is None
+    watch = CloudConfigReloader(path, parse_cloud_config(path.read_text(), str(path)))
+    assert watch.poll() is None
+    assert watch.poll() is None
     return watch
 
 
 def test_what_changed_between_reading_and_watching_is_found(file: Path):
-    watch = CloudConfigFile(file, parse_cloud_config(ONE, str(file)))
+    watch = CloudConfigReloader(file, parse_cloud_config(ONE, str(file)))
     file.write_text(TWO)
-    assert watch.look() is None
-    assert names(watch.look()) == ["two"]
-    assert watch.look() is None
+    assert watch.poll() is None
+    assert names(watch.poll()) == ["two"]
+    assert watch.poll() is None
 
 
 def test_a_config_map_s_swap_of_symlinks_is_a_change(tmp_path: Path):
     mounted = MountedConfigMap(tmp_path, ONE)
     watch = watched(mounted.path)
     mounted.swap(TWO)
-    assert watch.look() is None
-    assert names(watch.look()) == ["two"]
+    assert watch.poll() is None
+    assert names(watch.poll()) == ["two"]
     mounted.swap(TWO)
-    assert [watch.look(), watch.look()] == [None, None]  # another directory with the same content
+    assert [watch.poll(), watch.poll()] == [None, None]  # another directory with the same content
     mounted.swap(ONE)
-    assert watch.look() is None
-    assert names(watch.look()) == ["one"]
+    assert watch.poll() is None
+    assert names(watch.poll()) == ["one"]
 
 
 def test_an_edit_within_the_same_size_and_time_is_a_change(file: Path):
@@ -64,38 +64,38 @@ def test_an_edit_within_the_same_size_and_time_is_a_change(file: Path):
     with file.open("r+") as opened:
         opened.write(TWO)
     os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
-    assert watch.look() is None
-    assert names(watch.look()) == ["two"]
+    assert watch.poll() is None
+    assert names(watch.poll()) == ["two"]
 
 
 def test_a_file_that_is_being_written_counts_when_it_is_written(file: Path):
     watch = watched(file)
     for piece in ("", "transformations:\n", "transformations:\n- name: two\n", TWO):
         file.write_text(piece)
-        assert watch.look() is None
-    assert names(watch.look()) == ["two"]
+        assert watch.poll() is None
+    assert names(watch.poll()) == ["two"]
 
 
 def test_a_file_that_is_missing_for_a_moment_is_not_told(file: Path):
     watch = watched(file)
     aside = file.rename(file.with_suffix(".aside"))
-    assert watch.look() is None
+    assert watch.poll() is None
     aside.rename(file)
-    assert [watch.look(), watch.look()] == [None, None]
+    assert [watch.poll(), watch.poll()] == [None, None]
 
 
 def test_a_bad_file_is_told_once_and_a_good_one_after_it_even_if_it_is_the_old_one(file: Path):
     watch = watched(file)
     file.write_text(BAD)
-    assert watch.look() is None
-    found = watch.look()
+    assert watch.poll() is None
+    found = watch.poll()
     assert isinstance(found, CloudConfigError)
     assert found.mistakes[0].startswith(f'{file}, line 1: transformations[0] has no key "nam"')
-    assert [watch.look(), watch.look()] == [None, None]
+    assert [watch.poll(), watch.poll()] == [None, None]
     file.write_text(ONE)
-    assert watch.look() is None
-    assert names(watch.look()) == ["one"]
-    assert watch.look() is None
+    assert watch.poll() is None
+    assert names(watch.poll()) == ["one"]
+    assert watch.poll() is None
 
 
 def test_another_mistake_is_told_too(file: Path):
@@ -103,22 +103,22 @@ def test_another_mistake_is_told_too(file: Path):
     told = []
     for text in (BAD, BAD, BAD.replace("nam", "nme"), BAD.replace("nam", "nme")):
         file.write_text(text)
-        told.append(watch.look())
+        told.append(watch.poll())
     assert [isinstance(each, CloudConfigError) for each in told] == [False, True, False, True]
 
 
 def test_an_emptied_file_that_stays_empty_says_that_there_are_no_rules(file: Path):
     watch = watched(file)
     file.write_text("")
-    assert watch.look() is None
-    assert watch.look() == CloudConfig()
+    assert watch.poll() is None
+    assert watch.poll() == CloudConfig()
 
 
 def test_a_file_that_is_gone_is_told_with_its_reason(file: Path):
     watch = watched(file)
     file.unlink()
-    assert watch.look() is None
-    found = watch.look()
+    assert watch.poll() is None
+    found = watch.poll()
     assert isinstance(found, CloudConfigError)
     assert found.mistakes == [f"{file}: cannot be read: No such file or directory"]
 
@@ -128,11 +128,11 @@ def test_no_more_of_a_huge_file_is_read_than_shows_that_it_is_too_long(file: Pat
     os.truncate(file, 8 << 30)  # a sparse file
     content = read_config_file(file)
     assert isinstance(content, bytes)
-    assert len(content) == MOST_BYTES + 1
-    assert watch.look() is None
-    found = watch.look()
+    assert len(content) == MAX_BYTES + 1
+    assert watch.poll() is None
+    found = watch.poll()
     assert isinstance(found, CloudConfigError)
-    assert found.mistakes == [f"{file}: it is longer than {MOST_BYTES} bytes"]
+    assert found.mistakes == [f"{file}: it is longer than {MAX_BYTES} bytes"]
 
 
 def test_what_is_no_file_neither_blocks_nor_leaks(tmp_path: Path):
@@ -148,15 +148,15 @@ def test_what_is_no_file_neither_blocks_nor_leaks(tmp_path: Path):
         (loop, "Too many levels of symbolic links"),
         (tmp_path / "nul\0", "embedded null byte"),
     ):
-        assert read_config_file(path) == Unreadable(reason)
+        assert read_config_file(path) == UnreadableFile(reason)
     assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
 async def test_changes_are_called_back_while_the_file_is_watched(tmp_path: Path):
     mounted = MountedConfigMap(tmp_path, ONE)
     heard: asyncio.Queue[CloudConfig | CloudConfigError] = asyncio.Queue()
-    watch = CloudConfigFile(mounted.path, parse_cloud_config(ONE, str(mounted.path)))
-    watching = asyncio.create_task(watch.watch(heard.put_nowait, look_seconds=0.01))
+    watch = CloudConfigReloader(mounted.path, parse_cloud_config(ONE, str(mounted.path)))
+    watching = asyncio.create_task(watch.watch(heard.put_nowait, poll_seconds=0.01))
     try:
         mounted.swap(TWO)
         assert names(await asyncio.wait_for(heard.get(), 10)) == ["two"]

@@ -7,27 +7,31 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from libs.common.cloud_config.document import CloudConfigError, parse_cloud_config
-from libs.common.cloud_config.fields import rule_fields
-from libs.common.cloud_config.inventory import asked_fields, needed_by_pools, needed_resources
-from libs.common.cloud_config.rule import CloudConfig
-from libs.common.cloud_config.selectors import matches
+from libs.common.cloud_config.fact_fields import fact_values
+from libs.common.cloud_config.model import CloudConfig
+from libs.common.cloud_config.required_resources import (
+    list_queried_fields,
+    required_resources,
+    required_resources_of_pools,
+)
+from libs.common.cloud_config.selectors import match_selector
 from tests.builders import some_facts
 from tests.cloud_config_mutations import SEEDS, mutations
 
 MUTATIONS = int(os.environ.get("MUTATIONS", "400"))
-FIELDS = rule_fields(some_facts(platform="metal", hostname="web-1", zone="7", tags={"Role": "db"}))
+FIELDS = fact_values(some_facts(platform="metal", hostname="web-1", zone="7", tags={"Role": "db"}))
 
 
 def use(config: CloudConfig) -> None:
     """What every reader of a config does with it."""
-    needed_resources(config.rules)
-    needed_by_pools(config.pools)
+    required_resources(config.rules)
+    required_resources_of_pools(config.pools)
     for pool in config.pools:
-        assert matches(pool.selector, FIELDS.texts).why
+        assert match_selector(pool.selector, FIELDS.texts).reason
         assert pool.cidrs
     for rule in config.rules:
-        assert matches(rule.selector, FIELDS.texts).why
-        asked_fields(rule)
+        assert match_selector(rule.selector, FIELDS.texts).reason
+        list_queried_fields(rule)
         rule.entries()
 
 
@@ -38,7 +42,7 @@ def told(text: str | bytes) -> list[str]:
     except CloudConfigError as error:
         return error.mistakes or ["said nothing"]
     use(config)
-    assert all(finding.told("f").isprintable() for finding in (*config.warnings, *config.differences)), text
+    assert all(finding.format("f").isprintable() for finding in (*config.warnings, *config.differences)), text
     return []
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from libs.common.cloud_config.document import CloudConfigError, parse_cloud_config
-from libs.common.cloud_config.rule import Rule
+from libs.common.cloud_config.model import Rule
 
 
 def rule_of(text: str) -> Rule:

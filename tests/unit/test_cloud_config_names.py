@@ -2,10 +2,10 @@
 
 import pytest
 
-from libs.common.cloud_config.kubernetes_names import TaintText, key_problem, label_value_problem, read_taint
-from libs.common.cloud_config.patterns import PatternError, check_pattern, is_found
-from libs.common.cloud_config.refused_keys import refused_key
-from libs.common.cloud_config.rule import Kind
+from libs.common.cloud_config.kubernetes_names import TaintText, key_problem, label_value_problem, parse_taint
+from libs.common.cloud_config.model import Kind
+from libs.common.cloud_config.patterns import PatternError, check_pattern, pattern_matches
+from libs.common.cloud_config.reserved_keys import why_reserved
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_label_values(value: str, taken: bool):
     ],
 )
 def test_taints_are_taken_apart(text: str, taint: TaintText):
-    assert read_taint(text) == taint
+    assert parse_taint(text) == taint
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_taints_are_taken_apart(text: str, taint: TaintText):
 )
 def test_texts_that_are_no_taint_say_what_was_expected(text: str):
     with pytest.raises(ValueError, match=r"^value:Effect"):
-        read_taint(text)
+        parse_taint(text)
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_texts_that_are_no_taint_say_what_was_expected(text: str):
     ],
 )
 def test_keys_of_others_are_refused(kind: Kind, key: str, refused: bool):
-    assert bool(refused_key(kind, key)) == refused
+    assert bool(why_reserved(kind, key)) == refused
 
 
 @pytest.mark.parametrize(
@@ -128,4 +128,4 @@ def test_what_is_no_pattern_says_so(pattern: str):
 )
 def test_patterns_are_found_as_in_go(pattern: str, text: str, found: bool):
     check_pattern(pattern)
-    assert is_found(pattern, text) == found
+    assert pattern_matches(pattern, text) == found

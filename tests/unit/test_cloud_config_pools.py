@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from libs.common.cloud_config.document import CloudConfigError, parse_cloud_config
-from libs.common.cloud_config.inventory import needed_by_pools, needed_resources
-from libs.common.cloud_config.pool_reading import MOST_POOLS
-from libs.common.cloud_config.rule import Pool
-from libs.common.cloud_config.selectors import matches
+from libs.common.cloud_config.model import Pool
+from libs.common.cloud_config.read_pools import MAX_POOLS
+from libs.common.cloud_config.required_resources import required_resources, required_resources_of_pools
+from libs.common.cloud_config.selectors import match_selector
 
 POOLS = """ipam:
   pools:
@@ -57,8 +57,8 @@ def test_pools_say_networks_in_order_machines_and_sizes():
     assert (metal.name, metal.index, metal.line) == ("metal", 0, 3)
     assert metal.cidrs == ("10.8.0.0/16", "fd00:8::/56", "10.20.0.0/17")
     assert (metal.mask_size_ipv4, metal.mask_size_ipv6) == (24, 72)
-    assert matches(metal.selector, {"platform": "metal"}).matched
-    assert not matches(metal.selector, {"platform": "aws"}).matched
+    assert match_selector(metal.selector, {"platform": "metal"}).is_match
+    assert not match_selector(metal.selector, {"platform": "aws"}).is_match
     assert rest == Pool(name="rest", index=1, line=9, cidrs=("10.9.0.0/16",))
 
 
@@ -73,13 +73,13 @@ def test_a_machine_is_asked_for_what_the_selector_of_a_pool_names_and_rules_do_n
         " [{key: cpuCores, operator: Gt, values: ['8']}, {key: zone, operator: Exists}]}]}]}"
     )
     config = parse_cloud_config(text, "f")
-    assert needed_by_pools(config.pools) == {"Processor"}
-    assert needed_resources(config.rules) == frozenset()
+    assert required_resources_of_pools(config.pools) == {"Processor"}
+    assert required_resources(config.rules) == frozenset()
 
 
 def test_that_the_reference_does_not_know_the_section_is_told_as_a_difference():
     (difference,) = parse_cloud_config(POOLS, "f").differences
-    assert difference.told("f") == "f, line 2: ipam is not known to the reference, which passes it over"
+    assert difference.format("f") == "f, line 2: ipam is not known to the reference, which passes it over"
 
 
 def test_every_mistake_comes_at_once_with_its_line_and_path():
@@ -224,10 +224,8 @@ def test_a_pool_that_no_machine_ever_reaches_is_warned_about():
 
 
 def test_too_many_pools_are_one_mistake():
-    many = [f"name: p{n}, cidrs: [10.{n >> 8}.{n & 255}.0/24]" for n in range(MOST_POOLS + 1)]
-    assert pool_mistakes(*many) == [
-        f"pools are {MOST_POOLS + 1}, more than the {MOST_POOLS} that there may be"
-    ]
+    many = [f"name: p{n}, cidrs: [10.{n >> 8}.{n & 255}.0/24]" for n in range(MAX_POOLS + 1)]
+    assert pool_mistakes(*many) == [f"pools are {MAX_POOLS + 1}, more than the {MAX_POOLS} that there may be"]
     assert (
-        len(pools("ipam: {pools: [" + ", ".join("{" + each + "}" for each in many[:-1]) + "]}")) == MOST_POOLS
+        len(pools("ipam: {pools: [" + ", ".join("{" + each + "}" for each in many[:-1]) + "]}")) == MAX_POOLS
     )

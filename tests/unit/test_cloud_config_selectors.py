@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from libs.common.cloud_config.rule import Operator, Requirement, Term
-from libs.common.cloud_config.selectors import go_integer, matches
+from libs.common.cloud_config.model import NodeSelectorRequirement, NodeSelectorTerm, Operator
+from libs.common.cloud_config.selectors import match_selector, parse_go_integer
 
 FIELDS = {"platform": "metal", "zone": "7", "spot": "false"}
 
@@ -15,10 +15,11 @@ FIELDS = {"platform": "metal", "zone": "7", "spot": "false"}
 Written = tuple[str, Operator, tuple[str, ...]]
 
 
-def a_term(*requirements: Written) -> Term:
-    return Term(
+def a_term(*requirements: Written) -> NodeSelectorTerm:
+    return NodeSelectorTerm(
         requirements=tuple(
-            Requirement(key=key, operator=operator, values=values) for key, operator, values in requirements
+            NodeSelectorRequirement(key=key, operator=operator, values=values)
+            for key, operator, values in requirements
         )
     )
 
@@ -52,24 +53,24 @@ def a_term(*requirements: Written) -> Term:
 def test_each_operator_says_whether_and_why(
     key: str, operator: Operator, values: tuple[str, ...], matched: bool, why: str
 ):
-    found = matches([a_term((key, operator, values))], FIELDS)
-    assert (found.matched, found.why) == (matched, why)
+    found = match_selector([a_term((key, operator, values))], FIELDS)
+    assert (found.is_match, found.reason) == (matched, why)
 
 
 def test_no_selector_matches_every_machine_and_an_empty_term_none():
-    assert matches((), FIELDS).matched
-    assert not matches([Term()], FIELDS).matched
-    assert matches([Term(), a_term(("platform", "Exists", ()))], FIELDS).matched
+    assert match_selector((), FIELDS).is_match
+    assert not match_selector([NodeSelectorTerm()], FIELDS).is_match
+    assert match_selector([NodeSelectorTerm(), a_term(("platform", "Exists", ()))], FIELDS).is_match
 
 
 def test_terms_are_alternatives_and_requirements_go_together():
     metal: Written = ("platform", "In", ("metal",))
     seven: Written = ("zone", "In", ("7",))
     aws: Written = ("platform", "In", ("aws",))
-    assert matches([a_term(metal, seven)], FIELDS).why == 'platform is "metal" and zone is "7"'
-    assert not matches([a_term(metal, aws)], FIELDS).matched
-    assert matches([a_term(aws), a_term(seven)], FIELDS).matched
-    assert matches([a_term(aws), Term()], FIELDS).why == (
+    assert match_selector([a_term(metal, seven)], FIELDS).reason == 'platform is "metal" and zone is "7"'
+    assert not match_selector([a_term(metal, aws)], FIELDS).is_match
+    assert match_selector([a_term(aws), a_term(seven)], FIELDS).is_match
+    assert match_selector([a_term(aws), NodeSelectorTerm()], FIELDS).reason == (
         'nodeSelector[0]: platform is "metal", not "aws"; '
         "nodeSelector[1]: empty matchExpressions match nothing"
     )
@@ -96,13 +97,13 @@ def test_terms_are_alternatives_and_requirements_go_together():
     ],
 )
 def test_integers_are_go_s(text: str, number: int | None):
-    assert go_integer(text) == number
+    assert parse_go_integer(text) == number
 
 
 def test_a_pattern_that_would_backtrack_for_ever_does_not():
-    found = matches([a_term(("platform", "Regexp", ("^(a+)+$",)))], {"platform": "a" * 5000 + "!"})
-    assert not found.matched
-    assert len(found.why) < 300
+    found = match_selector([a_term(("platform", "Regexp", ("^(a+)+$",)))], {"platform": "a" * 5000 + "!"})
+    assert not found.is_match
+    assert len(found.reason) < 300
 
 
 # ---- against a model that knows nothing of reasons
@@ -119,18 +120,19 @@ values_of: dict[Operator, st.SearchStrategy[tuple[str, ...]]] = {
 }
 requirements = st.sampled_from(list(values_of)).flatmap(
     lambda operator: st.builds(
-        Requirement,
+        NodeSelectorRequirement,
         key=st.sampled_from(["k", "l", "m"]),
         operator=st.just(operator),
         values=values_of[operator],
     )
 )
 selectors = st.lists(
-    st.lists(requirements, max_size=3).map(lambda them: Term(requirements=tuple(them))), max_size=3
+    st.lists(requirements, max_size=3).map(lambda them: NodeSelectorTerm(requirements=tuple(them))),
+    max_size=3,
 )
 
 
-def model(requirement: Requirement, fields: dict[str, str]) -> bool:
+def model(requirement: NodeSelectorRequirement, fields: dict[str, str]) -> bool:
     if requirement.operator == "DoesNotExist":
         return requirement.key not in fields
     if requirement.key not in fields:
@@ -148,10 +150,12 @@ def model(requirement: Requirement, fields: dict[str, str]) -> bool:
 
 
 @given(selectors, st.dictionaries(st.sampled_from(["k", "l", "m"]), texts))
-def test_any_selector_matches_as_the_plain_model_says(selector: list[Term], fields: dict[str, str]):
+def test_any_selector_matches_as_the_plain_model_says(
+    selector: list[NodeSelectorTerm], fields: dict[str, str]
+):
     wanted = not selector or any(
         term.requirements and all(model(each, fields) for each in term.requirements) for term in selector
     )
-    found = matches(selector, fields)
-    assert found.matched == wanted
-    assert found.why
+    found = match_selector(selector, fields)
+    assert found.is_match == wanted
+    assert found.reason

@@ -2,13 +2,13 @@
 
 import pytest
 
-from libs.common.process.run import chosen_runs
-from libs.common.settings.of_process import ProcessSettings
-from libs.common.settings.reading import SettingsError, read_settings
-from services.conflicts import conflicts
-from services.csr.service import CSR_RUN
+from libs.common.process.run_process import select_definitions
+from libs.common.settings.process_settings import ProcessSettings
+from libs.common.settings.read_settings import SettingsError, read_settings
+from services.csr.service import CSR_DEFINITION
 from services.csr.settings import CsrSettings
-from services.metadata.service import METADATA_RUN
+from services.flag_conflicts import find_conflicts
+from services.metadata.service import METADATA_DEFINITION
 from services.metadata.settings import MetadataSettings
 
 RANGE = "--service-cluster-ip-range=10.96.0.0/12,fd00:96::/108"
@@ -16,7 +16,7 @@ RANGE = "--service-cluster-ip-range=10.96.0.0/12,fd00:96::/108"
 
 def found(*arguments: str) -> tuple[str, ...]:
     reading = read_settings([MetadataSettings, CsrSettings, ProcessSettings], arguments, {})
-    return conflicts(chosen_runs((METADATA_RUN, CSR_RUN), reading), reading)
+    return find_conflicts(select_definitions((METADATA_DEFINITION, CSR_DEFINITION), reading), reading)
 
 
 def test_without_talos_csr_in_the_same_process_needs_the_service_networks():
@@ -34,8 +34,8 @@ def test_these_go_together(arguments: tuple[str, ...]):
 
 
 def test_a_csr_alone_starts_without_the_range_and_takes_it():
-    assert read_settings([CsrSettings], [], {}).of(CsrSettings).service_cluster_ip_range == ()
-    taken = read_settings([CsrSettings], [RANGE], {}).of(CsrSettings).service_cluster_ip_range
+    assert read_settings([CsrSettings], [], {}).get(CsrSettings).service_cluster_ip_range == ()
+    taken = read_settings([CsrSettings], [RANGE], {}).get(CsrSettings).service_cluster_ip_range
     assert taken == ("10.96.0.0/12", "fd00:96::/108")
     # host bits are cleared, as ipam does with the same flag
     read_settings([CsrSettings], ["--service-cluster-ip-range=10.96.0.1/12"], {})

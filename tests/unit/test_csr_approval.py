@@ -8,10 +8,10 @@ import msgspec
 import pytest
 
 from libs.common.signing_request import SigningRequest, SigningRequestCondition
-from services.csr.approval import approval_patch
-from services.csr.approvals_api import WRITE_SLOTS, ApprovalsApi
-from services.csr.judge import Left
-from services.csr.judgement import Approve
+from services.csr.approval_patch import build_approval_patch
+from services.csr.approval_writer import MAX_CONCURRENT_WRITES, ApprovalWriter
+from services.csr.decision import Approve
+from services.csr.request_evaluator import SkipRequest
 from tests import json_patch
 from tests.builders import a_request
 from tests.bus_actors import eventually
@@ -33,7 +33,7 @@ def held(judged: SigningRequest = JUDGED, **spec: Any) -> dict[str, Any]:
 
 
 def test_what_was_judged_is_approved():
-    after = json_patch.apply(held(), approval_patch(JUDGED, APPROVED))
+    after = json_patch.apply(held(), build_approval_patch(JUDGED, APPROVED))
     assert after["status"]["conditions"] == [
         {"type": "Approved", "status": "True", "reason": "r", "message": "m"}
     ]
@@ -43,7 +43,7 @@ def test_what_was_judged_is_approved():
 def test_status_may_be_absent_or_its_conditions_null():
     absent = {key: value for key, value in held().items() if key != "status"} | {"status": {}}
     for document in (absent, held() | {"status": {"conditions": None}}):
-        assert json_patch.apply(document, approval_patch(JUDGED, APPROVED))["status"]["conditions"]
+        assert json_patch.apply(document, build_approval_patch(JUDGED, APPROVED))["status"]["conditions"]
 
 
 @pytest.mark.parametrize(
@@ -67,47 +67,47 @@ def test_status_may_be_absent_or_its_conditions_null():
 )
 def test_any_other_request_is_not(spec: dict[str, Any]):
     with pytest.raises(json_patch.PatchFailed):
-        json_patch.apply(held(**spec), approval_patch(JUDGED, APPROVED))
+        json_patch.apply(held(**spec), build_approval_patch(JUDGED, APPROVED))
 
 
 def test_nor_is_one_of_the_same_name_filed_later():
     later = msgspec.structs.replace(JUDGED, metadata=msgspec.structs.replace(JUDGED.metadata, uid="other"))
     with pytest.raises(json_patch.PatchFailed):
-        json_patch.apply(held(later), approval_patch(JUDGED, APPROVED))
+        json_patch.apply(held(later), build_approval_patch(JUDGED, APPROVED))
 
 
 @pytest.mark.parametrize("kind", ["Approved", "Denied", "Failed", "Something"])
 def test_nor_is_one_that_somebody_has_decided(kind: str):
     decided = held() | {"status": {"conditions": [{"type": kind, "status": "True"}]}}
     with pytest.raises(json_patch.PatchFailed):
-        json_patch.apply(decided, approval_patch(JUDGED, APPROVED))
+        json_patch.apply(decided, build_approval_patch(JUDGED, APPROVED))
 
 
 @pytest.mark.parametrize("seconds", [None, 600, 2**31 - 1])
 def test_a_time_that_was_judged_is_the_time_that_is_held(seconds: int | None):
     judged = a_request(expiration_seconds=3600)
-    assert json_patch.apply(held(judged), approval_patch(judged, APPROVED))
+    assert json_patch.apply(held(judged), build_approval_patch(judged, APPROVED))
     with pytest.raises(json_patch.PatchFailed):
-        json_patch.apply(held(judged, expirationSeconds=seconds), approval_patch(judged, APPROVED))
+        json_patch.apply(held(judged, expirationSeconds=seconds), build_approval_patch(judged, APPROVED))
 
 
 def test_an_oversized_request_is_denied_without_its_bytes_but_never_another_ones():
     judged = a_request(pem=b"")
-    patch = approval_patch(judged, SigningRequestCondition(type="Denied"))
+    patch = build_approval_patch(judged, SigningRequestCondition(type="Denied"))
     assert json_patch.apply(held(judged, request="QUFBQQ=="), patch)["status"]["conditions"]
     assert not [step for step in patch if step["path"] == "/spec/request"]
 
 
 def test_a_request_without_its_bytes_is_never_approved():
     with pytest.raises(ValueError, match="csr-1"):
-        approval_patch(a_request(pem=b""), APPROVED)
+        build_approval_patch(a_request(pem=b""), APPROVED)
 
 
 async def test_a_request_is_judged_when_its_slot_is_free_and_only_that_verdict_is_written():
     """Every slot hangs; the last request is judged once one of them is free."""
     going, patched = asyncio.Event(), list[str]()
     approve = Approve(reason="r", message="m")
-    verdicts: list[Approve | Left] = [approve]
+    verdicts: list[Approve | SkipRequest] = [approve]
 
     class Slow:
         async def patch_signing_request_approval(self, name: str, json_patch: object, /) -> None:
@@ -117,14 +117,14 @@ async def test_a_request_is_judged_when_its_slot_is_free_and_only_that_verdict_i
         async def create_event(self, event: object, *, now: object) -> bool:
             return True
 
-    api = ApprovalsApi(Slow(), observe_only=False)
+    api = ApprovalWriter(Slow(), observe_only=False)
 
     async with asyncio.TaskGroup() as tasks:
-        for number in range(WRITE_SLOTS):
+        for number in range(MAX_CONCURRENT_WRITES):
             tasks.create_task(api.write(a_request(f"csr-{number}"), lambda: approve))
         last = tasks.create_task(api.write(a_request("last"), lambda: verdicts[-1]))
-        await eventually(lambda: len(patched) == WRITE_SLOTS, "all slots are taken")
-        verdicts.append(Left("not-ours", "it is another's"))
+        await eventually(lambda: len(patched) == MAX_CONCURRENT_WRITES, "all slots are taken")
+        verdicts.append(SkipRequest("not-ours", "it is another's"))
         going.set()
     assert last.result() == verdicts[-1]
     assert "last" not in patched

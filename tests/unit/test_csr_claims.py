@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from libs.common.events import NodeEnriched, NodeUnreachable
 from libs.common.machine import AddressStatus, MachineFacts, MachineFault
 from libs.common.node import Node, NodeAddress
-from services.csr.claims import Claim, Claims, Rank
+from services.csr.claim_index import Claim, ClaimIndex, ClaimRank
 from tests.builders import INCARNATION, NOW, a_node, enriched, some_facts
 
 IPS = ("10.0.0.1", "10.0.0.2", "fd00::1")
@@ -20,7 +20,7 @@ DNS = (*NAMES, "a.example", "b.example", "a.b")
 
 def unreachable(node: Node, last_known: MachineFacts | None = None) -> NodeUnreachable:
     return NodeUnreachable(
-        incarnation=INCARNATION,
+        stream_id=INCARNATION,
         observed_sequence=1,
         node=node,
         fault=MachineFault(kind="timeout", step="connect", message="no answer"),
@@ -37,13 +37,13 @@ def facts_of(name: str, *addresses: str, **fields: Any) -> MachineFacts:
     return some_facts(node_name=name, addresses=statuses, **fields)
 
 
-def claims_of(*told: Node | NodeEnriched | NodeUnreachable) -> Claims:
-    claims = Claims()
+def claims_of(*told: Node | NodeEnriched | NodeUnreachable) -> ClaimIndex:
+    claims = ClaimIndex()
     for one in told:
         if isinstance(one, Node):
-            claims.observed(one)
+            claims.upsert_node(one)
         else:
-            claims.enriched(one)
+            claims.upsert_report(one)
     return claims
 
 
@@ -55,16 +55,16 @@ def writes(name: str, *addresses: str, ip: str = "", uid: str = "uid-1") -> Node
 def test_where_a_machine_answered_with_its_node_name_is_the_highest_claim():
     node = writes("a", "10.0.0.3", ip="10.0.0.1")
     claims = claims_of(node, enriched(node, facts_of("a", "10.0.0.1/24", "10.0.0.2/24", node_ip="10.0.0.1")))
-    assert claims.of_address("10.0.0.1") == (Claim(node="a", rank=Rank.ANSWERED),)
-    assert claims.of_address("10.0.0.2") == (Claim(node="a", rank=Rank.ATTESTED),)
-    assert claims.of_address("10.0.0.3") == (Claim(node="a", rank=Rank.WRITTEN),)
-    assert claims.of_address("10.0.0.4") == ()
+    assert claims.find_by_address("10.0.0.1") == (Claim(node="a", rank=ClaimRank.ANSWERED),)
+    assert claims.find_by_address("10.0.0.2") == (Claim(node="a", rank=ClaimRank.ATTESTED),)
+    assert claims.find_by_address("10.0.0.3") == (Claim(node="a", rank=ClaimRank.NODE_OBJECT),)
+    assert claims.find_by_address("10.0.0.4") == ()
 
 
 def test_a_machine_that_is_recognized_by_its_uuid_has_not_answered_as_that_node():
     node = writes("a", ip="10.0.0.1")
     claims = claims_of(node, enriched(node, facts_of("other", "10.0.0.1/24", node_ip="10.0.0.1")))
-    assert claims.of_address("10.0.0.1") == (Claim(node="a", rank=Rank.ATTESTED),)
+    assert claims.find_by_address("10.0.0.1") == (Claim(node="a", rank=ClaimRank.ATTESTED),)
 
 
 def test_what_is_known_of_a_silent_machine_stays_and_so_does_where_it_answered():
@@ -72,78 +72,80 @@ def test_what_is_known_of_a_silent_machine_stays_and_so_does_where_it_answered()
     claims = claims_of(
         node, unreachable(node, facts_of("a", "10.0.0.1/24", "10.0.0.2/24", node_ip="10.0.0.1"))
     )
-    assert claims.of_address("10.0.0.1") == (
-        Claim(node="a", rank=Rank.ATTESTED, unreachable=True, was_answered=True),
+    assert claims.find_by_address("10.0.0.1") == (
+        Claim(node="a", rank=ClaimRank.ATTESTED, is_unreachable=True, was_answered=True),
     )
-    assert claims.of_address("10.0.0.2") == (Claim(node="a", rank=Rank.ATTESTED, unreachable=True),)
+    assert claims.find_by_address("10.0.0.2") == (
+        Claim(node="a", rank=ClaimRank.ATTESTED, is_unreachable=True),
+    )
 
 
 @pytest.mark.parametrize("word", [None, unreachable(writes("a", "10.0.0.1"))])
 def test_what_a_node_writes_whose_machine_was_never_asked_may_be_true(word: NodeUnreachable | None):
     claims = claims_of(writes("a", "10.0.0.1"), *([word] if word else []))
-    [claim] = claims.of_address("10.0.0.1")
-    assert (claim.node, claim.rank, claim.was_answered) == ("a", Rank.UNCHECKED, False)
+    [claim] = claims.find_by_address("10.0.0.1")
+    assert (claim.node, claim.rank, claim.was_answered) == ("a", ClaimRank.UNVERIFIED, False)
 
 
 def test_only_existing_nodes_claim_anything():
     node = writes("a", "10.0.0.1")
     claims = claims_of(enriched(node, facts_of("a", "10.0.0.1/24")))
-    assert claims.of_address("10.0.0.1") == claims.of_name("a") == ()
-    claims.observed(node)
-    assert claims.of_address("10.0.0.1")
-    claims.node_gone("a")
-    assert claims.of_address("10.0.0.1") == claims.of_name("a") == ()
-    assert claims.node("a") is None
+    assert claims.find_by_address("10.0.0.1") == claims.find_by_name("a") == ()
+    claims.upsert_node(node)
+    assert claims.find_by_address("10.0.0.1")
+    claims.remove_node("a")
+    assert claims.find_by_address("10.0.0.1") == claims.find_by_name("a") == ()
+    assert claims.get_node("a") is None
 
 
 def test_what_was_said_of_an_earlier_node_of_that_name_is_not_said_of_this_one():
     earlier, now = writes("a", ip="10.0.0.1"), writes("a", "10.0.0.2", uid="uid-2")
     claims = claims_of(now, enriched(earlier, facts_of("a", "10.0.0.1/24", node_ip="10.0.0.1")))
-    assert claims.of_address("10.0.0.1") == ()
-    assert claims.of_address("10.0.0.2") == (Claim(node="a", rank=Rank.UNCHECKED),)
+    assert claims.find_by_address("10.0.0.1") == ()
+    assert claims.find_by_address("10.0.0.2") == (Claim(node="a", rank=ClaimRank.UNVERIFIED),)
 
 
 def test_a_name_belongs_to_the_node_that_bears_it_and_what_is_below_to_its_namesake():
     attests = some_facts(node_name="b", hostname="A.example", addresses=())
     b = a_node("b")
     claims = claims_of(a_node("a"), b, enriched(b, attests))
-    assert claims.of_name("A") == (Claim(node="a", rank=Rank.NODE_NAME),)
-    assert claims.of_name("a.EXAMPLE") == (
-        Claim(node="a", rank=Rank.NAMESAKE),
-        Claim(node="b", rank=Rank.ATTESTED),
+    assert claims.find_by_name("A") == (Claim(node="a", rank=ClaimRank.NODE_NAME),)
+    assert claims.find_by_name("a.EXAMPLE") == (
+        Claim(node="a", rank=ClaimRank.NODE_NAME_PREFIX),
+        Claim(node="b", rank=ClaimRank.ATTESTED),
     )
-    assert claims.of_name("ab.example") == ()
+    assert claims.find_by_name("ab.example") == ()
 
 
 def test_addresses_are_compared_not_their_spelling():
     node = writes("a", "FD00:0::1", "::ffff:10.0.0.2")
     claims = claims_of(node, enriched(node, facts_of("a", "fd00:0:0::1/64")))
-    assert [claim.rank for claim in claims.of_address("fd00::1")] == [Rank.ATTESTED]
-    assert [claim.rank for claim in claims.of_address("10.0.0.2")] == [Rank.WRITTEN]
+    assert [claim.rank for claim in claims.find_by_address("fd00::1")] == [ClaimRank.ATTESTED]
+    assert [claim.rank for claim in claims.find_by_address("10.0.0.2")] == [ClaimRank.NODE_OBJECT]
 
 
 def test_an_annotation_that_no_kubelet_writes_claims_nothing():
     claims = claims_of(writes("a", ip="10.0.0.1,10.0.0.2"), writes("b", ip="not an address"))
-    assert claims.of_address("10.0.0.1") == ()
+    assert claims.find_by_address("10.0.0.1") == ()
 
 
 def test_what_is_too_long_to_be_a_name_or_an_address_claims_nothing():
     node = writes("a", "x" * 10_000, "10.0.0.1/" + "0" * 100)
     claims = claims_of(node, enriched(node, facts_of("a", "fd00::1%" + "x" * 100, hostname="y" * 10_000)))
-    assert claims.of_name("x" * 10_000) == claims.of_name("y" * 10_000) == ()
-    assert claims.of_address("10.0.0.1") == claims.of_address("fd00::1") == ()
+    assert claims.find_by_name("x" * 10_000) == claims.find_by_name("y" * 10_000) == ()
+    assert claims.find_by_address("10.0.0.1") == claims.find_by_address("fd00::1") == ()
 
 
 def test_nothing_is_left_of_nodes_that_are_gone():
-    claims = Claims()
+    claims = ClaimIndex()
     for number in range(50):
         node = writes(f"n{number}", f"10.0.0.{number}", ip="10.0.1.1")
-        claims.observed(node)
-        claims.enriched(enriched(node, facts_of(node.name, "10.0.2.1/24", hostname="h.example")))
+        claims.upsert_node(node)
+        claims.upsert_report(enriched(node, facts_of(node.name, "10.0.2.1/24", hostname="h.example")))
     for number in range(50):
-        claims.node_gone(f"n{number}")
-        claims.enriched_gone(f"n{number}")
-    assert vars(claims) == vars(Claims())
+        claims.remove_node(f"n{number}")
+        claims.remove_report(f"n{number}")
+    assert vars(claims) == vars(ClaimIndex())
 
 
 Told = Node | NodeEnriched | NodeUnreachable | tuple[str, str]
@@ -178,16 +180,16 @@ def told() -> st.SearchStrategy[Told]:
     )
 
 
-def feed(claims: Claims, one: Told) -> None:
+def feed(claims: ClaimIndex, one: Told) -> None:
     match one:
         case Node():
-            claims.observed(one)
+            claims.upsert_node(one)
         case NodeEnriched() | NodeUnreachable():
-            claims.enriched(one)
+            claims.upsert_report(one)
         case ("node", name):
-            claims.node_gone(name)
+            claims.remove_node(name)
         case (_, name):
-            claims.enriched_gone(name)
+            claims.remove_report(name)
 
 
 def about(one: Told) -> tuple[str, str]:
@@ -200,24 +202,24 @@ def about(one: Told) -> tuple[str, str]:
             return kind, name
 
 
-def answers(claims: Claims) -> list[Any]:
+def answers(claims: ClaimIndex) -> list[Any]:
     return [
-        *map(claims.of_address, IPS),
-        *map(claims.of_name, DNS),
-        *map(claims.node, NAMES),
+        *map(claims.find_by_address, IPS),
+        *map(claims.find_by_name, DNS),
+        *map(claims.get_node, NAMES),
     ]
 
 
 @given(st.lists(told(), max_size=20), st.randoms(use_true_random=False))
 def test_claims_are_those_of_what_was_said_last_in_whatever_order(story: list[Told], order: random.Random):
-    lived = Claims()
+    lived = ClaimIndex()
     for one in story:
         feed(lived, one)
     last = list({about(one): one for one in story}.values())
     order.shuffle(last)
-    rebuilt = Claims()
+    rebuilt = ClaimIndex()
     for one in last:
         feed(rebuilt, one)
     assert answers(lived) == answers(rebuilt)
     lived.clear()
-    assert vars(lived) == vars(Claims())
+    assert vars(lived) == vars(ClaimIndex())

@@ -8,8 +8,8 @@ import pytest
 from libs.common.events import CsrEnriched
 from libs.common.machine import MachineFacts, MachineFault
 from libs.common.node import Node
-from services.csr.claims import Claims
-from services.csr.decide import Approve, Decision, Deny, Ignore, Judgement, Policy, Wait, decide
+from services.csr.claim_index import ClaimIndex
+from services.csr.decide import ApprovalPolicy, Approve, Decision, Deny, Evaluation, Ignore, Wait, decide
 from tests.builders import a_node, a_request, csr_enriched, enriched
 from tests.csr_cases import CASES, FACTS, NODES, POLICY, WHO, Case, words_of_metadata
 from tests.csr_der import CN, ORGANIZATION, Fields, dns, ip, pem_of
@@ -19,9 +19,9 @@ ADDRESS = "10.0.0.5"
 HONEST = FACTS["db-1"]
 
 
-def the_cluster() -> Claims:
+def the_cluster() -> ClaimIndex:
     claims = claims_of(*NODES.values(), *words_of_metadata())
-    assert claims.node(WHO)
+    assert claims.get_node(WHO)
     return claims
 
 
@@ -32,7 +32,7 @@ def asks(name: str, *sans: bytes, **fields: Any) -> CsrEnriched:
     return csr_enriched(request, **({"node_uid": "uid-1"} | fields))
 
 
-def decided(event: CsrEnriched, claims: Claims, policy: Policy = POLICY) -> Decision:
+def decided(event: CsrEnriched, claims: ClaimIndex, policy: ApprovalPolicy = POLICY) -> Decision:
     return decide(event, claims, policy).decision
 
 
@@ -40,7 +40,7 @@ def told(decision: Decision) -> str:
     return decision.reason if isinstance(decision, Ignore) else decision.message
 
 
-def judged(case: Case, **fields: Any) -> Judgement:
+def judged(case: Case, **fields: Any) -> Evaluation:
     known: dict[str, Any] = {
         "facts": FACTS[WHO],
         "node_uid": NODES[WHO].uid,
@@ -102,7 +102,7 @@ A, B = a_node("a", ip="10.0.0.1"), a_node("b", ip="10.0.0.2")
 OF_A = facts_of("a", "10.0.0.1/24", "10.0.0.9/24", node_ip="10.0.0.1")
 OF_B = facts_of("b", "10.0.0.2/24", "10.0.0.9/24", node_ip="10.0.0.2")
 FAULT = MachineFault(kind="timeout", step="PlatformMetadata", message="no answer in 5 s")
-WAITS: tuple[tuple[str, Claims, CsrEnriched, str, str, set[str], tuple[str, ...]], ...] = (
+WAITS: tuple[tuple[str, ClaimIndex, CsrEnriched, str, str, set[str], tuple[str, ...]], ...] = (
     ("no Node", claims_of(), asks("a", dns("a"), node_uid=""), "node", "there is no Node a yet", {"a"}, ()),
     ("nothing known", claims_of(A), asks("a", dns("a")), "asking", "has not been asked yet", {"a"}, ()),
     ("a fault", claims_of(A), asks("a", dns("a"), fault=FAULT), "unreachable", "no answer in 5 s", {"a"}, ()),
@@ -235,7 +235,7 @@ def test_a_wait_says_what_for_and_on_whom(row: Any):
     assert text in decision.message
 
 
-GRANTED: tuple[tuple[str, Claims, CsrEnriched], ...] = (
+GRANTED: tuple[tuple[str, ClaimIndex, CsrEnriched], ...] = (
     (
         "where it answers, though a silent machine attested it",
         claims_of(A, B, unreachable(B, facts_of("b", "10.0.0.1/24", node_ip="10.0.0.2"))),
@@ -338,17 +338,17 @@ def test_without_talos_a_node_is_what_it_alone_writes_within_bounds(row: Any):
     assert type(decision).__name__.lower() == expected
     assert text in told(decision)
     if isinstance(decision, Approve):
-        assert decision.by_node_object_only
+        assert decision.is_by_node_object_only
 
 
 def test_without_talos_and_without_networks_nothing_is_approved():
-    decision = decided(asks("a", dns("a"), without_talos=True), claims_of(A), Policy())
+    decision = decided(asks("a", dns("a"), without_talos=True), claims_of(A), ApprovalPolicy())
     assert isinstance(decision, Wait)
     assert (decision.reason, "--csr-allowed-networks" in decision.message) == ("no-talos", True)
 
 
 def test_networks_count_for_nothing_where_machines_are_asked():
-    policy = Policy(allowed_networks=("0.0.0.0/0",))
+    policy = ApprovalPolicy(allowed_networks=("0.0.0.0/0",))
     claims = claims_of(writes("a", "10.0.0.1"))
     assert isinstance(decided(asks("a", dns("a"), ip("10.0.0.1"), facts=facts_of("a")), claims, policy), Wait)
     assert isinstance(decided(asks("a", dns("a")), claims, policy), Wait)
@@ -379,7 +379,7 @@ def test_a_denial_names_the_first_fault_and_tells_the_others():
 def test_names_that_a_machine_attests_are_no_reason_for_names_that_nobody_may_have():
     lies = facts_of("a", hostname="kubernetes.default", platform="metal", external_dns="*.example")
     lies_more = MachineFacts(
-        platform=lies.platform, node_name="a", looked_at=lies.looked_at, node_ip="10.0.0.1"
+        platform=lies.platform, node_name="a", queried_at=lies.queried_at, node_ip="10.0.0.1"
     )
     for name in ("kubernetes.default", "*.example"):
         assert isinstance(decided(asks("a", dns(name), facts=lies_more), claims_of(A)), Deny)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from libs.common.bus import Message
 from libs.common.events import EnrichedCsrGone, Event
-from services.csr.enrichment_age import EnrichmentAges
+from services.csr.enrichment_ages import EnrichmentAges
 from tests.builders import INCARNATION, NOW, a_message, a_node, a_request, csr_enriched, observed
 
 ENRICHED = csr_enriched(a_request())
@@ -96,7 +96,7 @@ def test_the_age_of_what_was_never_heard_or_is_gone_is_unknown(ages):
     ages.dropped(enriched.subject)
     assert ages.seconds(enriched, 50) is None
     ages.heard(enriched, at=50, is_live=True)
-    gone = EnrichedCsrGone(incarnation=INCARNATION, observed_sequence=2, name="csr-1", uid="csr-uid-1")
+    gone = EnrichedCsrGone(stream_id=INCARNATION, observed_sequence=2, name="csr-1", uid="csr-uid-1")
     ages.heard(message(gone, 2, 1), at=51, is_live=True)
     assert ages.seconds(enriched, 51) is None
     ages.heard(enriched, at=50, is_live=True)
@@ -115,9 +115,9 @@ def test_what_came_live_is_never_younger_than_it_is(past, later):
     for sequence, (seconds, wrong, is_request) in enumerate(past, 1):
         at += seconds
         taken = message(ENRICHED if is_request else OTHER, sequence, at + wrong)
-        ages.heard(taken, at=at, is_live=True)
+        ages.apply(taken, now=at, is_live=True)
         last = (taken, at) if is_request else last
     if last is not None:
-        age = ages.seconds(last[0], at + later)
+        age = ages.age_seconds(last[0], at + later)
         assert age is not None
         assert age >= at + later - last[1] - 1e-3

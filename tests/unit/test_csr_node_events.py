@@ -5,11 +5,11 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from libs.common.kube_api import event_queue
+from libs.common.kube_api import event_recorder
 from libs.common.kube_api.errors import Forbidden, Invalid, KubeError, Unreachable
 from libs.common.kube_api.events import ObjectEvent, event_name
 from libs.common.node import Node
-from services.csr.node_events import MOST_RIVALS, NodeEvents
+from services.csr.node_event_recorder import MAX_RIVALS, NodeEventRecorder
 from tests.builders import NOW, a_node, a_request
 from tests.bus_actors import doing, eventually
 
@@ -40,20 +40,20 @@ NODES = {name: a_node(name, uid=f"uid-of-{name}") for name in ("web-1", "web-2")
 
 def events_on(
     writer: Writer, nodes: dict[str, Node] = NODES, *, later: float = 0.0, **more: bool
-) -> NodeEvents:
+) -> NodeEventRecorder:
     observe_only = more.get("observe_only", False)
     now = NOW + timedelta(seconds=later)
-    return NodeEvents(writer, nodes.get, now=lambda: now, observe_only=observe_only)
+    return NodeEventRecorder(writer, nodes.get, now=lambda: now, observe_only=observe_only)
 
 
 async def test_a_denial_is_told_again_only_for_another_reason_or_after_an_approval():
     writer = Writer()
     events = events_on(writer)
     for why in ("names", "names", "addresses"):
-        events.denied(a_request(), why, f"because of {why}")
-    events.approved(a_request())
-    events.denied(a_request(), "addresses", "because of addresses")
-    await events.last_words()
+        events.record_denied(a_request(), why, f"because of {why}")
+    events.forget_reasons(a_request())
+    events.record_denied(a_request(), "addresses", "because of addresses")
+    await events.flush()
     assert [event.message for event in writer.events] == [
         "csr-1: because of names",
         "csr-1: because of addresses",
@@ -66,9 +66,9 @@ async def test_a_wait_is_told_on_every_node_that_has_a_part_in_it_under_one_name
     first, second = Writer(), Writer()
     for writer, later in ((first, 30.0), (second, 95.0)):
         events = events_on(writer, later=later)
-        events.waits(a_request(), "addresses", "10.0.0.5 is claimed twice", ("web-1", "web-2"))
-        await events.last_words()
-    assert [event.about.name for event in first.events] == ["web-1", "web-2"]
+        events.record_waiting(a_request(), "addresses", "10.0.0.5 is claimed twice", ("web-1", "web-2"))
+        await events.flush()
+    assert [event.regarding.name for event in first.events] == ["web-1", "web-2"]
     assert first.names == second.names
     assert len(set(first.names)) == 2
 
@@ -80,10 +80,10 @@ async def test_what_everybody_claims_is_not_told_on_everybody():
     writer = Writer()
     events = events_on(writer, nodes)
     for why in ("rivals", "addresses", "rivals"):
-        events.waits(a_request(), why, "10.96.0.1 is claimed by all", tuple(sorted(nodes)))
-    await events.last_words()
-    told = [event.about.name for event in writer.events]
-    assert len(told) == 3 * (1 + MOST_RIVALS)
+        events.record_waiting(a_request(), why, "10.96.0.1 is claimed by all", tuple(sorted(nodes)))
+    await events.flush()
+    told = [event.regarding.name for event in writer.events]
+    assert len(told) == 3 * (1 + MAX_RIVALS)
     assert told.count("web-1") == 3
 
 
@@ -91,8 +91,8 @@ async def test_nobody_is_told_where_there_is_no_node_and_nothing_in_observe_only
     writer = Writer()
     absent, observing = events_on(writer, {}), events_on(writer, observe_only=True)
     for events in (absent, observing):
-        events.denied(a_request(), "names", "because")
-        await events.last_words()
+        events.record_denied(a_request(), "names", "because")
+        await events.flush()
     assert writer.events == []
 
 
@@ -101,8 +101,8 @@ async def test_what_the_api_server_cannot_take_for_a_while_is_told_when_it_can()
     events = events_on(writer)
     async with doing(events.run()):
         writer.failing = Unreachable("no answer")
-        events.denied(a_request(), "names", "because")
-        events.denied(a_request(node="web-2"), "names", "because")
+        events.record_denied(a_request(), "names", "because")
+        events.record_denied(a_request(node="web-2"), "names", "because")
         await eventually(lambda: writer.tried >= 3, "both were tried")
         writer.failing = None
         await eventually(lambda: len(writer.events) == 2, "both are told")
@@ -114,16 +114,16 @@ async def test_what_is_never_taken_is_given_up_and_ends_nothing(monkeypatch: pyt
     events = events_on(writer)
     async with doing(events.run()):
         writer.failing = Invalid("no such field", status=422)
-        events.denied(a_request(), "names", "because")
+        events.record_denied(a_request(), "names", "because")
         await eventually(lambda: not events._queue._waiting and writer.tried == 1, "it was refused for good")
-        monkeypatch.setattr(event_queue, "WORTH_TELLING_SECONDS", 0.0)
+        monkeypatch.setattr(event_recorder, "WORTH_TELLING_SECONDS", 0.0)
         writer.failing = Forbidden("no right to create events", status=403)
-        events.denied(a_request(), "addresses", "because")
+        events.record_denied(a_request(), "addresses", "because")
         await eventually(
             lambda: not events._queue._waiting and writer.tried == 2, "it was tried for long enough"
         )
         writer.failing = None
-        events.denied(a_request(), "usages", "because")
+        events.record_denied(a_request(), "usages", "because")
         await eventually(lambda: len(writer.events) == 1, "the next one is written")
 
 
@@ -132,26 +132,26 @@ async def test_what_is_left_at_the_end_is_told_if_that_takes_but_a_moment(monkey
     events = events_on(writer)
     writer.gate.clear()
     async with doing(events.run()):
-        events.denied(a_request(), "names", "because")
+        events.record_denied(a_request(), "names", "because")
         await asyncio.sleep(0)
     writer.gate.set()
-    await events.last_words()
+    await events.flush()
     assert len(writer.events) == 1
     writer.gate.clear()
-    monkeypatch.setattr(event_queue, "LAST_WORDS_SECONDS", 0.05)
-    events.denied(a_request(), "addresses", "because")
-    await events.last_words()
+    monkeypatch.setattr(event_recorder, "LAST_WORDS_SECONDS", 0.05)
+    events.record_denied(a_request(), "addresses", "because")
+    await events.flush()
     assert len(writer.events) == 1
 
 
 async def test_what_waits_to_be_told_goes_unsaid_on_a_node_that_has_become_anothers():
     """The API server took no Events for a while, and the file has given the Node away since."""
     writer, foreign = Writer(), set[str]()
-    events = NodeEvents(
+    events = NodeEventRecorder(
         writer, NODES.get, is_foreign=foreign.__contains__, now=lambda: NOW, observe_only=False
     )
-    events.denied(a_request(node="web-1"), "names", "because")
-    events.denied(a_request(node="web-2"), "names", "because")
+    events.record_denied(a_request(node="web-1"), "names", "because")
+    events.record_denied(a_request(node="web-2"), "names", "because")
     foreign.add("web-1")
-    await events.last_words()
-    assert [event.about.name for event in writer.events] == ["web-2"]
+    await events.flush()
+    assert [event.regarding.name for event in writer.events] == ["web-2"]

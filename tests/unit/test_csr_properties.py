@@ -11,7 +11,7 @@ from libs.common.events import CsrEnriched, NodeEnriched, NodeUnreachable
 from libs.common.machine import MachineFacts
 from libs.common.node import Node
 from libs.common.node_ips import parse_ip
-from services.csr.claims import Claims
+from services.csr.claim_index import ClaimIndex
 from services.csr.decide import Approve, Wait, decide
 from tests.builders import a_node, a_request, csr_enriched, enriched
 from tests.csr_cases import POLICY
@@ -85,7 +85,7 @@ def hostile(draw: st.DrawFn, name: str) -> tuple[Node, Word]:
     return node, draw(st.sampled_from(words))
 
 
-def claims_from(*told: tuple[Node, Word]) -> Claims:
+def claims_from(*told: tuple[Node, Word]) -> ClaimIndex:
     return claims_of(*(one for pair in told for one in pair if one is not None))
 
 

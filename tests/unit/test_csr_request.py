@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from libs.common.signing_request import REQUEST_LIMIT
-from services.csr import request as reading
-from services.csr.request import Asked, Unreadable, read_request
+from services.csr import certificate_request as reading
+from services.csr.certificate_request import CertificateRequest, MalformedRequest, parse_request
 from tests.csr_cases import CASES
 from tests.csr_der import ORGANIZATION, Fields, a_key, dns, email, ip, pem_of, rsa_spki, with_key
 
@@ -24,20 +24,20 @@ def readable() -> st.SearchStrategy[bytes]:
     return st.sampled_from([pem for pem in pems if b":" not in pem])  # a PEM header is not base64
 
 
-def asked(pem: bytes) -> Asked:
-    read = read_request(pem)
-    assert isinstance(read, Asked), read
+def asked(pem: bytes) -> CertificateRequest:
+    read = parse_request(pem)
+    assert isinstance(read, CertificateRequest), read
     return read
 
 
 def test_an_honest_request_is_read_as_it_is():
-    assert asked(pem_of(HONEST.der())) == Asked(
+    assert asked(pem_of(HONEST.der())) == CertificateRequest(
         common_names=("system:node:web-1",),
         organizations=("system:nodes",),
         dns_names=("web-1",),
         ips=("10.0.0.5", "fd00:7::5"),
         key="ECDSA P-256",
-        signature_valid=True,
+        is_signature_valid=True,
     )
 
 
@@ -47,7 +47,7 @@ def test_what_a_library_signs_is_read_just_the_same():
     builder = x509.CertificateSigningRequestBuilder(subject).add_extension(names, critical=False)
     signed = builder.sign(a_key("Ed25519"), None).public_bytes(Encoding.PEM)
     read = asked(signed)
-    assert (read.dns_names, read.key, read.signature_valid, read.problems) == (
+    assert (read.dns_names, read.key, read.is_signature_valid, read.problems) == (
         ("web-1",),
         "Ed25519",
         True,
@@ -58,27 +58,27 @@ def test_what_a_library_signs_is_read_just_the_same():
 @pytest.mark.parametrize("kind", ["RSA 2048", "P-256", "P-384", "P-521", "Ed25519"])
 def test_keys_that_kubelets_may_have(kind: str):
     read = asked(pem_of(Fields(key=kind).der()))
-    assert (read.key.removeprefix("ECDSA "), read.key_problem, read.signature_valid) == (kind, "", True)
+    assert (read.key.removeprefix("ECDSA "), read.key_problem, read.is_signature_valid) == (kind, "", True)
 
 
 @pytest.mark.parametrize("kind", ["RSA 1024", "P-192", "P-224", "secp256k1", "DSA", "Ed448"])
 def test_nobody_looks_at_a_signature_by_a_key_that_we_do_not_accept(kind: str):
     read = asked(pem_of(Fields(key=kind).der()))
     assert read.key_problem
-    assert read.signature_valid is None
+    assert read.is_signature_valid is None
 
 
 def test_a_key_that_is_slow_to_verify_with_is_never_verified_with():
     modulus, exponent = 2**8191 + 12345, 2**8190 + 1
     pem = pem_of(with_key(rsa_spki(modulus, exponent), HONEST))
-    read = read_request(pem)
-    assert isinstance(read, Unreadable) or read.signature_valid is None
+    read = parse_request(pem)
+    assert isinstance(read, MalformedRequest) or read.is_signature_valid is None
 
 
 def test_a_signature_is_judged_by_the_key_in_the_request():
     spki = a_key("P-256").public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
-    assert asked(pem_of(Fields(foreign_signature=True).der())).signature_valid is False
-    assert asked(pem_of(with_key(spki, HONEST))).signature_valid is False
+    assert asked(pem_of(Fields(foreign_signature=True).der())).is_signature_valid is False
+    assert asked(pem_of(with_key(spki, HONEST))).is_signature_valid is False
 
 
 def test_an_ipv4_mapped_address_is_not_read_as_ipv4():
@@ -88,8 +88,8 @@ def test_an_ipv4_mapped_address_is_not_read_as_ipv4():
 
 def test_no_more_names_are_kept_than_a_request_may_have():
     read = asked(pem_of(Fields(sans=(dns("web-1"),) * 500).der()))
-    assert len(read.dns_names) == reading.SAN_LIMIT
-    assert read.problems == (f"it asks for 500 names and addresses, more than {reading.SAN_LIMIT}",)
+    assert len(read.dns_names) == reading.MAX_SANS
+    assert read.problems == (f"it asks for 500 names and addresses, more than {reading.MAX_SANS}",)
 
 
 def test_what_the_kubelet_wrote_is_shown_bounded_and_printable():
@@ -97,7 +97,7 @@ def test_what_the_kubelet_wrote_is_shown_bounded_and_printable():
         subject=(((ORGANIZATION, "o"),), (("2.5.4.11", "\x1b[31m" + "x" * 500),)), sans=(email("a\n@b"),)
     )
     read = asked(pem_of(fields.der()))
-    shown = (*read.other_subject, *read.other_sans)
+    shown = (*read.other_subject_attributes, *read.other_sans)
     assert len(shown) == 2
     assert all(len(text) < 140 and text.isascii() and text.isprintable() for text in shown)
 
@@ -105,18 +105,18 @@ def test_what_the_kubelet_wrote_is_shown_bounded_and_printable():
 def test_a_request_of_the_largest_size_is_read_and_a_larger_one_is_not():
     pem = pem_of(HONEST.der())  # once: signatures differ in length
     spaces = REQUEST_LIMIT - len(pem)
-    assert isinstance(read_request(pem + b"\n" * spaces), Asked)
-    assert isinstance(read_request(pem + b"\n" * (spaces + 1)), Unreadable)
+    assert isinstance(parse_request(pem + b"\n" * spaces), CertificateRequest)
+    assert isinstance(parse_request(pem + b"\n" * (spaces + 1)), MalformedRequest)
 
 
 @given(st.binary(max_size=2000))
 def test_no_bytes_raise(data: bytes):
-    assert isinstance(read_request(data), Unreadable)
+    assert isinstance(parse_request(data), MalformedRequest)
 
 
 @given(st.binary(max_size=2000))
 def test_no_der_raises(der: bytes):
-    assert isinstance(read_request(pem_of(der)), Asked | Unreadable)
+    assert isinstance(parse_request(pem_of(der)), CertificateRequest | MalformedRequest)
 
 
 @given(st.deferred(readable), st.data())
@@ -131,20 +131,20 @@ def test_no_mutation_of_a_request_raises(pem: bytes, data: st.DataObject):
             del mutated[at : at + data.draw(st.integers(1, 30))]
         else:
             mutated[at:at] = data.draw(st.binary(min_size=1, max_size=8))
-    assert isinstance(read_request(pem_of(bytes(mutated))), Asked | Unreadable)
+    assert isinstance(parse_request(pem_of(bytes(mutated))), CertificateRequest | MalformedRequest)
 
 
 @given(st.lists(st.tuples(st.integers(0, 255), st.binary(max_size=40)), max_size=8))
 def test_no_list_of_names_raises(names: list[tuple[int, bytes]]):
     sans = tuple(bytes([tag, len(content)]) + content for tag, content in names)
-    assert isinstance(read_request(pem_of(Fields(sans=sans).der())), Asked | Unreadable)
+    assert isinstance(parse_request(pem_of(Fields(sans=sans).der())), CertificateRequest | MalformedRequest)
 
 
 @given(st.lists(st.tuples(st.text(max_size=20), st.sampled_from([0x0C, 0x13, 0x14, 0x16, 0x1C, 0x1E, 0x03]))))
 def test_no_subject_raises(values: list[tuple[str, int]]):
     for text, tag in values:
         fields = Fields(subject=(((ORGANIZATION, text),),), subject_tag=tag)
-        assert isinstance(read_request(pem_of(fields.der())), Asked | Unreadable)
+        assert isinstance(parse_request(pem_of(fields.der())), CertificateRequest | MalformedRequest)
 
 
 class PanicException(BaseException):
@@ -156,18 +156,18 @@ PanicException.__module__ = "pyo3_runtime"
 
 @pytest.mark.parametrize("error", [PanicException("assertion failed"), MemoryError(), RecursionError("deep")])
 def test_whatever_the_parser_raises_makes_the_request_unreadable(error: BaseException):
-    def parse(_: bytes) -> Asked:
+    def parse(_: bytes) -> CertificateRequest:
         raise error
 
-    read = reading.read_with(parse, pem_of(HONEST.der()))
-    assert isinstance(read, Unreadable)
+    read = reading.parse_with(parse, pem_of(HONEST.der()))
+    assert isinstance(read, MalformedRequest)
     assert type(error).__name__ in read.reason
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(1)])
 def test_the_end_of_the_process_is_no_fault_of_a_request(error: BaseException):
-    def parse(_: bytes) -> Asked:
+    def parse(_: bytes) -> CertificateRequest:
         raise error
 
     with pytest.raises(type(error)):
-        reading.read_with(parse, pem_of(HONEST.der()))
+        reading.parse_with(parse, pem_of(HONEST.der()))

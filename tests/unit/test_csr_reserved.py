@@ -14,14 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from libs.common.events import CsrEnriched
-from libs.common.kube_api.server_identity import ServerIdentity, identity_in
+from libs.common.kube_api.server_identity import ServerIdentity, parse_server_identity
 from libs.common.machine import AddressStatus, MachineFacts
 from libs.common.node import CONTROL_PLANE_LABEL, NodeAddress
 from libs.testbed.pki import Authority
-from services.csr.claims import Claims
-from services.csr.decide import Approve, Decision, Deny, Policy, Wait, decide
-from services.csr.endpoint import Endpoint, ServerIdentityCache
-from services.csr.service_networks import ServiceNetworks, known_service_networks
+from services.csr.api_endpoint import ApiEndpoint, ServerIdentityCache
+from services.csr.claim_index import ClaimIndex
+from services.csr.decide import ApprovalPolicy, Approve, Decision, Deny, Wait, decide
+from services.csr.service_networks import ServiceNetworks, merge_service_networks
 from tests.builders import NOW, a_node, cluster_networks, csr_enriched, enriched, some_facts
 from tests.csr_actors import asks
 
@@ -47,8 +47,8 @@ HOSTED = ServerIdentity(
 )
 
 
-def policy(*identities: ServerIdentity, **fields: Any) -> Policy:
-    known = Policy(service_networks=SERVICES, endpoint=Endpoint(identities=identities))
+def policy(*identities: ServerIdentity, **fields: Any) -> ApprovalPolicy:
+    known = ApprovalPolicy(service_networks=SERVICES, api_endpoint=ApiEndpoint(identities=identities))
     return msgspec.structs.replace(known, **fields)
 
 
@@ -61,7 +61,7 @@ def machine(name: str, node_ip: str, *addresses: str, link: str = "eth0", **plat
 
 def decided(
     facts: MachineFacts,
-    known: Policy,
+    known: ApprovalPolicy,
     *,
     dns: tuple[str, ...] | None = None,
     ips: tuple[str, ...] = (),
@@ -74,7 +74,7 @@ def decided(
 
     `node_ips` is the annotation of the Node, the node IP of `facts` by default; `answered_at` is besides it.
     """
-    claims = Claims()
+    claims = ClaimIndex()
     for each in (facts, *also):
         is_own = each is facts
         node = a_node(
@@ -83,8 +83,8 @@ def decided(
             ip=(node_ips if is_own else "") or each.node_ip,
             labels={CONTROL_PLANE_LABEL: ""} if is_own and control_plane else {},
         )
-        claims.observed(node)
-        claims.enriched(enriched(node, each))
+        claims.upsert_node(node)
+        claims.upsert_report(enriched(node, each))
     name = facts.node_name
     request = asks(node=name, dns=(name,) if dns is None else dns, ips=ips)
     answered = (facts.node_ip, *answered_at)
@@ -103,8 +103,8 @@ def test_an_ip_address_waits_while_the_service_networks_are_unknown():
     assert (waits.reason, "--service-cluster-ip-range" in waits.message) == ("networks", True)
 
 
-def of(*identities: ServerIdentity) -> Endpoint:
-    return Endpoint(identities=identities)
+def of(*identities: ServerIdentity) -> ApiEndpoint:
+    return ApiEndpoint(identities=identities)
 
 
 def test_a_request_for_names_alone_needs_no_service_networks():
@@ -119,7 +119,7 @@ def test_what_is_wrong_for_ever_is_denied_though_the_networks_are_unknown():
 
 def test_a_name_or_address_waits_until_the_api_servers_certificate_was_read():
     facts = machine("web-1", "10.0.0.5", hostname="web-1.example.com")
-    unknown = policy(endpoint=Endpoint(fault="connection refused"))
+    unknown = policy(endpoint=ApiEndpoint(fault="connection refused"))
     for fields in ({"ips": ("10.0.0.5",)}, {"dns": ("web-1", "web-1.example.com")}):
         waits = decided(facts, unknown, **fields)
         assert isinstance(waits, Wait)
@@ -131,7 +131,7 @@ def test_a_name_or_address_waits_until_the_api_servers_certificate_was_read():
 
 
 @pytest.mark.parametrize("known", [policy(CP_1), policy(CP_2), policy(CP_1, CP_2)], ids=["1", "2", "both"])
-def test_with_several_control_planes_each_kubelet_gets_what_its_machine_has(known: Policy):
+def test_with_several_control_planes_each_kubelet_gets_what_its_machine_has(known: ApprovalPolicy):
     one = machine("cp-1", "10.0.0.1", "203.0.113.1/26", "2001:db8::1/64", hostname="cp-1.example.com")
     two = machine("cp-2", "10.0.0.2", hostname="cp-2.example.com")
     ips = ("10.0.0.1", "203.0.113.1", "2001:db8::1")
@@ -245,7 +245,7 @@ def test_a_routed_public_address_is_no_virtual_ip():
 
 @pytest.mark.parametrize("known", [policy(CP_1), policy(CP_1, CP_2)], ids=["one-seen", "both-seen"])
 @pytest.mark.parametrize("asking", [("cp-1", "10.0.0.1"), ("web-1", "10.0.0.5")], ids=["leader", "worker"])
-def test_a_virtual_ip_is_nobodys(asking: tuple[str, str], known: Policy):
+def test_a_virtual_ip_is_nobodys(asking: tuple[str, str], known: ApprovalPolicy):
     is_control_plane = asking[0] == "cp-1"
     waits = decided(
         machine(*asking, "10.0.0.100/32"),
@@ -368,11 +368,11 @@ def test_a_worker_gets_nothing_in_any_certificate_but_its_node_name_and_node_ips
 # ---- without Talos
 
 
-def alone(known: Policy, *, dns: tuple[str, ...] = ("cp-1",), ips: tuple[str, ...] = ()) -> Decision:
+def alone(known: ApprovalPolicy, *, dns: tuple[str, ...] = ("cp-1",), ips: tuple[str, ...] = ()) -> Decision:
     written = (*(("InternalIP", ip) for ip in ips), *(("InternalDNS", name) for name in dns))
     addresses = tuple(NodeAddress(type=kind, address=text) for kind, text in written)
-    claims = Claims()
-    claims.observed(a_node("cp-1", uid="uid-1", addresses=addresses))
+    claims = ClaimIndex()
+    claims.upsert_node(a_node("cp-1", uid="uid-1", addresses=addresses))
     event: CsrEnriched = csr_enriched(asks(node="cp-1", dns=dns, ips=ips), without_talos=True)
     return decide(event, claims, msgspec.structs.replace(known, allowed_networks=("10.0.0.0/8",))).decision
 
@@ -401,27 +401,27 @@ def test_without_talos_unknown_networks_wait_and_name_the_flag():
 
 def test_service_networks_are_those_of_the_flag_and_of_the_report():
     report = cluster_networks(service_cidrs=("fd00:96::/108",))
-    assert known_service_networks((), None) is None
-    assert known_service_networks(SERVICES, None) == SERVICES
-    assert known_service_networks((), report) == ("fd00:96::/108",)
-    assert known_service_networks(SERVICES, report) == (*SERVICES, "fd00:96::/108")
+    assert merge_service_networks((), None) is None
+    assert merge_service_networks(SERVICES, None) == SERVICES
+    assert merge_service_networks((), report) == ("fd00:96::/108",)
+    assert merge_service_networks(SERVICES, report) == (*SERVICES, "fd00:96::/108")
 
 
 @pytest.mark.parametrize("cidrs", [(), ("odd",), ("odd", "10.96.0.0/12")], ids=str)
 def test_a_report_of_no_network_or_of_one_that_cannot_be_read_is_no_knowledge(cidrs: tuple[str, ...]):
-    assert known_service_networks((), cluster_networks(service_cidrs=cidrs)) is None
+    assert merge_service_networks((), cluster_networks(service_cidrs=cidrs)) is None
 
 
 def test_where_no_machine_is_asked_missing_networks_are_a_problem_and_else_they_are_awaited():
     changes: list[int] = []
-    networks = ServiceNetworks((), changed=lambda: changes.append(1))
+    networks = ServiceNetworks((), on_change=lambda: changes.append(1))
     assert not networks.problems(without_talos=False)
     assert any("--service-cluster-ip-range" in problem for problem in networks.problems(without_talos=True))
-    networks.take_in(cluster_networks(service_cidrs=SERVICES))
-    networks.take_in(cluster_networks(service_cidrs=SERVICES))
-    assert (networks.problems(without_talos=True), networks.known, changes) == ((), SERVICES, [1])
-    networks.forget()
-    assert (networks.known, changes) == (None, [1, 1])
+    networks.apply(cluster_networks(service_cidrs=SERVICES))
+    networks.apply(cluster_networks(service_cidrs=SERVICES))
+    assert (networks.problems(without_talos=True), networks.cidrs, changes) == ((), SERVICES, [1])
+    networks.forget_report()
+    assert (networks.cidrs, changes) == (None, [1, 1])
 
 
 DAY = 86_400.0
@@ -461,7 +461,7 @@ def test_with_several_control_planes_behind_a_balancer_the_identities_do_not_fla
 def test_an_identity_is_what_the_certificate_has_and_the_host_without_wildcards():
     hosts = ["API.Example.com", "*.example.com", "10.0.0.1", "fd00:0:0::1"]
     pem = Authority.make(common_name="x").server(hosts).certificate
-    found = identity_in(der(pem), host="lb.example.com")
+    found = parse_server_identity(der(pem), host="lb.example.com")
     assert found.names == {"api.example.com", "lb.example.com"}
     assert found.addresses == {"10.0.0.1", "fd00::1"}
 
@@ -469,7 +469,7 @@ def test_an_identity_is_what_the_certificate_has_and_the_host_without_wildcards(
 def test_a_name_that_only_a_wildcard_covers_is_not_reserved():
     # docs/certificates.md tells operators to add such a name to certSANs
     pem = Authority.make(common_name="x").server(["*.example.com"]).certificate
-    known = policy(identity_in(der(pem), host="10.0.0.1"))
+    known = policy(parse_server_identity(der(pem), host="10.0.0.1"))
     worker = machine("web-1", "10.0.0.5", hostname="web-1.example.com")
     assert isinstance(decided(worker, known, dns=("web-1", "web-1.example.com")), Approve)
 
@@ -477,7 +477,7 @@ def test_a_name_that_only_a_wildcard_covers_is_not_reserved():
 @pytest.mark.parametrize("junk", [b"", b"junk"])
 def test_bytes_that_are_no_certificate_are_an_error(junk: bytes):
     with pytest.raises(ValueError, match="cannot be read"):
-        identity_in(junk, host="x")
+        parse_server_identity(junk, host="x")
 
 
 @pytest.mark.parametrize(
@@ -495,7 +495,7 @@ def test_a_certificate_with_odd_names_is_an_error_that_gives_the_parsers_reason(
 ):
     certificate = certificate_with(oids, bytes.fromhex(names))
     with pytest.raises(ValueError, match="cannot be read: "):
-        identity_in(certificate, host="x")
+        parse_server_identity(certificate, host="x")
 
 
 def certificate_with(oids: tuple[str, ...], names: bytes) -> bytes:

@@ -5,14 +5,14 @@ from pathlib import Path
 import pytest
 
 from libs.common.controllers import CSR_APPROVAL
-from libs.common.settings.help_text import help_text
-from libs.common.settings.reading import SettingsError, options_of, read_settings
+from libs.common.settings.help_text import format_help
+from libs.common.settings.read_settings import SettingsError, list_options, read_settings
 from services.csr.settings import CsrSettings
 from services.metadata.settings import MetadataSettings
 
 
 def read(*arguments: str) -> CsrSettings:
-    return read_settings([CsrSettings], arguments, {}).of(CsrSettings)
+    return read_settings([CsrSettings], arguments, {}).get(CsrSettings)
 
 
 def test_the_policy_is_what_the_flags_say():
@@ -32,9 +32,9 @@ def test_without_flags_nothing_is_limited_and_no_network_is_allowed():
 def test_one_command_line_gives_csr_and_metadata_the_same_period_and_mode():
     arguments = ["--metadata-repeat-period=2m", "--without-talos"]
     reading = read_settings([MetadataSettings, CsrSettings], arguments, {})
-    for settings in (reading.of(MetadataSettings), reading.of(CsrSettings)):
-        assert (settings.repeat_seconds, settings.without_talos) == (120.0, True)
-    assert MetadataSettings().repeat_seconds == CsrSettings().repeat_seconds == 300.0
+    for settings in (reading.get(MetadataSettings), reading.get(CsrSettings)):
+        assert (settings.republish_interval_seconds, settings.without_talos) == (120.0, True)
+    assert MetadataSettings().republish_interval_seconds == CsrSettings().republish_interval_seconds == 300.0
     assert reading.warnings == ()
 
 
@@ -43,7 +43,7 @@ def test_whose_nodes_are_ours_stands_in_the_file_and_a_mistake_in_it_stops_the_s
     file.write_text("ownership: {controllers: [{name: node-csr-approval, providerIDSchemes: [talos]}]}")
     settings = read(f"--cloud-config={file}")
     assert settings.cloud_config == file
-    assert settings.file.ownership.of(CSR_APPROVAL).provider_id_schemes == ("talos",)
+    assert settings.file.ownership.for_controller(CSR_APPROVAL).provider_id_schemes == ("talos",)
     file.write_text("ownership: {providerIDSchemes: []}")
     with pytest.raises(SettingsError, match="must hold at least one entry"):
         read(f"--cloud-config={file}")
@@ -69,7 +69,7 @@ def test_limits_that_leave_nothing_are_a_mistake():
 
 
 def test_the_help_of_csr_lists_the_service_networks_under_a_heading_that_names_certificates():
-    lines = help_text("csr", "Approves.", options_of(CsrSettings)).splitlines()
+    lines = format_help("csr", "Approves.", list_options(CsrSettings)).splitlines()
     assert "Pod CIDRs:" not in lines
     heading = lines.index("Service networks (for pod CIDRs and kubelet serving certificates):")
     assert "--service-cluster-ip-range" in lines[heading + 1]

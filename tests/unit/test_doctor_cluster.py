@@ -22,8 +22,8 @@ from cli.doctor.seen import Absent, NotSeen
 from cli.doctor.talos_seen import Asked, decoded
 from cli.explain.filed import Condition, Filed, Status
 from cli.inside.seen import CertificateSeen, Unknown
-from libs.common.node import PROVIDED_NODE_IP, Node, ObjectMeta
-from libs.common.signing_request import KUBELET_SERVING, NODE_USER, NODES_GROUP, SigningRequestSpec
+from libs.common.node import PROVIDED_NODE_IP_ANNOTATION, Node, ObjectMeta
+from libs.common.signing_request import KUBELET_SERVING, NODE_USER_PREFIX, NODES_GROUP, SigningRequestSpec
 from libs.testbed.pki import Authority
 from tests.builders import NOW, a_node
 from tests.doctor_cases import (
@@ -45,7 +45,7 @@ FOREIGN_OWNERSHIP = "ownership:\n  providerIDSchemes: [talos]\n"
 
 
 def without_annotation(node: Node) -> Node:
-    annotations = {k: v for k, v in node.annotations.items() if k != PROVIDED_NODE_IP}
+    annotations = {k: v for k, v in node.annotations.items() if k != PROVIDED_NODE_IP_ANNOTATION}
     return msgspec.structs.replace(
         node, metadata=msgspec.structs.replace(node.metadata, annotations=annotations)
     )
@@ -72,7 +72,9 @@ def test_an_external_kubelet_that_does_not_say_where_it_is_is_told_apart():
 
 
 def test_an_annotation_that_is_no_address_is_told():
-    told = said("kubelets", seen(nodes=(a_node("web-1", annotations={PROVIDED_NODE_IP: "localhost"}),)))
+    told = said(
+        "kubelets", seen(nodes=(a_node("web-1", annotations={PROVIDED_NODE_IP_ANNOTATION: "localhost"}),))
+    )
     assert "web-1: annotation" in told
     assert "is not an IP address" in told
 
@@ -93,7 +95,7 @@ def test_nodes_that_may_not_be_listed_are_no_wrong_ones():
 def filed(node: str, *conditions: Condition) -> Filed:
     spec = SigningRequestSpec(
         signer_name=KUBELET_SERVING,
-        username=f"{NODE_USER}{node}",
+        username=f"{NODE_USER_PREFIX}{node}",
         groups=(NODES_GROUP,),
         usages=(),
         request=b"",

@@ -30,7 +30,7 @@ from cli.doctor.rights import Reviewed, questions
 from cli.doctor.seen import NOT_ASKED, Absent, NotSeen, Seen
 from cli.doctor.text import of_diagnosis
 from cli.lines import print_lines
-from libs.common.wiring import SERVICES
+from libs.common.service_spec import SERVICES
 from tests.doctor_cases import PREFIX, a_pod, a_workload, an_installation, judged, said, seen
 
 NOT_ALLOWED = NotSeen(why="it takes the right to list pods", right="list pods --namespace kube-system")
@@ -289,7 +289,7 @@ def test_each_service_is_asked_for_every_right_of_its_wiring():
     for wiring in SERVICES:
         if not here.runs(wiring.service):
             continue
-        wanted = {(r.group, r.resource, v) for r in wiring.rights for v in r.verbs}
+        wanted = {(r.group, r.resource, v) for r in wiring.policy_rules for v in r.verbs}
         asked = {
             (q.group, q.resource, q.verb) for q in questions(here) if q.service == wiring.service and q.wanted
         }

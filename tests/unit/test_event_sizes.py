@@ -24,7 +24,7 @@ def test_a_node_that_can_be_observed_can_be_said_to_be_unreachable_however_large
     node = a_node(annotations={"a": "x" * largest_that_can_be_observed()})
     fault = MachineFault(kind="invalid", step="facts", message="m" * 1000)
     word = NodeUnreachable(
-        incarnation=INCARNATION,
+        stream_id=INCARNATION,
         observed_sequence=1,
         node=node,
         fault=fault,

@@ -16,13 +16,13 @@ from cli.explain.evidence import Evidence, claimants, contested
 from cli.explain.explanation import Explanation, explain
 from cli.explain.filed import Condition, Filed, Status, newest
 from cli.explain.text import of_explanation
-from libs.common.cloud_config.rule import Ownership
+from libs.common.cloud_config.model import Ownership
 from libs.common.kube_api.server_identity import ServerIdentity
 from libs.common.machine import AddressStatus, MachineFacts, MachineFault
 from libs.common.node import NodeAddress
 from libs.common.signing_request import SigningRequest
-from services.csr.decide import Policy
-from services.csr.endpoint import Endpoint
+from services.csr.api_endpoint import ApiEndpoint
+from services.csr.decide import ApprovalPolicy
 from tests.architecture.sources import ROOT
 from tests.builders import NOW, a_node, a_request, some_facts
 from tests.cli_screen import printed
@@ -30,7 +30,7 @@ from tests.csr_actors import REFUSED, asks
 from tests.csr_cases import CASES, FACTS, NODES, POLICY, UNREACHABLE, Case
 
 TEXTS = Path(__file__).parent / "cli_texts"
-KNOWN = Policy(service_networks=POLICY.service_networks, endpoint=POLICY.endpoint)
+KNOWN = ApprovalPolicy(service_networks=POLICY.service_networks, api_endpoint=POLICY.api_endpoint)
 NETWORKS = msgspec.structs.replace(KNOWN, allowed_networks=("10.0.0.0/8",))
 NO_TALOS = "no Talos API to ask: there is no talosconfig"
 
@@ -79,7 +79,7 @@ def mine(**fields: Any) -> Filed:
 OWN: Final = web(5)
 NODE_WITHOUT_MACHINE: Final = (OWN[0], None)
 HOSTILE = "\x1b[2J\u202egnp.exe"
-EVIDENCE: Final[dict[str, tuple[Evidence, Policy]]] = {
+EVIDENCE: Final[dict[str, tuple[Evidence, ApprovalPolicy]]] = {
     "approved": (
         evidence(
             filed(
@@ -125,14 +125,16 @@ def shown(explanation: Explanation, width: int | None = None) -> str:
     return printed(of_explanation(explanation, NOW), width)
 
 
-PROXY: Final = Endpoint(
+PROXY: Final = ApiEndpoint(
     identities=(ServerIdentity(names=frozenset({"acme.omni.siderolabs.io", "web-5.example"})),)
 )
 
 
-@pytest.mark.parametrize("endpoint", [PROXY, Endpoint(fault="connection refused")], ids=["proxy", "unread"])
-def test_behind_a_proxy_that_ends_tls_the_endpoint_is_unknown(endpoint: Endpoint):
-    policy = msgspec.structs.replace(KNOWN, endpoint=Endpoint())
+@pytest.mark.parametrize(
+    "endpoint", [PROXY, ApiEndpoint(fault="connection refused")], ids=["proxy", "unread"]
+)
+def test_behind_a_proxy_that_ends_tls_the_endpoint_is_unknown(endpoint: ApiEndpoint):
+    policy = msgspec.structs.replace(KNOWN, api_endpoint=ApiEndpoint())
     explanation = explain(evidence(mine(), OWN, endpoint=endpoint), policy)
     assert (explanation.verdict, explanation.check, explanation.exit_status) == ("unknown", "endpoint", 2)
     assert [check.result for check in explanation.checks if check.name == "endpoint"] == ["unknown"]
@@ -140,7 +142,7 @@ def test_behind_a_proxy_that_ends_tls_the_endpoint_is_unknown(endpoint: Endpoint
 
 
 def test_behind_a_proxy_a_denial_for_its_certificate_is_unknown_and_any_other_denial_stands():
-    policy = msgspec.structs.replace(KNOWN, endpoint=PROXY)
+    policy = msgspec.structs.replace(KNOWN, api_endpoint=PROXY)
     for dns, verdict in (("acme.omni.siderolabs.io", "unknown"), ("web-6", "deny")):
         asked = mine(dns=("web-5", dns))
         explanation = explain(evidence(asked, OWN, web(6), endpoint=PROXY), policy)
@@ -148,7 +150,7 @@ def test_behind_a_proxy_a_denial_for_its_certificate_is_unknown_and_any_other_de
 
 
 def test_behind_a_proxy_a_request_for_the_node_name_alone_is_approved():
-    policy = msgspec.structs.replace(KNOWN, endpoint=PROXY)
+    policy = msgspec.structs.replace(KNOWN, api_endpoint=PROXY)
     assert explain(evidence(mine(ips=()), OWN), policy).verdict == "approve"
 
 

@@ -31,25 +31,25 @@ from libs.common.events import (
     NodeEnriched,
     NodeObserved,
     NodeUnreachable,
-    ObservedOrder,
+    ObservationOrder,
 )
-from libs.common.machine import AnotherMachine, FaultKind, MachineFacts, MachineFault
-from libs.common.node import CONDITION_BLOCKED, Node, NodeAddress, NodeCondition, Taint
+from libs.common.machine import FaultKind, ForeignMachine, MachineFacts, MachineFault
+from libs.common.node import BLOCKED_CONDITION, Node, NodeAddress, NodeCondition, Taint
 from libs.common.ownership import why_not_owned
 from libs.common.settings.flag_values import parse_duration
 from libs.common.subjects import subject_of
 from services.labeler.plan import plan_node
-from services.lifecycle.decide import Case, Delete, Standing, Terms, decide
-from services.lifecycle.evidence import known_of
-from services.lifecycle.history import History, Look
+from services.lifecycle.decide import Delete, DeletionCase, DeletionPolicy, ReplicaStatus, decide
+from services.lifecycle.evidence import build_machine_index
+from services.lifecycle.gcp_spot import LIFECYCLE_LABEL, NOT_READY_TAINT, PLATFORM_LABEL
+from services.lifecycle.poll_history import PollHistory, PollResult
 from services.lifecycle.settings import LifecycleSettings
-from services.lifecycle.shutdown import SHUTTING_DOWN
-from services.lifecycle.spot import LIFECYCLE, NOT_READY, PLATFORM
+from services.lifecycle.shutdown_taint import SHUTTING_DOWN_STAGE
 from tests.builders import NOW, a_node, enriched, some_facts
 from tests.cli_screen import printed
 
 TEXTS = Path(__file__).parent / "cli_texts"
-TERMS, SPOT = Terms(), Terms(gcp_spot=True)
+TERMS, SPOT = DeletionPolicy(), DeletionPolicy(deletes_gcp_spot=True)
 OLD, NEW = "0a1b2c3d-1111-4222-8333-944455556666", "0a1b2c3d-7777-4888-8999-aaabbbbccccd"
 HOSTILE = "\x1b[2J\u202egnp.exe"
 ADDRESSES: Final = (
@@ -117,7 +117,7 @@ ANOTHER: Final = MachineFault(
     step="Nodename",
     message="the machine at 10.0.0.5 bears node web-9, not web-5, and its systemUUID is not its either",
 )
-REPLACED: Final = (AnotherMachine(address="10.0.0.5", node_name="web-9", uuid=NEW, looked_at=NOW),)
+REPLACED: Final = (ForeignMachine(address="10.0.0.5", node_name="web-9", uuid=NEW, queried_at=NOW),)
 
 
 def evidence(
@@ -143,7 +143,7 @@ def decided(service: str, outcome: str, reason: str) -> Decided:
 
 def unreachable(why: MachineFault, **fields: Any) -> NodeUnreachable:
     return NodeUnreachable(
-        incarnation="1",
+        stream_id="1",
         observed_sequence=1,
         node=node(),
         fault=why,
@@ -173,13 +173,13 @@ def flow(*said: Event, unreadable: tuple[str, ...] = ()) -> FlowSeen:
         ),
         dead=tuple(word(each) for each in said if isinstance(each, DeadLetter)),
     )
-    leading = word(Leading(incarnation="1", epoch=1, holder="watcher-1"))
+    leading = word(Leading(stream_id="1", epoch=1, holder="watcher-1"))
     return FlowSeen(at=NOW, stream=StreamSeen(incarnation="1"), leading=leading, objects=(found,))
 
 
 OBSERVED: Final = NodeObserved(
-    incarnation="1",
-    order=ObservedOrder(epoch=1, resource_version=7),
+    stream_id="1",
+    order=ObservationOrder(epoch=1, resource_version=7),
     node=node(),
     observed_at=NOW - timedelta(minutes=20),
 )
@@ -196,15 +196,17 @@ WORDS: Final = flow(
 )  # fmt: skip
 WENT: Final = unreachable(
     SILENCE,
-    last_known=msgspec.structs.replace(facts(), stage=SHUTTING_DOWN, looked_at=NOW - timedelta(hours=1)),
+    last_known=msgspec.structs.replace(
+        facts(), stage=SHUTTING_DOWN_STAGE, queried_at=NOW - timedelta(hours=1)
+    ),
 )
 GOING: Final = flow(WENT)
-SPOT_LABELS: Final = dict((PLATFORM, LIFECYCLE))
+SPOT_LABELS: Final = dict((PLATFORM_LABEL, LIFECYCLE_LABEL))
 PREEMPTED: Final = node(
     SILENT_KUBELET,
     labels=SPOT_LABELS,
     provider_id="gce://project/zone/web-5",
-    taints=(Taint(key=NOT_READY[0], effect=NOT_READY[1]),),
+    taints=(Taint(key=NOT_READY_TAINT[0], effect=NOT_READY_TAINT[1]),),
 )
 FOREIGN: Final = node(provider_id="hcloud://7", labels={"team": "b"})
 HOSTILE_NODE: Final = node(
@@ -212,7 +214,7 @@ HOSTILE_NODE: Final = node(
     provider_id=f"talos://{HOSTILE}",
     labels={"team": HOSTILE},
 )
-EVIDENCE: Final[dict[str, tuple[Evidence, Terms]]] = {
+EVIDENCE: Final[dict[str, tuple[Evidence, DeletionPolicy]]] = {
     "well": (evidence(node(pod_cidrs=("10.244.3.0/24",)), facts(uuid=OLD)), TERMS),
     "joining": (evidence(just_joined(), facts()), TERMS),
     "joining-for-a-day": (evidence(joining(), facts()), TERMS),
@@ -268,14 +270,14 @@ def test_on_a_terminal_no_line_is_wider_than_it_and_nothing_steers_it(name: str,
 def test_whatever_people_and_machines_write_is_told_and_steers_nothing(text: str, kind: FaultKind):
     of = node(
         NodeCondition(type="Ready", status=text, reason=text, message=text, last_transition_time=text),
-        NodeCondition(type=CONDITION_BLOCKED, status="True", reason=text, message=text),
+        NodeCondition(type=BLOCKED_CONDITION, status="True", reason=text, message=text),
         provider_id=text,
         pod_cidrs=(text,),
         taints=(Taint(key=text, effect=text),),
         addresses=(NodeAddress(type=text, address=text),),
         system_uuid=text,
     )
-    there = (AnotherMachine(address=text, node_name=text, uuid=text, looked_at=NOW),)
+    there = (ForeignMachine(address=text, node_name=text, uuid=text, queried_at=NOW),)
     words = flow(decided("ipam", text, text), WENT, unreadable=(text,))
     explanation = explain(
         evidence(of, fault(kind, text), answered_by=there, not_proven=text, flow=words, file=OWNERSHIP),
@@ -358,15 +360,16 @@ def test_with_the_flag_it_tells_what_a_spot_machine_lacks_for_it():
     back = msgspec.structs.replace(PREEMPTED, spec=msgspec.structs.replace(PREEMPTED.spec, taints=()))
     told = explain(evidence(back, SILENCE), SPOT)
     assert told.gone.outcome == "kept"
-    assert f"for --delete-preempted-gcp-spot: it has no taint {NOT_READY[0]}:{NOT_READY[1]}" in found(
-        told, "lacks"
+    assert (
+        f"for --delete-preempted-gcp-spot: it has no taint {NOT_READY_TAINT[0]}:{NOT_READY_TAINT[1]}"
+        in found(told, "lacks")
     )
 
 
 def test_a_machine_that_was_shut_down_would_be_tainted():
     taint = explained("shut-down").gone.taint
     assert taint is not None
-    assert "set taint node.cloudprovider.kubernetes.io/shutdown:NoSchedule" in taint.what
+    assert "set taint node.cloudprovider.kubernetes.io/shutdown:NoSchedule" in taint.summary
     assert explained("silent").gone.taint is None
 
 
@@ -376,7 +379,7 @@ def test_what_the_machine_said_to_another_node_of_that_name_says_nothing():
 
 
 def test_a_machine_that_says_that_it_shuts_down_is_told_so():
-    going = msgspec.structs.replace(facts(), stage=SHUTTING_DOWN)
+    going = msgspec.structs.replace(facts(), stage=SHUTTING_DOWN_STAGE)
     assert "its stage is 'shutting down'" in shown(explain(evidence(node(), going), TERMS))
     assert "stage" not in shown(explained("well"))
 
@@ -408,16 +411,20 @@ def test_it_tells_that_a_node_would_be_deleted_exactly_if_lifecycle_with_all_its
     of = node(ready(status, minutes=minutes), system_uuid=own)
     of = joining(conditions=of.status.conditions, system_uuid=own) if tainted else of
     there = (
-        (AnotherMachine(address="10.0.0.5", node_name=bears, uuid=uuid, looked_at=NOW),) if answered else ()
+        (ForeignMachine(address="10.0.0.5", node_name=bears, uuid=uuid, queried_at=NOW),) if answered else ()
     )
     looked = evidence(of, fault(kind, "so it is"), answered_by=there)
     assert looked.word is not None
-    last = Look(began=NOW, ended=NOW, heard=3600.0, attempt=9)
-    first = Look(began=NOW - timedelta(hours=1), ended=NOW - timedelta(hours=1), heard=0.0, attempt=1)
-    history = History(uid=of.uid, first=first, last=last, looks=9)
-    case = Case(node=of, word=looked.word, history=history, known=known_of((of,), (looked.word,)))
-    settled = Standing(running=timedelta(days=1), leading=timedelta(days=1))
-    would = isinstance(decide(case, TERMS, settled, now=NOW, at=3600.0), Delete)
+    last = PollResult(started_at=NOW, ended_at=NOW, received_at=3600.0, attempt=9)
+    first = PollResult(
+        started_at=NOW - timedelta(hours=1), ended_at=NOW - timedelta(hours=1), received_at=0.0, attempt=1
+    )
+    history = PollHistory(uid=of.uid, first=first, last=last, count=9)
+    case = DeletionCase(
+        node=of, report=looked.word, history=history, machines=build_machine_index((of,), (looked.word,))
+    )
+    settled = ReplicaStatus(uptime=timedelta(days=1), leading_for=timedelta(days=1))
+    would = isinstance(decide(case, TERMS, settled, now=NOW, monotonic_now=3600.0), Delete)
     assert (explain(looked, TERMS).gone.outcome == "deletable") == would
 
 
@@ -425,12 +432,12 @@ def test_what_the_labeler_would_write_is_its_own_plan():
     looked = evidence(joining(), facts(), file="global: {clusterName: prod}\n")
     plan = plan_node(looked.node, facts(), "nodename", looked.config)
     assert explain(looked, TERMS).plan == plan
-    assert any("clustername=prod" in line for line in plan.writes)
+    assert any("clustername=prod" in line for line in plan.summary)
 
 
 def test_who_is_owned_is_told_as_the_services_judge_it():
     for owner in explained("owned-by-others").owners:
-        ownership = EVIDENCE["owned-by-others"][0].ownership.of(owner.controller)
+        ownership = EVIDENCE["owned-by-others"][0].ownership.for_controller(owner.controller)
         assert owner.why_not == why_not_owned(ownership, FOREIGN) != "" or owner.controller.startswith(
             "cloud-n"
         )

@@ -14,8 +14,8 @@ from cli.inside.seen import Unknown
 from cli.render.config_in_use import config_in_use
 from cli.render.described import DescribedNode
 from libs.common.kube_api.pods import Pod
-from libs.common.node import CONDITION_BLOCKED, Node, NodeCondition
-from services.lifecycle.decide import Terms
+from libs.common.node import BLOCKED_CONDITION, Node, NodeCondition
+from services.lifecycle.decide import DeletionPolicy
 from tests.builders import NOW, a_node, some_facts
 from tests.cli_screen import printed
 
@@ -24,7 +24,7 @@ WITHOUT_CNI: Final = NodeCondition(
     type="Ready", status="False", reason="KubeletNotReady", message="cni plugin not initialized"
 )
 BLOCKED: Final = NodeCondition(
-    type=CONDITION_BLOCKED, status="True", reason="TalosTimeout", message="PlatformMetadata: no answer"
+    type=BLOCKED_CONDITION, status="True", reason="TalosTimeout", message="PlatformMetadata: no answer"
 )
 NO_RIGHT: Final = Unknown(reason="it takes the verbs get and create for pods/exec")
 OF_TEAM_A: Final = """
@@ -45,7 +45,7 @@ def registered(ago: timedelta, *, annotated: bool = True, **fields: Any) -> Node
 
 def explained(node: Node, *, file: str = "", **evidence: Any) -> Explanation:
     in_use = config_in_use(file, "ccm-config.yaml") if file else None
-    return explain(Evidence(node=node, nodes=(node,), at=NOW, file=in_use, **evidence), Terms())
+    return explain(Evidence(node=node, nodes=(node,), at=NOW, file=in_use, **evidence), DeletionPolicy())
 
 
 def answers(node: Node) -> DescribedNode:

@@ -15,7 +15,7 @@ from cli.server_clock import ahead_by
 from libs.common.events import Event
 from libs.common.machine import FaultKind, MachineFault
 from libs.common.node import Node, NodeCondition
-from services.lifecycle.decide import Terms
+from services.lifecycle.decide import DeletionPolicy
 from tests.builders import NOW, a_node, enriched, some_facts
 
 MINUTE: Final = timedelta(minutes=1)
@@ -39,7 +39,7 @@ def heard(node: Node, *, ago: timedelta = MINUTE) -> FlowSeen:
 
 def explained(node: Node, kind: FaultKind, **evidence: Any) -> Explanation:
     gathered = Evidence(node=node, nodes=(node,), at=NOW, look=fault(kind), **evidence)
-    return explain(believed(gathered), Terms())
+    return explain(believed(gathered), DeletionPolicy())
 
 
 @pytest.mark.parametrize("kind", ["certificate", "permission", "no_endpoint"])

@@ -13,19 +13,19 @@ from cli.explain.node.explanation import explain
 from cli.explain.node.verdict import Verdict
 from cli.inside.seen import FlowSeen, Object, ObjectSeen, StreamSeen, Unknown, Word
 from cli.render.described import DescribedNode
-from libs.common.events import Event, Leading, NodeObserved, ObservedOrder
+from libs.common.events import Event, Leading, NodeObserved, ObservationOrder
 from libs.common.kube_api.pods import Pod
 from libs.common.machine import MachineFault
-from libs.common.node import CONDITION_BLOCKED, Node, NodeAddress, NodeCondition
+from libs.common.node import BLOCKED_CONDITION, Node, NodeAddress, NodeCondition
 from libs.common.subjects import subject_of
-from services.lifecycle.decide import Terms
+from services.lifecycle.decide import DeletionPolicy
 from tests.builders import NOW, a_node, enriched, some_facts
 from tests.csr_actors import asks
 from tests.planned import with_record
 
 MINUTE: Final = timedelta(minutes=1)
 READY: Final = NodeCondition(type="Ready", status="True")
-LEADING: Final = Leading(incarnation="1", epoch=1, holder="watcher-1")
+LEADING: Final = Leading(stream_id="1", epoch=1, holder="watcher-1")
 RELEASED: Final = Leadership(holder="", renewed_at=NOW)
 LED: Final = Leadership(holder="watcher-1", renewed_at=NOW - timedelta(seconds=3))
 
@@ -38,7 +38,7 @@ def aged(node: Node, age: timedelta = 10 * MINUTE, **metadata: Any) -> Node:
 WAITS: Final = aged(a_node(conditions=(READY,)))
 DONE: Final = aged(a_node(conditions=(READY,), taints=(), provider_id="talos://metal/10.0.0.5"))
 BLOCKED: Final = NodeCondition(
-    type=CONDITION_BLOCKED, status="True", reason="TalosTimeout", message="PlatformMetadata: no answer"
+    type=BLOCKED_CONDITION, status="True", reason="TalosTimeout", message="PlatformMetadata: no answer"
 )
 
 
@@ -47,8 +47,8 @@ def word(event: Event) -> Word:
 
 
 def observed(node: Node, ago: timedelta = MINUTE) -> NodeObserved:
-    order = ObservedOrder(epoch=1, resource_version=7)
-    return NodeObserved(incarnation="1", order=order, node=node, observed_at=NOW - ago)
+    order = ObservationOrder(epoch=1, resource_version=7)
+    return NodeObserved(stream_id="1", order=order, node=node, observed_at=NOW - ago)
 
 
 def flow(node: Node | None = None, *, enriched_by: Event | None = None, **stream: int) -> FlowSeen:
@@ -68,7 +68,7 @@ def filed(*conditions: str, age: timedelta = 2 * MINUTE) -> Filed:
 
 
 def judged(node: Node, **evidence: Any) -> Verdict:
-    return explain(Evidence(node=node, nodes=(node,), at=NOW, **evidence), Terms()).verdict
+    return explain(Evidence(node=node, nodes=(node,), at=NOW, **evidence), DeletionPolicy()).verdict
 
 
 def pod(service: str, *, ready: bool) -> Pod:

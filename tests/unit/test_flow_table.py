@@ -4,8 +4,8 @@ from math import isnan
 
 import pytest
 
-from libs.common.bus import Message, Unreadable
-from libs.common.flow_table import FlowTable
+from libs.common.bus import Message, UnreadablePayload
+from libs.common.stream_cache import StreamCache
 from libs.common.subjects import FLOW, LEADING, OBSERVED_NODE
 from tests.builders import (
     a_message,
@@ -21,82 +21,82 @@ from tests.builders import (
 from tests.turned_clock import TurnedClock
 
 
-def a_table(**callbacks) -> tuple[FlowTable, TurnedClock]:
+def a_table(**callbacks) -> tuple[StreamCache, TurnedClock]:
     clock = TurnedClock()
-    return FlowTable(clock=clock, **callbacks), clock
+    return StreamCache(clock=clock, **callbacks), clock
 
 
 def test_a_table_is_complete_only_when_read_to_the_end_and_a_snapshot_of_this_stream_is_in_it():
     table, _ = a_table()
     assert "not connected" in table.problems()[0]
-    table.begin(opened())
+    table.start_replay(opened())
     table.apply(a_message(a_snapshot()))
     assert "still being read" in table.problems()[0]
-    table.caught_up()
-    assert table.complete
+    table.finish_replay()
+    assert table.is_complete
 
 
 def test_a_table_without_a_snapshot_says_who_owes_it():
     table, _ = a_table()
-    table.begin(opened())
-    table.caught_up()
+    table.start_replay(opened())
+    table.finish_replay()
     assert "watcher" in table.problems()[0]
 
 
 def test_a_snapshot_of_another_incarnation_completes_nothing():
     table, _ = a_table()
-    table.begin(opened())
+    table.start_replay(opened())
     table.apply(a_message(a_snapshot(incarnation="another")))
-    table.caught_up()
-    assert not table.complete
+    table.finish_replay()
+    assert not table.is_complete
 
 
 def test_another_incarnation_voids_everything_and_says_so():
     voided = []
     table, _ = a_table(on_void=lambda: voided.append(True))
-    table.begin(opened())
+    table.start_replay(opened())
     table.apply(a_message(observed(a_node())))
     table.apply(a_message(a_snapshot(), sequence=2))
-    table.caught_up()
-    table.begin(opened(incarnation="another"))
+    table.finish_replay()
+    table.start_replay(opened(incarnation="another"))
     assert voided == [True, True]
-    assert table.under(OBSERVED_NODE) == []
-    table.caught_up()
-    assert not table.complete
+    assert table.list_under(OBSERVED_NODE) == []
+    table.finish_replay()
+    assert not table.is_complete
 
 
 def test_what_aged_out_while_the_connection_was_gone_is_dropped():
     table, _ = a_table()
-    table.begin(opened())
+    table.start_replay(opened())
     table.apply(a_message(observed(a_node("one"))))
     table.apply(a_message(observed(a_node("two")), sequence=2))
-    table.caught_up()
-    table.lost("connection refused")
+    table.finish_replay()
+    table.mark_disconnected("connection refused")
     assert table.problems() == ("the flow is not followed: connection refused",)
-    table.begin(opened())
+    table.start_replay(opened())
     table.apply(a_message(observed(a_node("two")), sequence=2))
-    table.caught_up()
-    assert [m.subject for m in table.under(OBSERVED_NODE)] == [f"{OBSERVED_NODE}.two"]
+    table.finish_replay()
+    assert [m.subject for m in table.list_under(OBSERVED_NODE)] == [f"{OBSERVED_NODE}.two"]
 
 
 def test_what_a_server_that_lost_its_last_messages_says_anew_has_not_been_applied_yet():
     table, _ = a_table()
-    table.begin(opened(900))
+    table.start_replay(opened(900))
     table.apply(a_message(observed(a_node("one"))))
     table.apply(a_message(observed(a_node("two")), sequence=900))
-    table.caught_up()
-    table.begin(opened(1))  # 900 went with a disk, and will be somebody else's
+    table.finish_replay()
+    table.start_replay(opened(1))  # 900 went with a disk, and will be somebody else's
     table.apply(a_message(observed(a_node("one"))))
-    table.caught_up()
+    table.finish_replay()
     assert table.sequence == 1
 
 
 def test_dotted_names_are_kept_apart():
     table, _ = a_table()
-    table.begin(opened())
+    table.start_replay(opened())
     for name in ("a", "a.b", "a.b.c"):
         table.apply(a_message(observed(a_node(name))))
-    assert {m.subject.removeprefix(f"{OBSERVED_NODE}.") for m in table.under(OBSERVED_NODE)} == {
+    assert {m.subject.removeprefix(f"{OBSERVED_NODE}.") for m in table.list_under(OBSERVED_NODE)} == {
         "a",
         "a.b",
         "a.b.c",
@@ -105,34 +105,34 @@ def test_dotted_names_are_kept_apart():
 
 def test_a_gone_node_stays_as_the_last_word_of_its_subject():
     table, _ = a_table()
-    table.begin(opened())
+    table.start_replay(opened())
     table.apply(a_message(observed(a_node())))
     table.apply(a_message(gone(a_node()), sequence=2))
-    last = table.last(f"{OBSERVED_NODE}.web-1")
+    last = table.get(f"{OBSERVED_NODE}.web-1")
     assert last is not None
     assert last.sequence == 2
 
 
 def test_a_former_leader_is_ignored_and_the_age_of_the_last_leading_is_known():
     table, clock = a_table()
-    assert table.seconds_since_leading() is None
-    table.begin(opened())
+    assert table.seconds_since_leader_heartbeat() is None
+    table.start_replay(opened())
     table.apply(a_message(leading(epoch=3)))
-    assert table.seconds_since_leading() is None, "what was said before may be as old as its TTL"
-    table.caught_up()
+    assert table.seconds_since_leader_heartbeat() is None, "what was said before may be as old as its TTL"
+    table.finish_replay()
     table.apply(a_message(leading(epoch=3)))
     clock.turn(4.0)
     table.apply(a_message(leading(epoch=2), sequence=2))
-    last = table.last(LEADING)
+    last = table.get(LEADING)
     assert last is not None
     assert last.event == leading(epoch=3)
-    assert table.seconds_since_leading() == 4.0
+    assert table.seconds_since_leader_heartbeat() == 4.0
 
 
 def test_what_a_former_leader_publishes_behind_a_newer_one_is_void():
     heard: list[Message] = []
     table, _ = a_table(on_message=heard.append)
-    table.begin(opened())
+    table.start_replay(opened())
     node = a_node()
     kept = [
         a_message(observed(a_node("old")), sequence=1),
@@ -149,44 +149,44 @@ def test_what_a_former_leader_publishes_behind_a_newer_one_is_void():
     ]
     for message in (*kept, *void):
         table.apply(message)
-    table.caught_up()
+    table.finish_replay()
     assert heard == kept
-    assert {m.subject: m for m in table.under(FLOW)} == {m.subject: m for m in kept}
+    assert {m.subject: m for m in table.list_under(FLOW)} == {m.subject: m for m in kept}
     assert table.sequence == 9, "whoever waits for it need not wait longer"
 
 
 def test_what_the_leader_before_published_before_it_was_replaced_stays_true():
     table, _ = a_table()
-    table.begin(opened())
+    table.start_replay(opened())
     unreadable_since = a_message(observed(a_node("old")), sequence=1)
     table.apply(unreadable_since)
     table.apply(a_message(a_snapshot(epoch=2), sequence=2))
-    table.caught_up()
-    table.begin(opened())  # the connection was lost for a moment
+    table.finish_replay()
+    table.start_replay(opened())  # the connection was lost for a moment
     table.apply(unreadable_since)
     table.apply(a_message(a_snapshot(epoch=2), sequence=2))
-    table.caught_up()
-    assert table.under(OBSERVED_NODE) == [unreadable_since]
+    table.finish_replay()
+    assert table.list_under(OBSERVED_NODE) == [unreadable_since]
 
 
 def test_another_incarnation_counts_leaders_from_the_beginning():
     table, _ = a_table()
-    table.begin(opened())
+    table.start_replay(opened())
     table.apply(a_message(leading(epoch=7)))
-    table.begin(opened(incarnation="another"))
+    table.start_replay(opened(incarnation="another"))
     table.apply(a_message(observed(a_node(), incarnation="another")))
-    assert len(table.under(OBSERVED_NODE)) == 1
+    assert len(table.list_under(OBSERVED_NODE)) == 1
 
 
 def test_a_leader_whose_messages_were_lost_with_the_end_of_the_stream_voids_nothing():
     table, _ = a_table()
-    table.begin(opened(100))
+    table.start_replay(opened(100))
     table.apply(a_message(leading(epoch=8), sequence=100))
-    table.begin(opened(90))
-    table.caught_up()
+    table.start_replay(opened(90))
+    table.finish_replay()
     published_since = a_message(observed(a_node(), epoch=7), sequence=91)
     table.apply(published_since)
-    assert table.under(OBSERVED_NODE) == [published_since]
+    assert table.list_under(OBSERVED_NODE) == [published_since]
 
 
 @pytest.mark.parametrize(
@@ -201,57 +201,57 @@ def test_a_leader_whose_messages_were_lost_with_the_end_of_the_stream_voids_noth
 def test_a_replayed_void_message_removes_an_object_only_if_it_says_that_it_is_gone(kept, void, is_kept):
     dropped: list[str] = []
     table, _ = a_table(on_dropped=dropped.append)
-    table.begin(opened())
+    table.start_replay(opened())
     table.apply(a_message(kept, sequence=1))
     table.apply(a_message(leading(epoch=2), sequence=2))
-    table.caught_up()
+    table.finish_replay()
     late = a_message(void, sequence=3)
     table.apply(late)
-    assert [message.event for message in table.under(OBSERVED_NODE)] == [kept]
-    table.begin(opened())  # the connection was lost for a moment
+    assert [message.event for message in table.list_under(OBSERVED_NODE)] == [kept]
+    table.start_replay(opened())  # the connection was lost for a moment
     table.apply(late)
     table.apply(a_message(leading(epoch=2), sequence=4))
-    table.caught_up()
-    assert [message.event for message in table.under(OBSERVED_NODE)] == ([kept] if is_kept else [])
+    table.finish_replay()
+    assert [message.event for message in table.list_under(OBSERVED_NODE)] == ([kept] if is_kept else [])
     assert dropped == ([] if is_kept else [late.subject])
 
 
 def test_the_silence_of_a_leader_counts_from_when_it_could_be_heard_and_is_unknown_while_it_cannot():
     table, clock = a_table()
     assert isnan(table.leader_silence_seconds())
-    table.begin(opened())
+    table.start_replay(opened())
     assert isnan(table.leader_silence_seconds())
     clock.turn(100.0)
-    table.caught_up()
+    table.finish_replay()
     clock.turn(7.0)
     assert table.leader_silence_seconds() == 7.0
     table.apply(a_message(leading()))
     clock.turn(2.0)
     assert table.leader_silence_seconds() == 2.0
-    table.lost("connection refused")
+    table.mark_disconnected("connection refused")
     assert isnan(table.leader_silence_seconds())
 
 
 def test_unreadable_bytes_and_foreign_incarnations_change_nothing():
     table, _ = a_table()
-    table.begin(opened())
-    table.apply(a_message(Unreadable(reason="junk", payload=b"x")))
+    table.start_replay(opened())
+    table.apply(a_message(UnreadablePayload(reason="junk", payload=b"x")))
     table.apply(a_message(observed(a_node(), incarnation="another")))
-    assert table.under(OBSERVED_NODE) == []
+    assert table.list_under(OBSERVED_NODE) == []
 
 
 def test_what_is_refused_is_heard_and_not_kept_and_takes_the_older_word_with_it():
     heard: list[Message] = []
     table, _ = a_table(keep=lambda message: message.sequence != 2, on_message=heard.append)
-    table.begin(opened())
+    table.start_replay(opened())
     first, second = (a_message(observed(a_node("one")), sequence=number) for number in (1, 2))
     table.apply(first)
-    assert table.last(first.subject) == first
+    assert table.get(first.subject) == first
     table.apply(second)
-    assert table.last(first.subject) is None
+    assert table.get(first.subject) is None
     assert heard == [first, second]
-    table.caught_up()
+    table.finish_replay()
     table.apply(first)
     table.forget(first.subject)
     table.forget(first.subject)
-    assert table.under(OBSERVED_NODE) == []
+    assert table.list_under(OBSERVED_NODE) == []

@@ -9,9 +9,9 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from libs.common import metrics, telemetry
-from libs.common.bus import Message, Unreadable
-from libs.common.delivery import Ack, Nak, PermanentError, PutAside, TemporaryError, Verdict
-from libs.common.handling import Handling
+from libs.common.bus import Message, UnreadablePayload
+from libs.common.consumer_middleware import ConsumerMiddleware
+from libs.common.delivery import Ack, Disposition, Nak, PermanentError, Reject, TemporaryError
 from libs.common.logs import fields_of
 from tests.builders import NOW, a_message, a_node, enriched, observed, some_facts
 
@@ -20,9 +20,9 @@ def of_node(name: str = "web-1", sequence: int = 1, *, redelivered: bool = False
     return a_message(observed(a_node(name)), sequence=sequence, redelivered=redelivered)
 
 
-def a_handling(service: str = "labeler") -> Handling:
+def a_handling(service: str = "labeler") -> ConsumerMiddleware:
     ticks = iter(range(10_000))
-    return Handling(
+    return ConsumerMiddleware(
         service, "node", system="memory", clock=lambda: float(next(ticks)), random=random.Random(7)
     )
 
@@ -40,9 +40,11 @@ def that_raises(*errors: Exception | None) -> Callable[[Message], Awaitable[None
 
 
 async def outcomes(
-    handle: Callable[[Message], Awaitable[None]], *messages: Message, handling: Handling | None = None
-) -> list[Verdict]:
-    around = (handling or a_handling()).around(handle)
+    handle: Callable[[Message], Awaitable[None]],
+    *messages: Message,
+    handling: ConsumerMiddleware | None = None,
+) -> list[Disposition]:
+    around = (handling or a_handling()).wrap(handle)
     return [await around(message) for message in messages]
 
 
@@ -59,14 +61,14 @@ async def test_attempts_grow_per_name_and_reason_and_start_again_after_a_success
     busy, away = TemporaryError("busy"), TemporaryError("away", "10.0.0.1")
     handling = a_handling()
     counts = [
-        handling.attempt("web-1", busy),
-        handling.attempt("web-1", busy),
-        handling.attempt("web-1", away),
-        handling.attempt("web-2", busy),
-        handling.attempt("web-1", TemporaryError("away", "10.0.0.2")),
+        handling.count_failure("web-1", busy),
+        handling.count_failure("web-1", busy),
+        handling.count_failure("web-1", away),
+        handling.count_failure("web-2", busy),
+        handling.count_failure("web-1", TemporaryError("away", "10.0.0.2")),
     ]
-    handling.succeeded("web-1")
-    assert [*counts, handling.attempt("web-1", busy), handling.attempt("web-2", busy)] == [
+    handling.reset_failures("web-1")
+    assert [*counts, handling.count_failure("web-1", busy), handling.count_failure("web-2", busy)] == [
         1,
         2,
         1,
@@ -94,7 +96,7 @@ async def test_what_the_other_side_asked_for_is_waited():
 
 async def test_a_permanent_error_is_put_aside_with_its_reason():
     assert await outcomes(that_raises(PermanentError("no such field")), of_node()) == [
-        PutAside("no such field")
+        Reject("no such field")
     ]
 
 
@@ -102,14 +104,14 @@ async def test_bytes_that_nobody_can_read_are_put_aside_without_asking_the_handl
     async def never(_: Message) -> None:
         raise AssertionError("was asked")
 
-    message = a_message(Unreadable(reason="not JSON", payload=b"\xff"))
-    assert await outcomes(never, message) == [PutAside("unreadable: not JSON")]
+    message = a_message(UnreadablePayload(reason="not JSON", payload=b"\xff"))
+    assert await outcomes(never, message) == [Reject("unreadable: not JSON")]
 
 
 async def test_an_unforeseen_exception_becomes_a_dead_letter_after_ten_in_a_row_and_then_counts_anew():
     verdicts = await outcomes(that_raises(*[KeyError("zone")] * 11), *[of_node()] * 11)
     kinds = [type(verdict) for verdict in verdicts]
-    assert kinds == [Nak] * 9 + [PutAside, Nak]
+    assert kinds == [Nak] * 9 + [Reject, Nak]
     assert isinstance(verdicts[10], Nak)
     assert verdicts[10].delay_seconds <= 0.5
 
@@ -123,7 +125,7 @@ async def test_two_versions_of_one_node_are_handled_one_after_the_other_in_their
         await go.wait()
         seen.append(f"{message.sequence} out")
 
-    around = a_handling().around(handle)
+    around = a_handling().wrap(handle)
     running = [asyncio.create_task(_run(around, of_node(sequence=n))) for n in (1, 2, 3)]
     other = asyncio.create_task(_run(around, of_node("web-2", sequence=9)))
     await until(lambda: "9 in" in seen)
@@ -145,7 +147,7 @@ async def test_a_cancelled_handler_gives_the_turn_to_the_next_and_no_verdict():
         handled.append(message.sequence)
 
     handling = a_handling()
-    around = handling.around(handle)
+    around = handling.wrap(handle)
     first = asyncio.create_task(_run(around, of_node(sequence=1)))
     second = asyncio.create_task(_run(around, of_node(sequence=2)))
     await until(lambda: counted("talosccm_events_in_flight", service="labeler") == 2)
@@ -154,18 +156,18 @@ async def test_a_cancelled_handler_gives_the_turn_to_the_next_and_no_verdict():
         await first
     assert await second == Ack()
     assert handled == [2]
-    assert handling._turns == {}
+    assert handling._locks == {}
     assert counted("talosccm_events_in_flight", service="labeler") == 0
 
 
 async def test_names_in_trouble_do_not_pile_up_for_ever():
     handling, busy = a_handling(), TemporaryError("busy")
     for number in range(20_000):
-        handling.attempt(f"node-{number}", busy)
-    handling.attempt("node-0", busy)  # still in trouble, so it is not the one to be forgotten
-    handling.attempt("one-more", busy)
-    assert handling.attempt("node-0", busy) == 3
-    assert handling.attempt("node-1", busy) == 1
+        handling.count_failure(f"node-{number}", busy)
+    handling.count_failure("node-0", busy)  # still in trouble, so it is not the one to be forgotten
+    handling.count_failure("one-more", busy)
+    assert handling.count_failure("node-0", busy) == 3
+    assert handling.count_failure("node-1", busy) == 1
 
 
 async def test_one_line_tells_of_each_event_with_node_event_and_what_the_handler_said(
@@ -183,9 +185,9 @@ async def test_one_line_tells_of_each_event_with_node_event_and_what_the_handler
         if message.sequence == 3:
             raise TemporaryError("Talos is away", "10.0.0.1")
 
-    logger, remember = logging.getLogger("libs.common.handling"), Remember()
+    logger, remember = logging.getLogger("libs.common.consumer_middleware"), Remember()
     logger.addHandler(remember)
-    caplog.set_level(logging.DEBUG, logger="libs.common.handling")
+    caplog.set_level(logging.DEBUG, logger="libs.common.consumer_middleware")
     try:
         await outcomes(handle, *[of_node("web-1.lan", sequence=n) for n in (1, 2, 3)])
     finally:
@@ -220,7 +222,7 @@ async def test_metrics_count_what_was_decided():
     )
 
 
-async def _run(around: Callable[[Message], Awaitable[Verdict]], message: Message) -> Verdict:
+async def _run(around: Callable[[Message], Awaitable[Disposition]], message: Message) -> Disposition:
     return await around(message)
 
 
@@ -233,9 +235,9 @@ async def until(condition: Callable[[], bool]) -> None:
 # ---- how late, and how long since the cluster said so
 
 
-def a_handling_of(service: str, at: float) -> Handling:
+def a_handling_of(service: str, at: float) -> ConsumerMiddleware:
     rng = random.Random(7)
-    return Handling(service, "node", system="memory", clock=lambda: 0.0, random=rng, now=lambda: at)
+    return ConsumerMiddleware(service, "node", system="memory", clock=lambda: 0.0, random=rng, now=lambda: at)
 
 
 def an_enriched(name: str = "web-1", *, observed_sequence: int = 1, sequence: int = 2) -> Message:
@@ -246,22 +248,22 @@ def an_enriched(name: str = "web-1", *, observed_sequence: int = 1, sequence: in
 
 async def test_a_message_is_measured_when_it_is_handled_for_the_first_time_and_never_again():
     handling = a_handling_of("hop", NOW.timestamp() + 3)
-    around = handling.around(that_raises(*[None] * 5))
+    around = handling.wrap(that_raises(*[None] * 5))
     for message in (of_node(), of_node(), of_node(sequence=2, redelivered=True), of_node(sequence=3)):
         await around(message)
     assert counted("talosccm_hop_latency_seconds_count", service="hop", event="NodeObserved") == 2
     assert counted("talosccm_hop_latency_seconds_sum", service="hop", event="NodeObserved") == 6
-    await handling.around(that_raises(None), again=True)(of_node(sequence=4))
+    await handling.wrap(that_raises(None), is_repeat=True)(of_node(sequence=4))
     assert counted("talosccm_hop_latency_seconds_count", service="hop", event="NodeObserved") == 2
 
 
 async def test_a_clock_that_is_behind_the_server_s_measures_nothing_negative():
-    await a_handling_of("early", NOW.timestamp() - 3).around(that_raises(None))(of_node())
+    await a_handling_of("early", NOW.timestamp() - 3).wrap(that_raises(None))(of_node())
     assert counted("talosccm_hop_latency_seconds_sum", service="early", event="NodeObserved") == 0
 
 
 async def test_a_journey_ends_with_the_first_success_for_what_was_observed():
-    around = a_handling_of("far", NOW.timestamp() + 5).around(
+    around = a_handling_of("far", NOW.timestamp() + 5).wrap(
         that_raises(TemporaryError("busy"), None, None, None)
     )
     told = {"service": "far", "event": "NodeEnriched"}
@@ -283,16 +285,16 @@ async def test_where_nothing_is_left_to_do_no_journey_ends(outcome: str):
 
     handling = a_handling_of(f"calm, {outcome}", NOW.timestamp() + 290)
     told = {"service": f"calm, {outcome}", "event": "NodeEnriched"}
-    await handling.around(finds_nothing)(an_enriched())
-    await handling.around(that_raises(None))(an_enriched(sequence=3))  # of the same observation
+    await handling.wrap(finds_nothing)(an_enriched())
+    await handling.wrap(that_raises(None))(an_enriched(sequence=3))  # of the same observation
     assert counted("talosccm_journey_seconds_count", **told) == 0
 
 
 async def test_every_line_of_a_handled_event_says_attempt_outcome_and_seconds(
     caplog: pytest.LogCaptureFixture,
 ):
-    caplog.set_level(logging.DEBUG, "libs.common.handling")
-    around = a_handling().around(that_raises(TemporaryError("busy"), TemporaryError("away"), None))
+    caplog.set_level(logging.DEBUG, "libs.common.consumer_middleware")
+    around = a_handling().wrap(that_raises(TemporaryError("busy"), TemporaryError("away"), None))
     for _ in range(3):
         await around(of_node())
     assert [record.__dict__["attempt"] for record in caplog.records] == [1, 1, 3]

@@ -27,7 +27,7 @@ from cli.inside.seen import (
 from cli.inside.services import services_seen
 from cli.inside.source import FlowSource, nats_of
 from libs.common.kube_api.pods import Pod
-from libs.common.wiring import READER, SERVICES
+from libs.common.service_spec import READER_USER, SERVICES
 from tests.builders import NOW, a_node, leading, observed
 
 LEADING = Word(subject="l", published_at=NOW - timedelta(seconds=3), event=leading())
@@ -130,7 +130,7 @@ def test_nats_is_found_where_the_watchers_pod_names_it():
     environment = {"NATS_URL": "tls://a:4222,tls://b:4222", "NATS_NKEY_FILE": "/k", "NATS_CA_FILE": "/c"}
     access = nats_of(FlowSource(), environment)
     assert access is not None
-    assert (access.servers, access.service) == (("tls://a:4222", "tls://b:4222"), READER)
+    assert (access.servers, access.service) == (("tls://a:4222", "tls://b:4222"), READER_USER)
     assert (str(access.nkey_seed_file), str(access.tls_ca_file)) == ("/k", "/c")
     told = nats_of(FlowSource(nats_servers=("nats://c",)), environment)
     assert told is not None

@@ -7,14 +7,14 @@ from typing import Final
 import pytest
 import yaml
 
-from libs.common.cloud_config.shape import FEATURES, GLOBAL
-from libs.common.controllers import CLOUD_NODE, CSR_APPROVAL, NODE_IPAM, NODE_LIFECYCLE, proper_name
-from libs.common.process.assembly import PORTS_ALONE
-from libs.common.settings.reference_flags import differing_all
-from libs.common.wiring import LEASE_NAME, LEASE_NAMESPACE
+from libs.common.cloud_config.file_keys import FEATURES, GLOBAL
+from libs.common.controllers import CLOUD_NODE, CSR_APPROVAL, NODE_IPAM, NODE_LIFECYCLE, canonical_name
+from libs.common.process.application import STANDALONE_PORTS
+from libs.common.service_spec import LEASE_NAMESPACE, WATCHER_LEASE_NAME
+from libs.common.settings.reference_flags import list_wildcard_differences
 from services.bootstrap.certificates import AUTHORITY_LIFETIME
-from services.bootstrap.names import Names
-from services.bootstrap.secrets_api import INSTANCE, LABELS
+from services.bootstrap.kubernetes_key_store import INSTANCE, LABELS
+from services.bootstrap.resource_names import ResourceNames
 from services.bootstrap.settings import BootstrapSettings
 from services.watcher.settings import WatcherSettings
 from tests.architecture.sources import ROOT
@@ -85,7 +85,7 @@ def test_the_patches_are_all_there_are():
 
 def test_the_controllers_are_those_that_can_be_asked_for():
     told = dict(re.findall(r"`([a-z-]+)` \((\w+)\)", section("install", "Profiles")))
-    assert {proper_name(name): service for name, service in told.items()} == {
+    assert {canonical_name(name): service for name, service in told.items()} == {
         CLOUD_NODE: "labeler",
         CSR_APPROVAL: "csr",
         NODE_IPAM: "ipam",
@@ -95,8 +95,8 @@ def test_the_controllers_are_those_that_can_be_asked_for():
 
 def test_ports_are_those_of_the_settings():
     ports, of = column(section("install", "Ports"), 0), column(section("install", "Ports"), 1)
-    assert ports[0] == ", ".join(map(str, (10458, *PORTS_ALONE.values())))
-    assert of[0].endswith(", ".join(PORTS_ALONE))
+    assert ports[0] == ", ".join(map(str, (10458, *STANDALONE_PORTS.values())))
+    assert of[0].endswith(", ".join(STANDALONE_PORTS))
     made = BootstrapSettings()
     assert ports[1] == str(made.secure_port)
     assert ports[2] == f"{made.client_port}, {made.route_port}, {made.monitor_port}"
@@ -104,12 +104,12 @@ def test_ports_are_those_of_the_settings():
 
 def test_what_is_told_of_keys_and_certificates_is_what_the_bootstrap_does():
     text = section("install", "NATS: keys and certificates")
-    made, names = BootstrapSettings(), Names(namespace="kube-system", prefix="<name>")
-    assert names.seed_of("<service>") in text
+    made, names = BootstrapSettings(), ResourceNames(namespace="kube-system", prefix="<name>")
+    assert names.seed_secret("<service>") in text
     assert names.authority in text
     assert made.certificate_seconds == 365 * 86400
     assert AUTHORITY_LIFETIME.days == 3650
-    assert made.look_seconds == 60
+    assert made.reconcile_interval_seconds == 60
     assert column(text, 2) == ["until it is deleted", "ten years", "one year"]
     assert set(re.findall(r"`(talosccm_\w+)", text)) <= set(
         re.findall(r'"(talosccm_\w+)"', (ROOT / "libs" / "common" / "metrics.py").read_text())
@@ -122,7 +122,7 @@ def test_what_is_told_of_keys_and_certificates_is_what_the_bootstrap_does():
 
 def test_the_lease_and_its_times_are_the_watchers():
     text, settings = words(PAGES["migrate"]), WatcherSettings()
-    assert f"`{LEASE_NAMESPACE}/{LEASE_NAME}`" in text
+    assert f"`{LEASE_NAMESPACE}/{WATCHER_LEASE_NAME}`" in text
     assert settings.lease_duration_seconds == 15
     assert "after the Lease expires: 15 s" in text
     assert settings.renew_deadline_seconds == 10
@@ -158,7 +158,7 @@ def test_the_table_of_old_values_says_what_the_services_say_of_them():
     rows = dict(zip(column(text, 0), column(text, 2), strict=True))
     failing = {name for name, here in rows.items() if "fails the install" in here}
     assert failing == {"`image.repository`", "`image.tag`", "`useDaemonSet: true`, of old charts"}
-    (told,) = differing_all(("*",))
+    (told,) = list_wildcard_differences(("*",))
     of_all = column(text, 0).index('`enabledControllers: ["*"]`, `--controllers=*`')
     assert f"selects {column(text, 2)[of_all]} here" in told
     assert f"in the reference it selects {column(text, 1)[of_all]}." in told

@@ -10,10 +10,10 @@ import pytest
 from libs.common.delivery import TemporaryError
 from libs.common.kube_api.errors import Conflict, Forbidden, KubeError
 from libs.common.node import Node, NodeSpec, ObjectMeta
-from services.ipam.allocator import Allocator, Claimed
+from services.ipam.allocation_plan import AllocationRequest, Assignment, Exclusions, NoBlock
+from services.ipam.allocator import Allocator, ClaimResult
 from services.ipam.pages import StoredPage
-from services.ipam.plan import Assigned, Occupied, Refused, Want
-from services.ipam.pools import Pool
+from services.ipam.pool_selection import Pool
 from tests.builders import NOW
 from tests.ipam_server import CallingApi, Server, Task, lost
 
@@ -65,10 +65,12 @@ class Cluster:
         spec = NodeSpec(pod_cidr=pod_cidrs[0], pod_cidrs=pod_cidrs) if pod_cidrs else NodeSpec()
         return self.server.put_node(Node(metadata=ObjectMeta(name=name, uid=f"uid-{name}"), spec=spec))
 
-    def claim(self, *names: str, pools: tuple[Pool, ...] = (IPV4,), by: Allocator | None = None) -> Claimed:
-        wants = [Want(uid=f"uid-{name}", node=name, pools=pools) for name in names]
-        claimed = finished((by or self.allocator).claim(wants, Occupied))
-        assert isinstance(claimed, Claimed)
+    def claim(
+        self, *names: str, pools: tuple[Pool, ...] = (IPV4,), by: Allocator | None = None
+    ) -> ClaimResult:
+        wants = [AllocationRequest(uid=f"uid-{name}", node=name, pools=pools) for name in names]
+        claimed = finished((by or self.allocator).claim(wants, Exclusions))
+        assert isinstance(claimed, ClaimResult)
         return claimed
 
 
@@ -90,7 +92,7 @@ def test_a_thousand_nodes_of_both_families_cost_two_writes(cluster):
     names = [f"n{i}" for i in range(1000)]
     pools = (Pool(name="p", family=4, cidr="10.0.0.0/13", mask=24), Pool("p", 6, "fd00::/48", 80))
     claimed = cluster.claim(*names, pools=pools)
-    assert all(isinstance(answer, Assigned) for answer in claimed.answers.values())
+    assert all(isinstance(answer, Assignment) for answer in claimed.answers.values())
     assert len(claimed.new) == 2000
     assert cluster.asked == ["list pages", "list nodes", "write", "write"]
 
@@ -134,14 +136,18 @@ def test_a_sweep_of_the_same_replica_that_overtakes_a_claim_is_nobody_to_give_wa
     sweep = Task(cluster.allocator.sweep())
     for _ in range(2):
         sweep.hear()  # it has listed, and is about to mark what is gone
-    claim = Task(cluster.allocator.claim([Want(uid="b", node="b", pools=(IPV4,))], Occupied, insist=False))
+    claim = Task(
+        cluster.allocator.claim(
+            [AllocationRequest(uid="b", node="b", pools=(IPV4,))], Exclusions, insist=False
+        )
+    )
     sweep.arrive()
     claim.arrive()
     if answer == "heard before":
         sweep.hear()
     while not claim.done:
         claim.hear()
-    assert claim.result.answers["b"] == Assigned(uid="b", pod_cidrs=("10.0.2.0/24",))
+    assert claim.result.answers["b"] == Assignment(uid="b", pod_cidrs=("10.0.2.0/24",))
     assert claim.result.contended is False
 
 
@@ -169,13 +175,13 @@ def test_what_a_sweep_of_the_same_replica_wrote_is_no_news_to_who_reads_the_page
 def test_two_that_make_the_same_page_are_told_of_one_another(cluster):
     second = cluster.replica()
     finished(second.sweep())
-    finished(second.claim([], Occupied))
+    finished(second.claim([], Exclusions))
     cluster.claim("a")
     assert cluster.claim("b", by=second).contended is True
 
 
-def wanting_both_families(name: str) -> list[Want]:
-    return [Want(uid=f"uid-{name}", node=name, pools=(IPV4, IPV6))]
+def wanting_both_families(name: str) -> list[AllocationRequest]:
+    return [AllocationRequest(uid=f"uid-{name}", node=name, pools=(IPV4, IPV6))]
 
 
 def test_overtaken_in_one_page_it_leaves_the_other_alone_and_begins_anew_with_what_all_of_them_say(cluster):
@@ -192,10 +198,10 @@ def test_one_that_does_not_insist_gives_way_and_finds_what_it_has_claimed_when_i
     cluster.claim("a", by=second, pools=(IPV4, IPV6))
     cluster.claim("b", pools=(IPV6,))
     cluster.asked.clear()
-    gave_way = finished(second.claim(wanting_both_families("c"), Occupied, insist=False))
+    gave_way = finished(second.claim(wanting_both_families("c"), Exclusions, insist=False))
     assert cluster.asked == ["write", "write", "read"]
     assert (gave_way.answers, gave_way.contended, gave_way.new) == ({}, True, (("10.0.1.0/24", IPV4),))
-    claimed = finished(second.claim(wanting_both_families("c"), Occupied, insist=False))
+    claimed = finished(second.claim(wanting_both_families("c"), Exclusions, insist=False))
     assert claimed.answers["uid-c"].pod_cidrs == ("10.0.1.0/24", "fd00:0:0:2::/64")
     assert (claimed.contended, claimed.new) == (False, (("fd00:0:0:2::/64", IPV6),))
 
@@ -204,33 +210,37 @@ def test_an_address_that_is_learnt_while_another_was_quicker_is_in_no_block(clus
     second = cluster.replica()
     cluster.claim("a", by=second)
     cluster.claim("b")
-    views = [Occupied(), Occupied(excluded=("10.0.2.7",))]
+    views = [Exclusions(), Exclusions(networks=("10.0.2.7",))]
     claimed = finished(
         second.claim(
-            [Want(uid="uid-c", node="c", pools=(IPV4,))], lambda: views.pop(0) if views else Occupied()
+            [AllocationRequest(uid="uid-c", node="c", pools=(IPV4,))],
+            lambda: views.pop(0) if views else Exclusions(),
         )
     )
-    assert claimed.answers["uid-c"] == Assigned(uid="uid-c", pod_cidrs=("10.0.3.0/24",))
+    assert claimed.answers["uid-c"] == Assignment(uid="uid-c", pod_cidrs=("10.0.3.0/24",))
 
 
 def test_a_write_that_succeeded_though_an_error_was_told_is_found_and_not_repeated(cluster):
-    task = Task(cluster.allocator.claim([Want(uid="u", node="n", pools=(IPV4,))], Occupied))
+    task = Task(cluster.allocator.claim([AllocationRequest(uid="u", node="n", pools=(IPV4,))], Exclusions))
     for _ in range(2):
         task.hear()
     task.arrive()
     task.resume(lost())
     while not task.done:
         task.hear()
-    assert task.result.answers["u"] == Assigned(uid="u", pod_cidrs=("10.0.0.0/24",))
+    assert task.result.answers["u"] == Assignment(uid="u", pod_cidrs=("10.0.0.0/24",))
     assert cluster.asked == ["list pages", "list nodes", "write", "read"]
 
 
 def test_a_page_that_takes_no_writes_stops_only_the_nodes_that_need_it(cluster):
     cluster.refuse = lambda page: Forbidden("no right") if page.name == PAGE else None
-    wants = [Want(uid="a", node="a", pools=(IPV4,)), Want(uid="b", node="b", pools=(IPV4, OTHER))]
-    answers = finished(cluster.allocator.claim(wants, Occupied)).answers
-    assert answers["b"] == Assigned(uid="b", pod_cidrs=("172.16.0.0/24",))
-    assert answers["a"] == Refused(
+    wants = [
+        AllocationRequest(uid="a", node="a", pools=(IPV4,)),
+        AllocationRequest(uid="b", node="b", pools=(IPV4, OTHER)),
+    ]
+    answers = finished(cluster.allocator.claim(wants, Exclusions)).answers
+    assert answers["b"] == Assignment(uid="b", pod_cidrs=("172.16.0.0/24",))
+    assert answers["a"] == NoBlock(
         reason=f"no free IPv4 block of /24 in 10.0.0.0/22 (pool default): {PAGE} was not written: no right"
     )
 
@@ -256,14 +266,14 @@ def test_room_that_another_replica_made_is_seen_before_a_node_is_refused(cluster
         cluster.node(name)
     cluster.claim(*names)
     second = cluster.replica()
-    assert cluster.claim("e", by=second).answers["uid-e"] == Refused(
-        reason="no free IPv4 block of /24 in 10.0.0.0/22 (pool default)", exhausted=True
+    assert cluster.claim("e", by=second).answers["uid-e"] == NoBlock(
+        reason="no free IPv4 block of /24 in 10.0.0.0/22 (pool default)", is_exhausted=True
     )
     del cluster.server.nodes["a"]
     finished(cluster.allocator.sweep())
     cluster.time += timedelta(minutes=10)
     assert [claim.node for claim in finished(cluster.allocator.sweep()).freed] == ["a"]
-    assert isinstance(cluster.claim("e", by=second).answers["uid-e"], Assigned)
+    assert isinstance(cluster.claim("e", by=second).answers["uid-e"], Assignment)
 
 
 def test_pod_cidrs_of_somebody_elses_giving_are_told_by_the_next_sweep(cluster):
@@ -314,7 +324,7 @@ def test_odd_pod_cidrs_are_told_and_everybody_else_is_served(cluster):
         ("wide", "it is wider than /12"),
     ]
     answers = cluster.claim("a", pools=(IPV4, OTHER, IPV6)).answers
-    assert answers["uid-a"] == Assigned(uid="uid-a", pod_cidrs=("172.16.1.0/24", "fd00::/64"))
+    assert answers["uid-a"] == Assignment(uid="uid-a", pod_cidrs=("172.16.1.0/24", "fd00::/64"))
 
 
 def test_an_unreadable_page_is_left_alone_and_named(cluster):
@@ -323,7 +333,7 @@ def test_an_unreadable_page_is_left_alone_and_named(cluster):
     cluster.server.pages[PAGE] = spoilt
     second = cluster.replica()
     answer = cluster.claim("b", by=second).answers["uid-b"]
-    assert isinstance(answer, Refused)
+    assert isinstance(answer, NoBlock)
     assert f"{PAGE} is unreadable" in answer.reason
     finished(second.sweep())
     assert cluster.server.pages[PAGE] == spoilt
@@ -339,7 +349,7 @@ def test_a_page_that_somebody_deleted_makes_the_nodes_be_listed_before_the_next_
     cluster.asked.clear()
     answer = cluster.claim("c", by=second).answers["uid-c"]
     assert cluster.asked == ["write", "read", "list pages", "list nodes", "write"]
-    assert answer != Assigned(uid="uid-c", pod_cidrs=node.spec.pod_cidrs)
+    assert answer != Assignment(uid="uid-c", pod_cidrs=node.spec.pod_cidrs)
 
 
 def test_a_list_of_nodes_that_began_before_a_page_was_missed_protects_nothing_and_is_made_again(cluster):

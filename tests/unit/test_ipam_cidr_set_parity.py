@@ -6,7 +6,7 @@ from services.ipam.cidr_set import CidrSet
 
 
 def given_out(blocks: CidrSet) -> list[str]:
-    return [str(blocks.next_free()) for _ in range(blocks.capacity - blocks.used)]
+    return [str(blocks.next_free()) for _ in range(blocks.capacity - blocks.used_count)]
 
 
 @pytest.mark.parametrize("cidr", ["127.123.234.0/30", "beef:1234::/30"])
@@ -105,7 +105,7 @@ def test_a_network_takes_the_blocks_that_it_overlaps(
     every = given_out(CidrSet(cidr, mask))
     blocks = CidrSet(cidr, mask)
     blocks.occupy(network)
-    assert blocks.used == last + 1 - first
+    assert blocks.used_count == last + 1 - first
     assert given_out(blocks) == [*every[:first], *every[last + 1 :]]
 
 
@@ -117,7 +117,7 @@ def test_what_upstream_refuses_as_out_of_range_takes_nothing(cidr: str, mask: in
     """One odd podCIDR there stopped the allocator for every node."""
     blocks = CidrSet(cidr, mask)
     blocks.occupy(network)
-    assert blocks.used == 0
+    assert blocks.used_count == 0
 
 
 def test_a_block_counts_once_however_often_it_is_occupied():
@@ -133,9 +133,9 @@ def test_a_block_counts_once_however_often_it_is_occupied():
         "10.42.0.0/16",
     ):
         blocks.occupy(network)
-        counts.append(blocks.used)
+        counts.append(blocks.used_count)
     assert counts == [1, 2, 5, 5, 256, 256]
-    assert blocks.used / blocks.capacity == 1
+    assert blocks.used_count / blocks.capacity == 1
 
 
 def test_unlike_upstream_a_release_takes_back_one_occupation_and_only_by_the_same_network():
@@ -146,22 +146,22 @@ def test_unlike_upstream_a_release_takes_back_one_occupation_and_only_by_the_sam
         blocks.occupy(network)
     for network in ("10.42.9.0/24", "10.42.9.0/24", "10.42.9.0/24", "10.42.4.0/22", "10.42.8.0/22"):
         blocks.release(network)
-        counts.append(blocks.used)
+        counts.append(blocks.used_count)
     assert counts == [5, 5, 5, 5, 1]
 
 
 def test_taken_blocks_that_were_passed_over_are_counted():
     blocks = CidrSet("10.0.0.0/16", 24)
     blocks.next_free()
-    assert blocks.passed_over == 0
+    assert blocks.skipped_count == 0
     blocks.reset_cursor(after="10.0.255.0/24")
     blocks.occupy("10.0.0.0/17")
     assert blocks.next_free() == "10.0.128.0/24"
-    assert blocks.passed_over == 128
+    assert blocks.skipped_count == 128
     blocks.reset_cursor(after="10.0.254.0/24")
     blocks.occupy("10.0.255.0/24")
     assert blocks.next_free() == "10.0.129.0/24"
-    assert blocks.passed_over == 130  # over the end, too
+    assert blocks.skipped_count == 130  # over the end, too
 
 
 def test_unlike_upstream_ipv6_pools_wider_than_16_bits_are_taken():

@@ -2,17 +2,22 @@
 
 import pytest
 
-from libs.common.settings.reading import SettingsError, read_settings
-from services.ipam.cluster_networks import ClusterNetworks, SaidNetworks, cluster_networks, said_mistakes
-from services.ipam.outcomes import Unserved, Wait
+from libs.common.settings.read_settings import SettingsError, read_settings
+from services.ipam.effective_networks import (
+    EffectiveNetworks,
+    NetworkFlags,
+    resolve_networks,
+    validate_network_flags,
+)
 from services.ipam.settings import IpamSettings
+from services.ipam.unallocated_reasons import CannotAllocate, NotReady
 from tests.builders import cluster_networks as told
 
 V4, V6 = "10.244.0.0/16", "fd00:10:244::/48"
 
 
 def settings(*flags: str) -> IpamSettings:
-    return read_settings([IpamSettings], flags, {}).of(IpamSettings)
+    return read_settings([IpamSettings], flags, {}).get(IpamSettings)
 
 
 def mistake(*flags: str) -> str:
@@ -21,30 +26,30 @@ def mistake(*flags: str) -> str:
     return str(refused.value)
 
 
-def found(said: SaidNetworks, **observed: object) -> ClusterNetworks:
-    networks = cluster_networks(said, told(**observed))  # type: ignore[arg-type]
-    assert isinstance(networks, ClusterNetworks), networks
+def found(said: NetworkFlags, **observed: object) -> EffectiveNetworks:
+    networks = resolve_networks(said, told(**observed))  # type: ignore[arg-type]
+    assert isinstance(networks, EffectiveNetworks), networks
     return networks
 
 
 def test_nothing_is_known_before_a_control_plane_told_or_the_flags_say_both():
     for said in (
-        SaidNetworks(),
-        SaidNetworks(cluster_cidrs=(V4,)),
-        SaidNetworks(service_cidrs=("10.96.0.0/12",)),
+        NetworkFlags(),
+        NetworkFlags(cluster_cidrs=(V4,)),
+        NetworkFlags(service_cidrs=("10.96.0.0/12",)),
     ):
-        assert isinstance(cluster_networks(said, None), Wait)
-    said = SaidNetworks(cluster_cidrs=(V4,), service_cidrs=("10.96.0.0/12",))
-    networks = cluster_networks(said, None)
-    assert isinstance(networks, ClusterNetworks)
+        assert isinstance(resolve_networks(said, None), NotReady)
+    said = NetworkFlags(cluster_cidrs=(V4,), service_cidrs=("10.96.0.0/12",))
+    networks = resolve_networks(said, None)
+    assert isinstance(networks, EffectiveNetworks)
     assert (networks.pods.cidrs, networks.services) == ((V4,), ("10.96.0.0/12",))
 
 
 def test_flags_go_before_and_services_of_either_are_spared():
-    networks = found(SaidNetworks(cluster_cidrs=(V4,), service_cidrs=("10.97.0.0/16",)), pod_cidrs=(V6,))
+    networks = found(NetworkFlags(cluster_cidrs=(V4,), service_cidrs=("10.97.0.0/16",)), pod_cidrs=(V6,))
     assert networks.pods.cidrs == (V4,)
     assert networks.services == ("10.97.0.0/16", "10.96.0.0/12")
-    assert found(SaidNetworks(), pod_cidrs=(V4, V6)).pods.cidrs == (V4, V6)
+    assert found(NetworkFlags(), pod_cidrs=(V4, V6)).pods.cidrs == (V4, V6)
 
 
 @pytest.mark.parametrize(
@@ -65,9 +70,9 @@ def test_a_block_is_as_large_as_the_flags_say_or_the_machine_config_or_24_and_80
     said: dict[str, object], observed: dict[str, int], masks: tuple[int, int]
 ):
     if "mask_size" in said:  # of one family; a /26 is none of IPv6, which is not there
-        assert isinstance(cluster_networks(SaidNetworks(**said), told(**observed)), ClusterNetworks)  # type: ignore[arg-type]
+        assert isinstance(resolve_networks(NetworkFlags(**said), told(**observed)), EffectiveNetworks)  # type: ignore[arg-type]
         return
-    pods = found(SaidNetworks(**said), **observed).pods  # type: ignore[arg-type]
+    pods = found(NetworkFlags(**said), **observed).pods  # type: ignore[arg-type]
     assert (pods.mask_size_ipv4, pods.mask_size_ipv6) == masks
 
 
@@ -75,10 +80,10 @@ def test_what_a_control_plane_says_and_cannot_be_obeyed_is_no_end_of_the_process
     for observed in (
         {"service_cidrs": ("nonsense",)},
         {"node_cidr_mask_size_ipv4": 8},
-        {"pod_cidrs": (V4, V6), "said": SaidNetworks(mask_size=24)},
+        {"pod_cidrs": (V4, V6), "said": NetworkFlags(mask_size=24)},
     ):
-        said = observed.pop("said", SaidNetworks())
-        assert isinstance(cluster_networks(said, told(**observed)), Unserved), observed  # type: ignore[arg-type]
+        said = observed.pop("said", NetworkFlags())
+        assert isinstance(resolve_networks(said, told(**observed)), CannotAllocate), observed  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -118,11 +123,11 @@ def test_the_reference_s_flags_are_read_as_they_are():
         "--node-cidr-mask-size=0",
         "--service-cluster-ip-range=10.96.0.5/12",
     )
-    assert read.wanted
-    assert read.said == SaidNetworks(
+    assert read.is_enabled
+    assert read.network_flags == NetworkFlags(
         cluster_cidrs=(V4, V6), service_cidrs=("10.96.0.5/12",), mask_size_ipv4=25
     )
-    assert said_mistakes(read.said) == ()
+    assert validate_network_flags(read.network_flags) == ()
 
 
 @pytest.mark.parametrize(
@@ -136,4 +141,4 @@ def test_the_reference_s_flags_are_read_as_they_are():
     ],
 )
 def test_pod_cidrs_are_allocated_only_where_that_is_asked_for(flags: tuple[str, ...], wanted: bool):
-    assert settings(*flags).wanted is wanted
+    assert settings(*flags).is_enabled is wanted

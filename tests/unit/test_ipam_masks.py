@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.ipam.cidr_set import CidrSet
-from services.ipam.masks import subnet_pool
+from services.ipam.subnet_pools import derive_subnet_pool
 
 ADDRESS = "2001:db8:1:1111:aaaa:bbbb:cccc:1d3"
 
@@ -35,32 +35,32 @@ ADDRESS = "2001:db8:1:1111:aaaa:bbbb:cccc:1d3"
     ],
 )
 def test_a_subnet_makes_the_pool_of_the_reference(length: int, pool: str, mask: int, nodes: int):
-    assert subnet_pool(f"{ADDRESS}/{length}") == (pool, mask)
+    assert derive_subnet_pool(f"{ADDRESS}/{length}") == (pool, mask)
     assert CidrSet(pool, mask).capacity == nodes
 
 
 @pytest.mark.parametrize("length", [124, 125, 126, 127])
 def test_a_subnet_of_less_than_32_addresses_is_told(length: int):
     with pytest.raises(ValueError, match="is too small: /123 is the smallest for pods"):
-        subnet_pool(f"{ADDRESS}/{length}")
+        derive_subnet_pool(f"{ADDRESS}/{length}")
 
 
 @pytest.mark.parametrize("prefix", [f"{ADDRESS}/128", ADDRESS])
 def test_a_single_address_is_no_subnet(prefix: str):
-    assert subnet_pool(prefix) is None
+    assert derive_subnet_pool(prefix) is None
 
 
 @pytest.mark.parametrize("prefix", ["10.0.0.5/24", "", "web-1/64", f"{ADDRESS}/129", f"{ADDRESS}/x"])
 def test_what_is_no_ipv6_prefix_is_told(prefix: str):
     with pytest.raises(ValueError, match="is no IPv6 address with a prefix length"):
-        subnet_pool(prefix)
+        derive_subnet_pool(prefix)
 
 
 @given(st.integers(64, 123), st.integers(0, 2**128 - 1), st.integers(0, 2**128 - 1))
 def test_all_nodes_of_a_subnet_share_its_pool(length: int, one: int, other: int):
     subnet = IPv6Network((one, length), strict=False)
     neighbour = subnet[other % subnet.num_addresses]
-    assert subnet_pool(f"{subnet[0]}/{length}") == subnet_pool(f"{neighbour}/{length}")
-    found = subnet_pool(f"{neighbour}/{length}")
+    assert derive_subnet_pool(f"{subnet[0]}/{length}") == derive_subnet_pool(f"{neighbour}/{length}")
+    found = derive_subnet_pool(f"{neighbour}/{length}")
     assert found is not None
     assert neighbour in IPv6Network(found[0])

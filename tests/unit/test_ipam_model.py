@@ -19,14 +19,14 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from libs.common.delivery import TemporaryError
 from libs.common.kube_api.errors import KubeError
 from libs.common.node import Node, NodeAddress, NodeSpec, NodeStatus, ObjectMeta
+from services.ipam.allocation_plan import AllocationRequest, Assignment, Exclusions
 from services.ipam.allocator import Allocator
-from services.ipam.gathering import Answered, GivingWay, Together
-from services.ipam.networks import Network, read_network
-from services.ipam.pages import Claim, Page, StoredPage, decoded, page_name, page_of
-from services.ipam.plan import Assigned, Occupied, Want
-from services.ipam.pools import Pool
-from services.ipam.spans import overlap, readable
-from services.ipam.swept import Swept
+from services.ipam.batcher import BatchResult, ContentionBackoff, RequestResult
+from services.ipam.garbage_collection import SweepResult
+from services.ipam.network_set import overlaps, parse_foreign_network
+from services.ipam.networks import Network, parse_network
+from services.ipam.pages import Claim, Page, StoredPage, decode_page, page_name, page_range_of
+from services.ipam.pool_selection import Pool
 from tests.builders import NOW
 from tests.ipam_server import CallingApi, Server, Task, carried_out, lost
 
@@ -92,19 +92,19 @@ class Replica:
             page_bytes=config.page_bytes,
             is_foreign=lambda node: node.name in self.foreign,
         )
-        self.giving_way = GivingWay(self.allocator.read_pages)
+        self.giving_way = ContentionBackoff(self.allocator.refresh_pages)
         self.table: dict[str, Node] = dict(server.nodes)  # of the flow, as old as may be
         self.is_complete = True
         self.tasks: list[Task] = []
 
-    def occupied(self) -> Occupied:
+    def occupied(self) -> Exclusions:
         if not self.is_complete:
             raise TemporaryError("nothing can be claimed")
         nodes = self.table.values()
         addresses = [address.address for node in nodes for address in node.status.addresses]
-        return Occupied(
-            excluded=(*self.config.services, *addresses),
-            carried={node.uid: node.spec.pod_cidrs for node in nodes if node.spec.pod_cidrs},
+        return Exclusions(
+            networks=(*self.config.services, *addresses),
+            pod_cidrs_by_uid={node.uid: node.spec.pod_cidrs for node in nodes if node.spec.pod_cidrs},
         )
 
     def serve(self, names: list[str]) -> None:
@@ -112,20 +112,22 @@ class Replica:
         self.claim([node for node in nodes if not node.spec.pod_cidrs])
 
     def claim(self, unserved: list[Node]) -> None:
-        wants = [Want(uid=node.uid, node=node.name, pools=self.config.pools) for node in unserved]
+        wants = [
+            AllocationRequest(uid=node.uid, node=node.name, pools=self.config.pools) for node in unserved
+        ]
         if not wants:
             return
-        views: list[Occupied] = []  # what it was told to be taken, the last plan's last
+        views: list[Exclusions] = []  # what it was told to be taken, the last plan's last
 
-        def occupied() -> Occupied:
+        def occupied() -> Exclusions:
             views.append(self.occupied())
             return views[-1]
 
-        async def claim(wants: Sequence[Want], insist: bool) -> Together:
-            claimed = await self.allocator.claim(wants, occupied, insist=insist)
-            assert not (insist and not claimed.answers), "it gives way though it is to insist"
-            answers = {uid: Answered(answer) for uid, answer in claimed.answers.items()}
-            return Together(answers, claimed.contended)
+        async def claim(wants: Sequence[AllocationRequest], insist: bool) -> BatchResult:
+            claimed = await self.allocator.claim(wants, occupied, never_yield=insist)
+            assert not (insist and not claimed.results), "it gives way though it is to insist"
+            answers = {uid: RequestResult(answer) for uid, answer in claimed.results.items()}
+            return BatchResult(answers, claimed.is_contended)
 
         together = self.giving_way.claim(wants, claim)
         self.tasks.append(Task(together, replica=self, nodes=unserved, views=views))
@@ -138,15 +140,15 @@ class Replica:
         done = [task for task in self.tasks if task.done]
         self.tasks = [task for task in self.tasks if not task.done]
         for task in done:
-            if isinstance(task.result, Together):
-                if not task.result.answers:
+            if isinstance(task.result, BatchResult):
+                if not task.result.results:
                     Steps.gave_way += 1
                     self.claim(task.told["nodes"])
                     continue
                 for node in task.told["nodes"]:
-                    answer = task.result.answers[node.uid].answer
-                    if isinstance(answer, Assigned):
-                        given = self.allocator.give(node, answer)
+                    answer = task.result.results[node.uid].result
+                    if isinstance(answer, Assignment):
+                        given = self.allocator.assign(node, answer)
                         self.tasks.append(Task(given, replica=self))
         return done
 
@@ -177,8 +179,8 @@ class NeverTwice(RuleBasedStateMachine):
     # ---- what is judged before it is done
 
     def on_write(self, task: Task, before: StoredPage | None, after: StoredPage) -> None:
-        was = decoded(before) if before is not None else Page(range="")
-        becomes = decoded(after)
+        was = decode_page(before) if before is not None else Page(range="")
+        becomes = decode_page(after)
         assert isinstance(was, Page), "an unreadable page is overwritten"
         assert isinstance(becomes, Page), becomes
         for block, claim in becomes.claims.items():
@@ -195,38 +197,38 @@ class NeverTwice(RuleBasedStateMachine):
                 self.judge_end(claim)
 
     def judge_claim(self, task: Task, claim: Claim) -> None:
-        block = read_network(claim.block)
-        carried = [readable(cidr) for cidr in self.carried.get(claim.uid, ())]
+        block = parse_network(claim.block)
+        carried = [parse_foreign_network(cidr) for cidr in self.carried.get(claim.uid, ())]
         if block in carried:
             foreign = task.told.get("foreign", set())
             is_newest = foreign is task.told["replica"].foreign  # nor was the file read since
             assert not (is_newest and claim.node in foreign), f"{claim} is taken over from another's Node"
             return  # not chosen by us: its Node carries it
         for other, uid in self.claimed:
-            if uid != claim.uid and overlap(read_network(other), block):
+            if uid != claim.uid and overlaps(parse_network(other), block):
                 assert self.is_unpatchable(uid), f"{claim} is claimed, as {other} is for {uid}"
         assert "views" in task.told, "a sweep claims what no Node carries"
-        occupied: Occupied = task.told["views"][-1]
-        others = {**occupied.carried, **task.told.get("listed", {})}
-        known = [*occupied.excluded, *(c for uid, cidrs in others.items() if uid != claim.uid for c in cidrs)]
+        occupied: Exclusions = task.told["views"][-1]
+        others = {**occupied.pod_cidrs_by_uid, **task.told.get("listed", {})}
+        known = [*occupied.networks, *(c for uid, cidrs in others.items() if uid != claim.uid for c in cidrs)]
         assert not touched(block, known), f"{claim} lies in {touched(block, known)}"
 
     def judge_end(self, claim: Claim) -> None:
         carried = self.carried.get(claim.uid)
-        if carried and not touched(read_network(claim.block), carried):
+        if carried and not touched(parse_network(claim.block), carried):
             return
         assert claim.uid in self.left, f"{claim} ends, and its Node is there"
         assert self.time - self.left[claim.uid] >= QUARANTINE - 2 * SKEW
 
-    def judge_told(self, swept: Swept) -> None:
+    def judge_told(self, swept: SweepResult) -> None:
         """Of what is taken over: nobody is blamed for what was there before us, nor ever for what we gave."""
         assert not [claim for claim in swept.adopted if claim.uid in self.given]
         stored = {**self.server.pages, **self.mendable}
         for claim in swept.adopted:
-            page = stored[page_name(page_of(claim.block))]
+            page = stored[page_name(page_range_of(claim.block))]
             assert page.created is not None
             is_late = self.joined[claim.uid] - page.created > timedelta(minutes=1)
-            assert (claim in swept.late) == is_late, (claim, self.joined[claim.uid], page.created)
+            assert (claim in swept.unexpected) == is_late, (claim, self.joined[claim.uid], page.created)
 
     def is_unpatchable(self, uid: str) -> bool:
         return uid in self.left or bool(self.carried.get(uid))
@@ -438,7 +440,7 @@ class NeverTwice(RuleBasedStateMachine):
     def follow_up(self, replica: Replica) -> list[Task]:
         done = replica.follow_up()
         for task in done:
-            if isinstance(task.result, Swept):
+            if isinstance(task.result, SweepResult):
                 self.judge_told(task.result)
         return done
 
@@ -453,11 +455,11 @@ class NeverTwice(RuleBasedStateMachine):
         nodes = [node for node in self.server.nodes.values() if node.uid in self.given]
         for one, other in combinations(nodes, 2):
             for cidr in self.given[one.uid]:
-                assert not touched(read_network(cidr), self.given[other.uid]), (one, other)
+                assert not touched(parse_network(cidr), self.given[other.uid]), (one, other)
 
     def claims(self) -> list[Claim]:
         stored = {**self.server.pages, **self.mendable}.values()
-        pages = [page for page in map(decoded, stored) if isinstance(page, Page)]
+        pages = [page for page in map(decode_page, stored) if isinstance(page, Page)]
         assert len(pages) == len(stored)
         return [claim for page in pages for claim in page.claims.values()]
 
@@ -497,7 +499,7 @@ class NeverTwice(RuleBasedStateMachine):
         for claim in self.claims():
             assert claim.gone_since is None
             carried = nodes[claim.uid].spec.pod_cidrs
-            assert not carried or touched(read_network(claim.block), carried)
+            assert not carried or touched(parse_network(claim.block), carried)
 
     def who_has_none_can_have_none(self, replica: Replica) -> None:
         ours = [node for node in self.server.nodes.values() if node.name not in self.foreign]
@@ -505,14 +507,18 @@ class NeverTwice(RuleBasedStateMachine):
             return
         occupied = replica.occupied()
         carried = [cidr for node in self.server.nodes.values() for cidr in node.spec.pod_cidrs]
-        taken = [*occupied.excluded, *carried, *(claim.block for claim in self.claims())]
-        v4_free = [i for i in range(4) if not touched(read_network(f"10.0.0.{16 * i}/28"), taken)]
-        v6_free = [i for i in range(4) if not touched(read_network(f"fd00:0:0:{i}::/64"), taken)]
+        taken = [*occupied.networks, *carried, *(claim.block for claim in self.claims())]
+        v4_free = [i for i in range(4) if not touched(parse_network(f"10.0.0.{16 * i}/28"), taken)]
+        v6_free = [i for i in range(4) if not touched(parse_network(f"fd00:0:0:{i}::/64"), taken)]
         assert not (v4_free and v6_free)
 
 
 def touched(block: Network, cidrs: Any) -> list[str]:
-    return [cidr for cidr in cidrs if (network := readable(cidr)) is not None and overlap(network, block)]
+    return [
+        cidr
+        for cidr in cidrs
+        if (network := parse_foreign_network(cidr)) is not None and overlaps(network, block)
+    ]
 
 
 TestNeverTwice = NeverTwice.TestCase

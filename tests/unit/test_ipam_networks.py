@@ -7,9 +7,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from services.ipam import spans
-from services.ipam.networks import Network, read_network, why_no_blocks
-from services.ipam.spans import readable
+from services.ipam import network_set
+from services.ipam.network_set import parse_foreign_network
+from services.ipam.networks import Network, explain_no_blocks, parse_network
 
 # Addresses with runs of zeros, which decide how an IPv6 address is written.
 GROUPS = st.lists(st.sampled_from([0, 0, 0, 1, 0xA, 0xFFFF, 0x20]), min_size=8, max_size=8)
@@ -33,11 +33,11 @@ def test_a_network_is_what_ipaddress_says(text: str):
     if is_mapped(text):
         return
     judge = ip_network(text, strict=False)
-    read = read_network(text)
+    read = parse_network(text)
     assert (read.family, read.first, read.prefix) == (judge.version, int(judge[0]), judge.prefixlen)
     assert read.end == int(judge[-1]) + 1
     assert str(read) == str(judge)
-    assert read_network(str(read)) == read
+    assert parse_network(str(read)) == read
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_a_network_is_what_ipaddress_says(text: str):
     ],
 )
 def test_what_anybody_wrote_is_the_network_that_it_means(text: str, same_as: str):
-    assert str(read_network(text)) == same_as
+    assert str(parse_network(text)) == same_as
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_what_anybody_wrote_is_the_network_that_it_means(text: str, same_as: str
 )  # fmt: skip
 def test_what_is_no_network_is_refused_in_short_words(text: str):
     with pytest.raises(ValueError, match="is not a network") as refused:
-        read_network(text)
+        parse_network(text)
     assert len(str(refused.value)) < 120
 
 
@@ -89,13 +89,13 @@ def test_what_is_no_network_is_refused_in_short_words(text: str):
     ],
 )
 def test_what_kubernetes_takes_as_a_pod_cidr_is_the_network_that_it_is_there(text: str, same_as: str):
-    assert str(readable(text)) == same_as
+    assert str(parse_foreign_network(text)) == same_as
 
 
 def test_a_pod_cidr_that_is_as_long_as_an_object_may_be_is_read_and_not_kept():
-    before = spans._read.cache_info().currsize
-    assert str(readable(f"{'0' * 1_000_000}10.185.1.0/24")) == "10.185.1.0/24"
-    assert spans._read.cache_info().currsize == before
+    before = network_set._read.cache_info().currsize
+    assert str(parse_foreign_network(f"{'0' * 1_000_000}10.185.1.0/24")) == "10.185.1.0/24"
+    assert network_set._read.cache_info().currsize == before
 
 
 # The same API server takes none of these, and we cannot read them: no Node carries them.
@@ -106,18 +106,18 @@ def test_a_pod_cidr_that_is_as_long_as_an_object_may_be_is_read_and_not_kept():
      "fd00:010000::/64"],
 )  # fmt: skip
 def test_what_is_no_pod_cidr_to_kubernetes_is_no_network(text: str):
-    assert readable(text) is None
+    assert parse_foreign_network(text) is None
 
 
 @given(NETWORKS, st.integers(0, 5))
 def test_zeros_before_a_number_change_nothing(text: str, zeros: int):
     address, _, length = text.partition("/")
     written = re.sub(r"(?<![0-9a-f])(?=[0-9a-f])", "0" * zeros, address)
-    assert readable(f"{written}/{'0' * zeros}{length}") == read_network(text)
+    assert parse_foreign_network(f"{written}/{'0' * zeros}{length}") == parse_network(text)
 
 
 def test_seven_groups_and_a_double_colon_are_eight():
-    assert str(read_network("1:2:3:4:5:6:7::/112")) == "1:2:3:4:5:6:7:0/112"
+    assert str(parse_network("1:2:3:4:5:6:7::/112")) == "1:2:3:4:5:6:7:0/112"
 
 
 @pytest.mark.parametrize(
@@ -131,8 +131,8 @@ def test_seven_groups_and_a_double_colon_are_eight():
     ],
 )
 def test_a_mask_that_yields_no_block_is_told(cidr: str, mask: int, words: str):
-    assert why_no_blocks(read_network(cidr), mask) == words
+    assert explain_no_blocks(parse_network(cidr), mask) == words
 
 
 def test_networks_are_values():
-    assert read_network("10.0.0.0/8") == Network(4, 10 << 24, 8)
+    assert parse_network("10.0.0.0/8") == Network(4, 10 << 24, 8)

@@ -5,9 +5,9 @@ from datetime import datetime
 import pytest
 
 from libs.common.kube_api.errors import Invalid, Unreachable
-from libs.common.kube_api.event_queue import MOST_WAITING
+from libs.common.kube_api.event_recorder import MAX_QUEUED
 from libs.common.kube_api.events import ObjectEvent
-from services.ipam.node_events import COMPONENT, NOT_AVAILABLE, NodeEvents
+from services.ipam.node_event_recorder import COMPONENT, NOT_AVAILABLE, NodeEventRecorder
 from tests.builders import NOW
 from tests.bus_actors import doing, eventually
 
@@ -31,10 +31,10 @@ def writer() -> Writer:
     return Writer()
 
 
-def events_of(writer: Writer, *everybodys: str, observe_only: bool = False) -> NodeEvents:
-    return NodeEvents(
+def events_of(writer: Writer, *everybodys: str, observe_only: bool = False) -> NodeEventRecorder:
+    return NodeEventRecorder(
         writer,
-        everybodys=lambda: everybodys,
+        get_cluster_wide_reasons=lambda: everybodys,
         is_foreign=lambda name: name == "db-1",
         now=lambda: NOW,
         observe_only=observe_only,
@@ -45,13 +45,13 @@ async def test_an_event_says_what_the_reference_says_and_why_once_until_it_is_an
     events = events_of(writer)
     async with doing(events.run()):
         for why in ("no room", "no room", "no pool", "no room"):
-            events.tell("web-1", "uid-1", NOT_AVAILABLE, why)
-        events.served("uid-1")
-        events.tell("web-1", "uid-1", NOT_AVAILABLE, "no room")
+            events.record("web-1", "uid-1", NOT_AVAILABLE, why)
+        events.forget("uid-1")
+        events.record("web-1", "uid-1", NOT_AVAILABLE, "no room")
         await eventually(lambda: len(writer.written) == 4)
     first = writer.written[0]
     assert first.message == "Node web-1 status is now: CIDRNotAvailable: no room"
-    assert (first.about.uid, first.reason, first.type, first.component) == (
+    assert (first.regarding.uid, first.reason, first.type, first.component) == (
         "uid-1", "CIDRNotAvailable", "Warning", COMPONENT,
     )  # fmt: skip
 
@@ -59,16 +59,16 @@ async def test_an_event_says_what_the_reference_says_and_why_once_until_it_is_an
 async def test_on_a_node_of_another_nothing_is_told(writer: Writer):
     events = events_of(writer)
     async with doing(events.run()):
-        events.tell("db-1", "uid-2", NOT_AVAILABLE, "no room")
-        events.tell("web-1", "uid-1", NOT_AVAILABLE, "no room")
+        events.record("db-1", "uid-2", NOT_AVAILABLE, "no room")
+        events.record("web-1", "uid-1", NOT_AVAILABLE, "no room")
         await eventually(lambda: len(writer.written) == 1)
-    assert writer.written[0].about.name == "web-1"
+    assert writer.written[0].regarding.name == "web-1"
 
 
 async def test_what_keeps_everybody_waiting_is_told_on_no_node_and_observe_only_tells_nothing(writer: Writer):
     for events in (events_of(writer, "no networks"), events_of(writer, observe_only=True)):
-        events.tell("web-1", "uid-1", NOT_AVAILABLE, "no networks")
-        await events.last_words()
+        events.record("web-1", "uid-1", NOT_AVAILABLE, "no networks")
+        await events.flush()
     assert writer.written == []
 
 
@@ -76,7 +76,7 @@ async def test_one_that_kubernetes_cannot_take_for_a_while_is_written_when_it_ca
     events = events_of(writer)
     writer.error = Unreachable("no answer")
     async with doing(events.run()):
-        events.tell("web-1", "uid-1", NOT_AVAILABLE, "no room")
+        events.record("web-1", "uid-1", NOT_AVAILABLE, "no room")
         await eventually(lambda: writer.tried >= 1)
         writer.error = None
         await eventually(lambda: len(writer.written) == 1, "it was told after all")
@@ -86,16 +86,16 @@ async def test_one_that_kubernetes_refuses_is_given_up_and_the_next_is_written(w
     events = events_of(writer)
     writer.error = Invalid("no such field", status=422)
     async with doing(events.run()):
-        events.tell("web-1", "uid-1", NOT_AVAILABLE, "no room")
+        events.record("web-1", "uid-1", NOT_AVAILABLE, "no room")
         await eventually(lambda: writer.tried == 1)
         writer.error = None
-        events.tell("web-2", "uid-2", NOT_AVAILABLE, "no room")
-        await eventually(lambda: [event.about.name for event in writer.written] == ["web-2"])
+        events.record("web-2", "uid-2", NOT_AVAILABLE, "no room")
+        await eventually(lambda: [event.regarding.name for event in writer.written] == ["web-2"])
 
 
 async def test_more_than_can_be_told_is_bounded_and_the_rest_is_written_at_the_end(writer: Writer):
     events = events_of(writer)
-    for number in range(MOST_WAITING + 10):
-        events.tell(f"web-{number}", f"uid-{number}", NOT_AVAILABLE, "no room")
-    await events.last_words()
-    assert len(writer.written) == MOST_WAITING
+    for number in range(MAX_QUEUED + 10):
+        events.record(f"web-{number}", f"uid-{number}", NOT_AVAILABLE, "no room")
+    await events.flush()
+    assert len(writer.written) == MAX_QUEUED

@@ -4,8 +4,8 @@ import pytest
 
 from libs.common.machine import AddressStatus, MachineFacts
 from libs.common.node import NodeAddress
-from services.ipam.outcomes import Unserved, Wait
-from services.ipam.own_subnet import own_pool
+from services.ipam.node_subnet import find_node_subnet_pool
+from services.ipam.unallocated_reasons import CannotAllocate, NotReady
 from tests.builders import a_node, some_facts
 
 PERMANENT = 128
@@ -41,19 +41,19 @@ def facts_of(*addresses: AddressStatus) -> MachineFacts:
 def test_the_first_subnet_that_can_hold_pods_is_the_pool(
     addresses: tuple[AddressStatus, ...], pool: tuple[str, int]
 ):
-    assert own_pool(a_node(), facts_of(*addresses)) == pool
+    assert find_node_subnet_pool(a_node(), facts_of(*addresses)) == pool
 
 
 @pytest.mark.parametrize("link", ["kubespan", "siderolink", "lo", "cilium_host", "dummy0"])
 def test_links_of_the_cluster_itself_make_no_pool(link: str):
-    assert own_pool(a_node(), facts_of(on("2001:db8:0:1::5/64", link))) is None
+    assert find_node_subnet_pool(a_node(), facts_of(on("2001:db8:0:1::5/64", link))) is None
 
 
 @pytest.mark.parametrize(
     "address", ["fd00::5/64", "fe80::5/64", "2001:db8::5/128", "203.0.113.5/24", "rubbish/64"]
 )
 def test_a_machine_without_a_public_subnet_has_no_pool_of_its_own(address: str):
-    assert own_pool(a_node(), facts_of(on(address))) is None
+    assert find_node_subnet_pool(a_node(), facts_of(on(address))) is None
 
 
 @pytest.mark.parametrize(
@@ -66,17 +66,17 @@ def test_a_machine_without_a_public_subnet_has_no_pool_of_its_own(address: str):
 )
 def test_of_several_subnets_the_one_in_which_kubernetes_knows_the_node_is_meant(node):
     facts = facts_of(on("2001:db8:0:1::5/64"), on("2001:db8:0:9::5/64"))
-    assert own_pool(node, facts) == POOL
+    assert find_node_subnet_pool(node, facts) == POOL
 
 
 def test_a_node_that_is_known_by_private_addresses_only_has_the_choice_of_all():
     node = a_node(ip="10.0.0.5,fd00::5")
     facts = facts_of(on("2001:db8:0:1::5/64"), on("fd00::5/64"))
-    assert own_pool(node, facts) == POOL
+    assert find_node_subnet_pool(node, facts) == POOL
 
 
 def test_a_machine_that_talos_does_not_tell_of_waits():
-    assert isinstance(own_pool(a_node(), None), Wait)
+    assert isinstance(find_node_subnet_pool(a_node(), None), NotReady)
 
 
 @pytest.mark.parametrize(
@@ -84,13 +84,15 @@ def test_a_machine_that_talos_does_not_tell_of_waits():
 )
 def test_a_list_that_lacks_the_kubelets_own_addresses_waits_and_is_never_the_reason_for_a_fallback(listed):
     """A link that is down, or an address being acquired: a fallback would be for ever (defect 16)."""
-    answer = own_pool(a_node(ip="10.0.0.5,2001:db8::5"), some_facts(addresses=listed))
-    assert isinstance(answer, Wait)
+    answer = find_node_subnet_pool(a_node(ip="10.0.0.5,2001:db8::5"), some_facts(addresses=listed))
+    assert isinstance(answer, NotReady)
     assert "does not list all addresses" in answer.reason
 
 
 def test_an_annotation_that_is_no_address_waits():
-    assert isinstance(own_pool(a_node(ip="127.0.0.1"), facts_of(on("2001:db8:0:1::5/64"))), Wait)
+    assert isinstance(
+        find_node_subnet_pool(a_node(ip="127.0.0.1"), facts_of(on("2001:db8:0:1::5/64"))), NotReady
+    )
 
 
 @pytest.mark.parametrize(
@@ -102,6 +104,6 @@ def test_an_annotation_that_is_no_address_waits():
     ],
 )
 def test_a_subnet_that_cannot_hold_the_pods_of_any_node_is_told(address: str, words: str):
-    answer = own_pool(a_node(), facts_of(on(address), on("2001:db8:1::5/128")))
-    assert isinstance(answer, Unserved)
+    answer = find_node_subnet_pool(a_node(), facts_of(on(address), on("2001:db8:1::5/128")))
+    assert isinstance(answer, CannotAllocate)
     assert words in answer.reason

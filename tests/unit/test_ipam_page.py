@@ -4,15 +4,15 @@ import re
 
 from libs.common import metrics
 from libs.common.cloud_config.document import parse_cloud_config
-from libs.common.cloud_config.pool_reading import MOST_POOLS
-from libs.common.cloud_config.shape import MASK_SIZES, POOL
+from libs.common.cloud_config.file_keys import MASK_SIZES, POOL
+from libs.common.cloud_config.read_pools import MAX_POOLS
 from libs.common.settings.flags import POD_CIDRS, SERVICE_NETWORKS
-from libs.common.settings.reading import options_of
+from libs.common.settings.read_settings import list_options
 from libs.common.subjects import NETWORKS
-from services.ipam.node_events import CONFLICT, NOT_AVAILABLE, OTHER_ALLOCATOR
+from services.ipam.node_event_recorder import CONFLICT, NOT_AVAILABLE, OTHER_ALLOCATOR
 from services.ipam.settings import IpamSettings
-from services.ipam.waiting import LONG_SECONDS
-from services.ipam.watch_waiting import PASS_SECONDS, ROOM_SECONDS
+from services.ipam.waiting_node_reconciler import CHECK_INTERVAL_SECONDS, POOL_RETRY_SECONDS
+from services.ipam.waiting_nodes import LONG_WAIT_SECONDS
 from tests.architecture.sources import ROOT
 
 PAGE = (ROOT / "docs" / "ipam.md").read_text()
@@ -41,7 +41,7 @@ def test_the_table_names_every_key_of_a_pool():
 def test_bounds_and_names_are_those_of_the_code():
     for least, most in MASK_SIZES.values():
         assert f"{least} to {most}" in PAGE
-    assert f"more than {MOST_POOLS} pools" in PAGE
+    assert f"more than {MAX_POOLS} pools" in PAGE
     assert NETWORKS in PAGE
 
 
@@ -50,7 +50,7 @@ def test_the_first_table_names_every_flag_of_ipam_alone():
     named = re.findall(r"^\| `--([a-z0-9-]+)`", first, re.MULTILINE)
     named += ["node-cidr-mask-size-ipv6"]  # beside its sister
     groups = (POD_CIDRS, SERVICE_NETWORKS)
-    own = {option.flag.name for option in options_of(IpamSettings) if option.flag.group in groups}
+    own = {option.flag.name for option in list_options(IpamSettings) if option.flag.group in groups}
     assert set(named) == own - {"ipam-in-flight"}
 
 
@@ -67,6 +67,6 @@ def test_every_metric_and_event_is_named():
 
 
 def test_times_are_those_of_the_code():
-    assert f"after {LONG_SECONDS:.0f} s if something is not known yet" in PAGE.replace("\n", " ")
+    assert f"after {LONG_WAIT_SECONDS:.0f} s if something is not known yet" in PAGE.replace("\n", " ")
     assert f"{IpamSettings().quarantine_seconds / 60:.0f} min" in PAGE
-    assert ROOM_SECONDS + PASS_SECONDS < 5.0
+    assert POOL_RETRY_SECONDS + CHECK_INTERVAL_SECONDS < 5.0

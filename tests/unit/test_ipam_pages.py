@@ -13,12 +13,19 @@ from services.ipam.pages import (
     Page,
     StoredPage,
     UnreadablePage,
-    decoded,
-    encoded,
+    decode_page,
+    encode_page,
     page_name,
-    page_of,
+    page_range_of,
 )
-from services.ipam.release import Odd, Present, Released, odd_in_themselves, ranges_of, release_plan
+from services.ipam.release_plan import (
+    InvalidPodCidr,
+    PresentNode,
+    ReleasePlan,
+    find_invalid_pod_cidrs,
+    list_page_ranges,
+    plan_release,
+)
 from tests.builders import NOW
 
 HEAD = '{"version":1,"range":"10.240.0.0/12","claims":'
@@ -46,14 +53,14 @@ def page(*claims: Claim, page_range: str = "10.240.0.0/12") -> Page:
     ],
 )
 def test_a_block_has_one_page_whose_name_never_changes(block, page_range, name):
-    assert page_of(block) == page_range
+    assert page_range_of(block) == page_range
     assert page_name(page_range) == name
 
 
 @pytest.mark.parametrize("block", ["10.0.0.0/11", "fd00::/47", "0.0.0.0/0"])
 def test_a_block_wider_than_a_page_has_none(block):
     with pytest.raises(ValueError, match="wider than a page"):
-        page_of(block)
+        page_range_of(block)
 
 
 @given(
@@ -69,8 +76,8 @@ def test_a_block_wider_than_a_page_has_none(block):
 )
 def test_a_page_is_read_as_it_was_written_and_no_larger_than_it_said(claims):
     before = page(*(Claim(block=b, uid=u, node=n, gone_since=g) for b, (u, n, g) in claims.items()))
-    stored = encoded(before)
-    assert decoded(stored) == before
+    stored = encode_page(before)
+    assert decode_page(stored) == before
     assert sum(map(len, stored.data["claims.json"].encode().splitlines())) <= before.size
 
 
@@ -80,10 +87,10 @@ def test_this_is_what_stands_in_a_page():
         '{"version":1,"range":"10.240.0.0/12","claims":{"10.244.0.0/24":{"uid":"u1","node":"web-1"},'
         '"10.244.1.0/24":{"uid":"u2","node":"web-2","goneSince":"2026-01-01T00:00:00Z"}}}'
     )
-    read = decoded(StoredPage(name=NAME, resource_version="9", data={"claims.json": text}))
+    read = decode_page(StoredPage(name=NAME, resource_version="9", data={"claims.json": text}))
     assert isinstance(read, Page)
     assert read.claims["10.244.0.0/24"] == Claim(block="10.244.0.0/24", uid="u1", node="web-1")
-    assert encoded(read) == StoredPage(name=NAME, resource_version="9", data={"claims.json": text})
+    assert encode_page(read) == StoredPage(name=NAME, resource_version="9", data={"claims.json": text})
 
 
 @pytest.mark.parametrize(
@@ -110,7 +117,7 @@ def test_this_is_what_stands_in_a_page():
     ],
 )
 def test_what_cannot_be_a_page_is_unreadable_and_says_why(text, reason):
-    read = decoded(StoredPage(name=NAME, resource_version="9", data={"claims.json": text}))
+    read = decode_page(StoredPage(name=NAME, resource_version="9", data={"claims.json": text}))
     assert isinstance(read, UnreadablePage)
     assert read.name == NAME
     assert re.search(reason, read.reason, re.IGNORECASE), read.reason
@@ -126,22 +133,22 @@ def test_what_cannot_be_a_page_is_unreadable_and_says_why(text, reason):
 )
 def test_a_range_that_somebody_wrote_otherwise_than_we_do_is_no_page_beside_ours(name, page_range):
     text = f'{{"version":1,"range":"{page_range}","claims":{{}}}}'
-    read = decoded(StoredPage(name=name, resource_version="9", data={"claims.json": text}))
+    read = decode_page(StoredPage(name=name, resource_version="9", data={"claims.json": text}))
     assert isinstance(read, UnreadablePage)
     assert f"it speaks of {page_range}" in read.reason
 
 
 def test_a_config_map_without_claims_is_unreadable():
-    assert isinstance(decoded(StoredPage(name=NAME, resource_version="9")), UnreadablePage)
+    assert isinstance(decode_page(StoredPage(name=NAME, resource_version="9")), UnreadablePage)
 
 
 # ---- the end of claims
 
 
 def released(
-    before: Page, present: dict[str, Present], at: datetime = NOW, page_bytes: int = 10**6
-) -> Released:
-    return release_plan(
+    before: Page, present: dict[str, PresentNode], at: datetime = NOW, page_bytes: int = 10**6
+) -> ReleasePlan:
+    return plan_release(
         before, present, list_began=at, list_ended=at, quarantine=QUARANTINE, page_bytes=page_bytes
     )
 
@@ -158,7 +165,7 @@ def test_a_claim_whose_node_is_gone_ends_with_the_second_list_a_quarantine_later
 
 def test_the_quarantine_counts_from_the_end_of_one_list_to_the_begin_of_another():
     minute = timedelta(minutes=1)
-    marked = release_plan(
+    marked = plan_release(
         page(claim("10.244.0.0/24", "u")),
         {},
         list_began=NOW - minute,
@@ -166,7 +173,7 @@ def test_the_quarantine_counts_from_the_end_of_one_list_to_the_begin_of_another(
         quarantine=QUARANTINE,
         page_bytes=10**6,
     ).page
-    slow_list = release_plan(
+    slow_list = plan_release(
         marked,
         {},
         list_began=NOW + QUARANTINE - minute,
@@ -179,48 +186,48 @@ def test_the_quarantine_counts_from_the_end_of_one_list_to_the_begin_of_another(
 
 def test_a_uid_that_is_listed_again_is_not_gone():
     marked = page(claim("10.244.0.0/24", "u", gone_since=NOW - QUARANTINE))
-    after = released(marked, {"u": Present("node-u", ())})
+    after = released(marked, {"u": PresentNode("node-u", ())})
     assert after.page.claims["10.244.0.0/24"].gone_since is None
 
 
 def test_the_claims_of_a_node_without_pod_cidrs_stay_all():
     before = page(claim("10.244.0.0/24", "u"), claim("10.244.2.0/23", "u"))
-    assert released(before, {"u": Present("node-u", ())}).page is before
+    assert released(before, {"u": PresentNode("node-u", ())}).page is before
 
 
 def test_once_a_node_carries_something_its_other_claims_are_dropped():
     before = page(claim("10.244.0.0/24", "u"), claim("10.244.2.0/23", "u"))
-    after = released(before, {"u": Present("node-u", ("10.244.2.0/23", "fd00::/64"))})
+    after = released(before, {"u": PresentNode("node-u", ("10.244.2.0/23", "fd00::/64"))})
     assert set(after.page.claims) == {"10.244.2.0/23"}
     assert [one.block for one in after.dropped] == ["10.244.0.0/24"]
 
 
 def test_the_claim_of_a_node_that_carries_only_what_nobody_can_read_ends():
-    after = released(page(claim("10.244.0.0/24", "u")), {"u": Present("node-u", ("nonsense",))})
+    after = released(page(claim("10.244.0.0/24", "u")), {"u": PresentNode("node-u", ("nonsense",))})
     assert after.page.claims == {}
     assert [one.block for one in after.dropped] == ["10.244.0.0/24"]
 
 
 def test_a_claim_that_its_node_carries_in_another_writing_stays():
     before = page(claim("10.244.0.0/24", "u"))
-    assert released(before, {"u": Present("node-u", ("010.244.000.007/024",))}).page is before
+    assert released(before, {"u": PresentNode("node-u", ("010.244.000.007/024",))}).page is before
 
 
 def test_what_a_node_carries_without_a_claim_is_adopted():
-    after = released(page(), {"u": Present("web-1", ("10.244.7.9/24", "fd00::/64", "172.16.0.0/24"))})
+    after = released(page(), {"u": PresentNode("web-1", ("10.244.7.9/24", "fd00::/64", "172.16.0.0/24"))})
     assert after.adopted == (Claim(block="10.244.7.0/24", uid="u", node="web-1"),)
     assert after.page.claims == {"10.244.7.0/24": after.adopted[0]}
 
 
 def test_the_claim_of_a_node_that_has_become_another_s_ends_when_it_carries_something_else():
     before = page(claim("10.244.0.0/24", "u"))
-    theirs = Present("node-u", ("10.244.7.0/24", "nonsense"), is_foreign=True)
+    theirs = PresentNode("node-u", ("10.244.7.0/24", "nonsense"), is_foreign=True)
     after = released(before, {"u": theirs})
     assert [one.block for one in after.dropped] == ["10.244.0.0/24"]
-    assert (after.page.claims, after.adopted, after.odd) == ({}, (), ())
-    assert odd_in_themselves({"u": theirs}) == ()
-    assert ranges_of({"u": theirs}) == set()
-    assert released(before, {"u": Present("node-u", ("10.244.0.0/24",), is_foreign=True)}).page is before
+    assert (after.page.claims, after.adopted, after.invalid) == ({}, (), ())
+    assert find_invalid_pod_cidrs({"u": theirs}) == ()
+    assert list_page_ranges({"u": theirs}) == set()
+    assert released(before, {"u": PresentNode("node-u", ("10.244.0.0/24",), is_foreign=True)}).page is before
 
 
 @pytest.mark.parametrize(
@@ -235,49 +242,49 @@ def test_the_claim_of_a_node_that_has_become_another_s_ends_when_it_carries_some
 )
 def test_what_a_node_carries_that_is_younger_than_the_page_is_not_from_before_us(after, is_late):
     there = msgspec.structs.replace(page(), created=NOW)
-    found = released(there, {"u": Present("web-1", ("10.244.7.0/24",), NOW + after)})
+    found = released(there, {"u": PresentNode("web-1", ("10.244.7.0/24",), NOW + after)})
     assert len(found.adopted) == 1
-    assert found.late == (found.adopted if is_late else ())
+    assert found.unexpected == (found.adopted if is_late else ())
 
 
 def test_in_a_page_that_is_not_there_yet_everything_is_from_before_us():
-    found = released(page(), {"u": Present("web-1", ("10.244.7.0/24",), NOW)})
-    assert (len(found.adopted), found.late) == (1, ())
+    found = released(page(), {"u": PresentNode("web-1", ("10.244.7.0/24",), NOW)})
+    assert (len(found.adopted), found.unexpected) == (1, ())
 
 
 def test_when_a_page_was_made_is_known_once_it_was_read_and_never_written():
     stored = StoredPage(name=NAME, resource_version="9", data={"claims.json": HEAD + "{}}"}, created=NOW)
-    read = decoded(stored)
+    read = decode_page(stored)
     assert isinstance(read, Page)
     assert read.created == NOW
-    assert encoded(read).created is None
+    assert encode_page(read).created is None
 
 
 def test_what_overlaps_a_claim_of_another_is_told_and_changes_nothing():
     before = page(claim("10.244.0.0/24", "u"))
     carried = ("10.244.0.0/24",)
-    present = {"u": Present("node-u", carried), "v": Present("node-v", ("10.244.0.0/23",))}
+    present = {"u": PresentNode("node-u", carried), "v": PresentNode("node-v", ("10.244.0.0/23",))}
     after = released(before, present)
     assert after.page is before
-    assert after.odd == (
-        Odd("node-v", "v", "10.244.0.0/23", "10.244.0.0/24 is another's, or was claimed for it"),
+    assert after.invalid == (
+        InvalidPodCidr("node-v", "v", "10.244.0.0/23", "10.244.0.0/24 is another's, or was claimed for it"),
     )
 
 
 def test_a_full_page_adopts_nothing_and_still_marks_and_frees():
     before = page(claim("10.244.0.0/24", "u"), claim("10.244.1.0/24", "v", gone_since=NOW - QUARANTINE))
-    after = released(before, {"w": Present("w", ("10.244.9.0/24",))}, page_bytes=before.size - 100)
+    after = released(before, {"w": PresentNode("w", ("10.244.9.0/24",))}, page_bytes=before.size - 100)
     assert after.page.claims == {"10.244.0.0/24": claim("10.244.0.0/24", "u", gone_since=NOW)}
 
 
 def test_pod_cidrs_that_no_page_can_hold_are_odd_in_themselves():
-    present = {"u": Present("a", ("nonsense", "10.0.0.0/8", "10.244.0.0/24", "fd00::/40"))}
-    assert [(odd.cidr, odd.reason) for odd in odd_in_themselves(present)] == [
+    present = {"u": PresentNode("a", ("nonsense", "10.0.0.0/8", "10.244.0.0/24", "fd00::/40"))}
+    assert [(odd.cidr, odd.reason) for odd in find_invalid_pod_cidrs(present)] == [
         ("nonsense", "it is no network"),
         ("10.0.0.0/8", "it is wider than /12"),
         ("fd00::/40", "it is wider than /48"),
     ]
-    assert ranges_of(present) == {"10.240.0.0/12"}
+    assert list_page_ranges(present) == {"10.240.0.0/12"}
 
 
 def test_a_page_is_not_changed_in_place():

@@ -7,34 +7,43 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.ipam.networks import read_network
-from services.ipam.pages import Claim, Page, page_name, page_of
-from services.ipam.plan import Answer, Assigned, Carries, Occupied, Plan, Refused, Want, plan_claims
-from services.ipam.pools import Pool
-from services.ipam.spans import Spans, overlap
+from services.ipam.allocation_plan import (
+    AllocationPlan,
+    AllocationRequest,
+    AllocationResult,
+    Assignment,
+    Exclusions,
+    ExistingAssignment,
+    NoBlock,
+    plan_claims,
+)
+from services.ipam.network_set import NetworkSet, overlaps
+from services.ipam.networks import parse_network
+from services.ipam.pages import Claim, Page, page_name, page_range_of
+from services.ipam.pool_selection import Pool
 
 IPV4 = Pool(name="default", family=4, cidr="10.0.0.0/22", mask=24)
 IPV6 = Pool(name="default", family=6, cidr="fd00::/62", mask=64)
-NOTHING = Occupied()
+NOTHING = Exclusions()
 
 
-def want(uid: str, *pools: Pool) -> Want:
-    return Want(uid=uid, node=f"node-{uid}", pools=pools or (IPV4, IPV6))
+def want(uid: str, *pools: Pool) -> AllocationRequest:
+    return AllocationRequest(uid=uid, node=f"node-{uid}", pools=pools or (IPV4, IPV6))
 
 
 def planned(
-    *wants: Want,
+    *wants: AllocationRequest,
     pages: tuple[Page, ...] = (),
-    occupied: Occupied = NOTHING,
+    occupied: Exclusions = NOTHING,
     closed: dict[str, str] | None = None,
     cursors: dict[tuple[str, int], str] | None = None,
     page_bytes: int = 1_000_000,
-) -> Plan:
+) -> AllocationPlan:
     return plan_claims(
         {page.range: page for page in pages},
         wants,
         occupied,
-        closed=closed or {},
+        closed_pages=closed or {},
         cursors=cursors or {},
         page_bytes=page_bytes,
     )
@@ -50,62 +59,62 @@ def a_page(**claims: str) -> Page:
     )
 
 
-def given_to(answer: Answer) -> tuple[str, ...]:
-    assert isinstance(answer, Assigned), answer
+def given_to(answer: AllocationResult) -> tuple[str, ...]:
+    assert isinstance(answer, Assignment), answer
     return answer.pod_cidrs
 
 
 def test_a_node_gets_a_block_of_each_family_in_the_order_of_its_pools():
-    assert given_to(planned(want("u")).answers["u"]) == ("10.0.0.0/24", "fd00::/64")
-    assert given_to(planned(want("u", IPV6, IPV4)).answers["u"]) == ("fd00::/64", "10.0.0.0/24")
+    assert given_to(planned(want("u")).results["u"]) == ("10.0.0.0/24", "fd00::/64")
+    assert given_to(planned(want("u", IPV6, IPV4)).results["u"]) == ("fd00::/64", "10.0.0.0/24")
 
 
 def test_many_nodes_change_each_page_once():
     plan = planned(*(want(f"u{i}") for i in range(4)))
-    assert sorted(page.range for page in plan.changed) == ["10.0.0.0/12", "fd00::/48"]
-    assert [len(page.claims) for page in plan.changed] == [4, 4]
-    assert len(plan.claimed) == 8
+    assert sorted(page.range for page in plan.changed_pages) == ["10.0.0.0/12", "fd00::/48"]
+    assert [len(page.claims) for page in plan.changed_pages] == [4, 4]
+    assert len(plan.new_blocks) == 8
 
 
 def test_a_claim_is_found_again_and_nothing_is_written():
     page = a_page(t3="u")
     plan = planned(want("u", IPV4), pages=(page,))
-    assert given_to(plan.answers["u"]) == ("10.0.3.0/24",)
-    assert plan.changed == ()
+    assert given_to(plan.results["u"]) == ("10.0.3.0/24",)
+    assert plan.changed_pages == ()
 
 
 def test_the_next_block_is_the_one_after_the_last_given():
     after_it = planned(want("u", IPV4), cursors={("10.0.0.0/22", 24): "10.0.1.0/24"})
-    assert given_to(after_it.answers["u"]) == ("10.0.2.0/24",)
+    assert given_to(after_it.results["u"]) == ("10.0.2.0/24",)
     assert after_it.cursors == {("10.0.0.0/22", 24): "10.0.2.0/24"}
 
 
 def test_a_claim_of_another_mask_stays_and_another_block_is_claimed():
     other_mask = Pool(name="new", family=4, cidr="10.0.0.0/22", mask=23)
     plan = planned(want("u", other_mask), pages=(a_page(t0="u"),))
-    assert given_to(plan.answers["u"]) == ("10.0.2.0/23",)
-    assert set(plan.changed[0].claims) == {"10.0.0.0/24", "10.0.2.0/23"}
+    assert given_to(plan.results["u"]) == ("10.0.2.0/23",)
+    assert set(plan.changed_pages[0].claims) == {"10.0.0.0/24", "10.0.2.0/23"}
 
 
 def test_where_there_is_no_room_a_claim_of_another_mask_will_do():
     other_mask = Pool(name="new", family=4, cidr="10.0.0.0/23", mask=23)
     plan = planned(want("u", other_mask), want("v", other_mask), pages=(a_page(t0="u"),))
-    assert given_to(plan.answers["u"]) == ("10.0.0.0/24",)
-    assert isinstance(plan.answers["v"], Refused)
-    assert plan.changed == ()
+    assert given_to(plan.results["u"]) == ("10.0.0.0/24",)
+    assert isinstance(plan.results["v"], NoBlock)
+    assert plan.changed_pages == ()
 
 
 @pytest.mark.parametrize("lies_in_it", ["10.0.0.9", "10.0.0.0/8", "10.0.0.128/25"])
 def test_a_claim_in_which_something_has_come_to_lie_is_not_used(lies_in_it):
-    free_again = Occupied(excluded=("10.0.0.77",)) if lies_in_it == "10.0.0.0/8" else NOTHING
-    occupied = Occupied(excluded=(*free_again.excluded, lies_in_it))
-    answer = planned(want("u", IPV4), pages=(a_page(t0="u"),), occupied=occupied).answers["u"]
-    assert isinstance(answer, Refused) if lies_in_it == "10.0.0.0/8" else given_to(answer) == ("10.0.1.0/24",)
+    free_again = Exclusions(networks=("10.0.0.77",)) if lies_in_it == "10.0.0.0/8" else NOTHING
+    occupied = Exclusions(networks=(*free_again.networks, lies_in_it))
+    answer = planned(want("u", IPV4), pages=(a_page(t0="u"),), occupied=occupied).results["u"]
+    assert isinstance(answer, NoBlock) if lies_in_it == "10.0.0.0/8" else given_to(answer) == ("10.0.1.0/24",)
 
 
 def test_what_others_carry_is_given_to_nobody_even_if_it_is_odd():
     carried = {"v": ("10.0.0.0/23", "not a network"), "w": ("10.0.2.7/26",)}
-    answer = planned(want("u", IPV4), occupied=Occupied(carried=carried)).answers["u"]
+    answer = planned(want("u", IPV4), occupied=Exclusions(pod_cidrs_by_uid=carried)).results["u"]
     assert given_to(answer) == ("10.0.3.0/24",)
 
 
@@ -114,57 +123,60 @@ def test_what_others_carry_is_given_to_nobody_even_if_it_is_odd():
     [("10.0.0.0/22", "10.0.0.0/22"), ("0.0.0.0/0", "0.0.0.0/0"), ("010.0.0.9/8", "10.0.0.0/8")],
 )
 def test_a_node_that_carries_a_whole_pool_is_named_with_what_to_do_to_those_who_get_no_block(wide, shown):
-    carries = Occupied(carried={"x": ("fd00::/64",), "v": ("192.168.0.0/24", wide)}, names={"v": "web-1"})
-    assert planned(want("u", IPV4), occupied=carries).answers["u"] == Refused(
+    carries = Exclusions(
+        pod_cidrs_by_uid={"x": ("fd00::/64",), "v": ("192.168.0.0/24", wide)},
+        node_names_by_uid={"v": "web-1"},
+    )
+    assert planned(want("u", IPV4), occupied=carries).results["u"] == NoBlock(
         reason=f"no free IPv4 block of /24 in 10.0.0.0/22 (pool default), all of which is in {shown}, the "
         "pod CIDR of node web-1: that of a Node cannot be changed, so delete this Node and let it join anew "
         "without it, or add another network for pods",
-        exhausted=True,
+        is_exhausted=True,
     )
 
 
 def test_a_node_that_carries_a_whole_pool_is_told_by_its_uid_where_nobody_knows_its_name():
-    carries = Occupied(carried={"v": ("10.0.0.0/22",)})
-    answer = planned(want("u", IPV4), occupied=carries).answers["u"]
-    assert isinstance(answer, Refused)
+    carries = Exclusions(pod_cidrs_by_uid={"v": ("10.0.0.0/22",)})
+    answer = planned(want("u", IPV4), occupied=carries).results["u"]
+    assert isinstance(answer, NoBlock)
     assert "the pod CIDR of node of uid v:" in answer.reason
 
 
 @pytest.mark.parametrize("wide", ["10.0.0.0/22", "0.0.0.0/0"])
 def test_a_service_network_that_takes_a_whole_pool_is_named_to_those_who_get_no_block(wide):
-    assert planned(want("u", IPV4), occupied=Occupied(excluded=(wide,))).answers["u"] == Refused(
+    assert planned(want("u", IPV4), occupied=Exclusions(networks=(wide,))).results["u"] == NoBlock(
         reason=f"no free IPv4 block of /24 in 10.0.0.0/22 (pool default), all of which is in {wide}, "
         "a service network",
-        exhausted=True,
+        is_exhausted=True,
     )
 
 
 def test_a_claim_that_takes_a_whole_pool_is_named_to_those_who_get_no_block():
     wide = Claim(block="10.0.0.0/22", uid="v", node="web-1")
     page = Page(range="10.0.0.0/12", resource_version="7", claims={wide.block: wide})
-    assert planned(want("u", IPV4), pages=(page,)).answers["u"] == Refused(
+    assert planned(want("u", IPV4), pages=(page,)).results["u"] == NoBlock(
         reason="no free IPv4 block of /24 in 10.0.0.0/22 (pool default), all of which is in 10.0.0.0/22, "
         "which is claimed for node web-1",
-        exhausted=True,
+        is_exhausted=True,
     )
 
 
 def test_who_carries_something_keeps_it():
-    answer = planned(want("u"), occupied=Occupied(carried={"u": ("192.168.0.0/24",)})).answers["u"]
-    assert answer == Carries(pod_cidrs=("192.168.0.0/24",))
+    answer = planned(want("u"), occupied=Exclusions(pod_cidrs_by_uid={"u": ("192.168.0.0/24",)})).results["u"]
+    assert answer == ExistingAssignment(pod_cidrs=("192.168.0.0/24",))
 
 
 def test_all_families_or_none_and_the_other_block_goes_back():
-    no_ipv6 = Occupied(excluded=("fd00::/48",))
+    no_ipv6 = Exclusions(networks=("fd00::/48",))
     plan = planned(
         *(want(f"u{i}") for i in range(9)), *(want(f"v{i}", IPV4) for i in range(4)), occupied=no_ipv6
     )
-    assert all(isinstance(plan.answers[f"u{i}"], Refused) for i in range(9))
-    assert {given_to(plan.answers[f"v{i}"])[0] for i in range(4)} == {f"10.0.{i}.0/24" for i in range(4)}
-    assert plan.answers["u0"] == Refused(
+    assert all(isinstance(plan.results[f"u{i}"], NoBlock) for i in range(9))
+    assert {given_to(plan.results[f"v{i}"])[0] for i in range(4)} == {f"10.0.{i}.0/24" for i in range(4)}
+    assert plan.results["u0"] == NoBlock(
         reason="no free IPv6 block of /64 in fd00::/62 (pool default), all of which is in fd00::/48, "
         "a service network",
-        exhausted=True,
+        is_exhausted=True,
     )
 
 
@@ -172,41 +184,41 @@ def test_a_pool_that_is_used_up_is_followed_by_the_next_of_its_family():
     second = Pool(name="second", family=4, cidr="172.16.0.0/24", mask=24)
     full = a_page(t0="a", t1="b", t2="c", t3="d")
     plan = planned(want("u", IPV4, second), want("v", IPV4, second), pages=(full,))
-    assert given_to(plan.answers["u"]) == ("172.16.0.0/24",)
-    assert plan.answers["v"] == Refused(
+    assert given_to(plan.results["u"]) == ("172.16.0.0/24",)
+    assert plan.results["v"] == NoBlock(
         reason="no free IPv4 block of /24 in 10.0.0.0/22 (pool default)"
         " and /24 in 172.16.0.0/24 (pool second)",
-        exhausted=True,
+        is_exhausted=True,
     )
 
 
 def test_a_closed_page_is_passed_over_and_named_when_there_is_no_other():
     over_two = Pool(name="wide", family=4, cidr="10.0.0.0/11", mask=24)
     closed = {page_name("10.0.0.0/12"): "it is unreadable"}
-    assert given_to(planned(want("u", over_two), closed=closed).answers["u"]) == ("10.16.0.0/24",)
-    answer = planned(want("u", IPV4), closed=closed).answers["u"]
-    assert isinstance(answer, Refused)
+    assert given_to(planned(want("u", over_two), closed=closed).results["u"]) == ("10.16.0.0/24",)
+    answer = planned(want("u", IPV4), closed=closed).results["u"]
+    assert isinstance(answer, NoBlock)
     assert answer.reason.endswith("(pool default): it is unreadable")
-    assert not answer.exhausted
+    assert not answer.is_exhausted
 
 
 def test_a_full_page_takes_no_more():
     plan = planned(*(want(f"u{i}", IPV4) for i in range(4)), page_bytes=64 + 3 * 125)
-    assert sum(isinstance(answer, Assigned) for answer in plan.answers.values()) == 3
-    assert plan.changed[0].size <= 64 + 3 * 125
-    refused = plan.answers["u3"]
-    assert isinstance(refused, Refused)
+    assert sum(isinstance(answer, Assignment) for answer in plan.results.values()) == 3
+    assert plan.changed_pages[0].size <= 64 + 3 * 125
+    refused = plan.results["u3"]
+    assert isinstance(refused, NoBlock)
     assert refused.reason.endswith("the page of claims 10.0.0.0/12 is full")
-    assert not refused.exhausted
+    assert not refused.is_exhausted
 
 
 def test_a_node_for_which_there_is_no_pool_is_told_so():
-    none = Want(uid="u", node="n", pools=())
-    assert planned(none).answers["u"] == Refused(reason="no pool is for this node")
+    none = AllocationRequest(uid="u", node="n", pools=())
+    assert planned(none).results["u"] == NoBlock(reason="no pool is for this node")
 
 
 blocks = st.builds(
-    lambda number, mask: str(read_network(f"10.0.{number // 256}.{number % 256}/{mask}")),
+    lambda number, mask: str(parse_network(f"10.0.{number // 256}.{number % 256}/{mask}")),
     st.integers(0, 1023),
     st.integers(20, 32),
 )
@@ -219,21 +231,23 @@ blocks = st.builds(
 )
 def test_whatever_is_taken_new_claims_touch_nothing_and_not_each_other(excluded, carried, masks):
     wants = [want(f"u{i}", Pool(name="p", family=4, cidr="10.0.0.0/22", mask=m)) for i, m in enumerate(masks)]
-    plan = planned(*wants, occupied=Occupied(excluded=tuple(excluded), carried={"v": tuple(carried)}))
-    claimed = [read_network(block) for page in plan.changed for block in page.claims]
-    taken = [read_network(cidr) for cidr in (*excluded, *carried)]
+    plan = planned(
+        *wants, occupied=Exclusions(networks=tuple(excluded), pod_cidrs_by_uid={"v": tuple(carried)})
+    )
+    claimed = [parse_network(block) for page in plan.changed_pages for block in page.claims]
+    taken = [parse_network(cidr) for cidr in (*excluded, *carried)]
     for i, block in enumerate(claimed):
-        assert not any(overlap(block, other) for other in (*taken, *claimed[:i]))
-        assert page_of(str(block)) == "10.0.0.0/12"
+        assert not any(overlaps(block, other) for other in (*taken, *claimed[:i]))
+        assert page_range_of(str(block)) == "10.0.0.0/12"
 
 
 @given(st.lists(blocks), st.lists(blocks), blocks)
 def test_a_block_is_hit_exactly_if_something_overlaps_it(at_first, later, block):
-    spans = Spans(at_first)
+    spans = NetworkSet(at_first)
     for cidr in later:
-        spans.add(read_network(cidr))
-    hit = spans.hit(read_network(block))
-    overlapping = [n for n in map(read_network, (*at_first, *later)) if overlap(n, read_network(block))]
+        spans.add(parse_network(cidr))
+    hit = spans.find_overlap(parse_network(block))
+    overlapping = [n for n in map(parse_network, (*at_first, *later)) if overlaps(n, parse_network(block))]
     assert (hit.prefix if hit else None) == min((n.prefix for n in overlapping), default=None)
 
 
@@ -245,8 +259,8 @@ def test_a_thousand_nodes_of_both_families_are_planned_at_once():
     addresses = tuple(f"192.168.{i >> 8}.{i & 255}" for i in range(1000))
     wants = [want(f"{i:036d}", *pools) for i in range(1000)]
 
-    plan = planned(*wants, occupied=Occupied(excluded=(*addresses, "10.96.0.0/12")))
-    assert len(plan.claimed) == 2000
+    plan = planned(*wants, occupied=Exclusions(networks=(*addresses, "10.96.0.0/12")))
+    assert len(plan.new_blocks) == 2000
 
 
 # ---- machines that report many addresses
@@ -254,24 +268,28 @@ def test_a_thousand_nodes_of_both_families_are_planned_at_once():
 WIDE = Pool(name="default", family=4, cidr="10.0.0.0/16", mask=24)
 
 
-def reporting(*thirds: int, **more: Any) -> Occupied:
+def reporting(*thirds: int, **more: Any) -> Exclusions:
     """A Node with an address in each of these blocks, beside what else is taken."""
     addresses = tuple(f"10.0.{third}.9/32" for third in thirds)
-    return Occupied(addresses={"greedy": addresses}, many=frozenset({"greedy"}), **more)
+    return Exclusions(
+        addresses_by_node={"greedy": addresses}, nodes_with_many_addresses=frozenset({"greedy"}), **more
+    )
 
 
 def test_one_node_keeps_sixteen_blocks_of_a_pool_from_others_at_most():
     plan = planned(*(want(f"u{i}", WIDE) for i in range(240)), occupied=reporting(*range(256)))
-    given = {given_to(answer)[0] for answer in plan.answers.values()}
+    given = {given_to(answer)[0] for answer in plan.results.values()}
     assert given == {f"10.0.{third}.0/24" for third in range(16, 256)}
-    assert "in more than 16 blocks of /24 in 10.0.0.0/16" in plan.ignored["greedy"]
+    assert "in more than 16 blocks of /24 in 10.0.0.0/16" in plan.ignored_addresses["greedy"]
 
 
 def test_many_addresses_in_few_blocks_all_count():
     addresses = tuple(f"10.0.{n % 4}.{n}/32" for n in range(200))
-    occupied = Occupied(addresses={"honest": addresses}, many=frozenset({"honest"}))
+    occupied = Exclusions(
+        addresses_by_node={"honest": addresses}, nodes_with_many_addresses=frozenset({"honest"})
+    )
     plan = planned(want("u", WIDE), occupied=occupied)
-    assert (given_to(plan.answers["u"]), plan.ignored) == (("10.0.4.0/24",), {})
+    assert (given_to(plan.results["u"]), plan.ignored_addresses) == (("10.0.4.0/24",), {})
 
 
 def test_addresses_in_pod_cidrs_and_outside_of_pools_use_up_no_bound():
@@ -279,25 +297,29 @@ def test_addresses_in_pod_cidrs_and_outside_of_pools_use_up_no_bound():
     occupied = reporting(*range(64, 128), 3, carried=carried)
     outside = tuple(f"192.168.{n}.1/32" for n in range(200))
     occupied = msgspec.structs.replace(
-        occupied, addresses={"greedy": (*outside, *occupied.addresses["greedy"])}
+        occupied, addresses_by_node={"greedy": (*outside, *occupied.addresses_by_node["greedy"])}
     )
     plan = planned(*(want(f"u{i}", WIDE) for i in range(4)), occupied=occupied)
-    assert "10.0.3.0/24" not in {given_to(answer)[0] for answer in plan.answers.values()}
-    assert plan.ignored == {}
+    assert "10.0.3.0/24" not in {given_to(answer)[0] for answer in plan.results.values()}
+    assert plan.ignored_addresses == {}
 
 
 def test_who_finds_no_block_is_told_whose_addresses_are_in_them():
     four = tuple(f"10.0.{third}.9/32" for third in range(4))
-    occupied = Occupied(excluded=four, addresses={"a": four[:1], "b": four[1:], "c": ("10.9.0.1/32",)})
-    answer = planned(want("u", IPV4), occupied=occupied).answers["u"]
-    assert isinstance(answer, Refused)
+    occupied = Exclusions(
+        networks=four, addresses_by_node={"a": four[:1], "b": four[1:], "c": ("10.9.0.1/32",)}
+    )
+    answer = planned(want("u", IPV4), occupied=occupied).results["u"]
+    assert isinstance(answer, NoBlock)
     assert answer.reason.endswith(", blocks of which hold addresses of node b (in 3), a (in 1)")
 
 
 def test_addresses_in_blocks_that_are_given_are_nobodys_fault():
-    occupied = Occupied(
-        excluded=("10.0.0.1/32",), addresses={"a": ("10.0.0.1/32",)}, carried={"v": ("10.0.0.0/22",)}
+    occupied = Exclusions(
+        networks=("10.0.0.1/32",),
+        addresses_by_node={"a": ("10.0.0.1/32",)},
+        pod_cidrs_by_uid={"v": ("10.0.0.0/22",)},
     )
-    answer = planned(want("u", IPV4), occupied=occupied).answers["u"]
-    assert isinstance(answer, Refused)
+    answer = planned(want("u", IPV4), occupied=occupied).results["u"]
+    assert isinstance(answer, NoBlock)
     assert "addresses of node" not in answer.reason

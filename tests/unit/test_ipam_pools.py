@@ -5,12 +5,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from libs.common.cloud_config.document import parse_cloud_config
-from libs.common.cloud_config.rule import Operator, Requirement, Term
-from libs.common.cloud_config.rule import Pool as PoolSpec
+from libs.common.cloud_config.model import NodeSelectorRequirement, NodeSelectorTerm, Operator
+from libs.common.cloud_config.model import Pool as PoolSpec
 from libs.common.machine import AddressStatus, Inventory, MachineFacts
 from services.ipam.cidr_set import CidrSet
-from services.ipam.outcomes import Unserved, Wait
-from services.ipam.pools import Allocator, PodNetworks, Pool, pools_for
+from services.ipam.pool_selection import Allocator, PodNetworks, Pool, select_pools
+from services.ipam.unallocated_reasons import CannotAllocate, NotReady
 from tests.builders import a_node, some_facts
 
 V4, V6 = "10.244.0.0/16", "fd00:10:244::/56"
@@ -27,8 +27,10 @@ IN_A_SUBNET = some_facts(
 )
 
 
-def on(key: str, *values: str, operator: Operator = "In") -> tuple[Term, ...]:
-    return (Term(requirements=(Requirement(key=key, operator=operator, values=values),)),)
+def on(key: str, *values: str, operator: Operator = "In") -> tuple[NodeSelectorTerm, ...]:
+    return (
+        NodeSelectorTerm(requirements=(NodeSelectorRequirement(key=key, operator=operator, values=values),)),
+    )
 
 
 def asked(
@@ -37,7 +39,7 @@ def asked(
     specs: tuple[PoolSpec, ...] = (),
     allocator: Allocator = "RangeAllocator",
 ):
-    return pools_for(INITIALIZED, facts, networks, specs, allocator)
+    return select_pools(INITIALIZED, facts, networks, specs, allocator)
 
 
 def names(answer) -> list[str]:
@@ -61,7 +63,7 @@ def test_range_allocator_takes_a_block_of_each_cluster_cidr_in_their_order(netwo
 
 
 def test_range_allocator_needs_neither_talos_nor_an_initialized_node():
-    assert pools_for(a_node(), None, DUAL, (), "RangeAllocator") == (DEFAULT_V4, DEFAULT_V6)
+    assert select_pools(a_node(), None, DUAL, (), "RangeAllocator") == (DEFAULT_V4, DEFAULT_V6)
 
 
 def test_cloud_allocator_takes_ipv6_of_the_nodes_own_subnet_and_ipv4_of_the_clusters():
@@ -71,8 +73,8 @@ def test_cloud_allocator_takes_ipv6_of_the_nodes_own_subnet_and_ipv4_of_the_clus
 
 
 def test_cloud_allocator_serves_initialized_nodes_only():
-    answer = pools_for(a_node(), IN_A_SUBNET, DUAL, (), "CloudAllocator")
-    assert isinstance(answer, Wait)
+    answer = select_pools(a_node(), IN_A_SUBNET, DUAL, (), "CloudAllocator")
+    assert isinstance(answer, NotReady)
     assert "not initialized" in answer.reason
 
 
@@ -85,8 +87,8 @@ def test_a_machine_with_single_or_private_addresses_only_gets_a_block_of_the_clu
 
 def test_a_machine_that_talos_does_not_tell_of_waits_and_gets_no_fallback():
     """The reference's fallback after one failed call was for ever (defect 16)."""
-    assert isinstance(asked(None, allocator="CloudAllocator"), Wait)
-    assert isinstance(asked(some_facts(addresses=()), allocator="CloudAllocator"), Wait)
+    assert isinstance(asked(None, allocator="CloudAllocator"), NotReady)
+    assert isinstance(asked(some_facts(addresses=()), allocator="CloudAllocator"), NotReady)
 
 
 def test_a_cluster_without_ipv6_asks_nothing_of_talos():
@@ -98,13 +100,13 @@ def test_a_subnet_that_is_too_small_is_told_and_is_no_reason_for_a_fallback():
         AddressStatus(address="10.0.0.5/24", link="eth0"),
         AddressStatus(address="2001:db8::5/126", link="eth0"),
     )
-    assert isinstance(asked(some_facts(addresses=listed), allocator="CloudAllocator"), Unserved)
+    assert isinstance(asked(some_facts(addresses=listed), allocator="CloudAllocator"), CannotAllocate)
 
 
 @pytest.mark.parametrize("allocator", ["RangeAllocator", "CloudAllocator"])
 def test_networks_that_are_not_known_yet_are_waited_for(allocator: Allocator):
     specs = (PoolSpec(index=0, name="web", cidrs=("10.1.0.0/16",)),)  # service CIDRs are unknown then, too
-    assert isinstance(asked(IN_A_SUBNET, None, specs, allocator), Wait)
+    assert isinstance(asked(IN_A_SUBNET, None, specs, allocator), NotReady)
 
 
 @pytest.mark.parametrize(
@@ -120,7 +122,7 @@ def test_networks_that_are_not_known_yet_are_waited_for(allocator: Allocator):
 )
 def test_cluster_cidrs_that_cannot_serve_are_told(cidrs: tuple[str, ...], words: str):
     answer = asked(networks=PodNetworks(cidrs=cidrs))
-    assert isinstance(answer, Unserved)
+    assert isinstance(answer, CannotAllocate)
     assert words in answer.reason
 
 
@@ -175,7 +177,7 @@ def test_cloud_allocator_takes_the_nodes_own_subnet_before_any_pool_of_the_confi
 
 def test_facts_are_waited_for_where_a_pool_selects_by_them():
     answer = asked(None, specs=POOLS)
-    assert isinstance(answer, Wait)
+    assert isinstance(answer, NotReady)
     assert answer.reason == "pool gpu selects by facts of the machine, and Talos has told none yet"
 
 
@@ -186,7 +188,7 @@ def test_facts_are_not_waited_for_where_pools_in_front_serve_the_node():
 def test_metadata_that_the_cloud_has_not_told_yet_selects_no_pool():
     """The machine's zone comes seconds after its platform: what does not match yet is no answer."""
     early = some_facts(platform="aws")
-    assert isinstance(asked(early, specs=POOLS), Wait)
+    assert isinstance(asked(early, specs=POOLS), NotReady)
     late = some_facts(platform="aws", zone="b", provider_id="aws:///b/i-1")
     assert names(asked(late, specs=POOLS))[0] == "edge 10.2.0.0/16 /24"
 
@@ -194,7 +196,7 @@ def test_metadata_that_the_cloud_has_not_told_yet_selects_no_pool():
 def test_a_fact_that_nobody_has_asked_talos_for_yet_is_waited_for():
     specs = (PoolSpec(index=0, name="control", cidrs=(V4, V6), selector=on("machinetype", "controlplane")),)
     answer = asked(some_facts(), specs=specs)
-    assert isinstance(answer, Wait)
+    assert isinstance(answer, NotReady)
     assert "MachineType" in answer.reason
 
 
@@ -202,7 +204,7 @@ def test_a_pool_may_select_by_what_talos_was_asked_for():
     specs = (PoolSpec(index=0, name="control", cidrs=(V4, V6), selector=on("machinetype", "controlplane")),)
     facts = some_facts()
     facts = MachineFacts(
-        platform=facts.platform, looked_at=facts.looked_at, node_ip=facts.node_ip,
+        platform=facts.platform, queried_at=facts.queried_at, node_ip=facts.node_ip,
         inventory=Inventory(machine_type="controlplane"),
     )  # fmt: skip
     assert names(asked(facts, specs=specs)) == [f"control {V4} /24", f"control {V6} /80"]
@@ -212,14 +214,14 @@ def test_a_pool_may_select_by_what_talos_was_asked_for():
 def test_a_node_that_no_pool_selects_is_told_and_never_given_half(specs: tuple[PoolSpec, ...]):
     for zone in ("a", "c"):  # gpu has no IPv6
         answer = asked(some_facts(zone=zone), specs=specs)
-        assert isinstance(answer, Unserved)
+        assert isinstance(answer, CannotAllocate)
         assert "no pool of the configuration that selects it has an IPv" in answer.reason
 
 
 def test_a_cluster_without_cidrs_of_its_own_is_served_from_pools():
     none = PodNetworks(cidrs=())
     assert names(asked(networks=none, specs=POOLS[2:])) == ["rest 10.9.0.0/16 /24", "rest fd09::/56 /80"]
-    assert asked(some_facts(), none, POOLS[:2]) == Unserved("no pool of the configuration selects it")
+    assert asked(some_facts(), none, POOLS[:2]) == CannotAllocate("no pool of the configuration selects it")
 
 
 def test_pools_may_add_a_family_that_the_cluster_does_not_have():
@@ -230,7 +232,9 @@ def test_pools_may_add_a_family_that_the_cluster_does_not_have():
 def test_a_pool_too_small_for_its_blocks_is_told_only_to_the_nodes_that_it_selects():
     small = PoolSpec(index=0, name="small", cidrs=("10.1.0.0/28", "fd01::/56"), selector=on("zone", "a"))
     answer = asked(some_facts(zone="a"), specs=(small, POOLS[2]))
-    assert answer == Unserved("pool small cannot be used: a block of /24 is larger than all of 10.1.0.0/28")
+    assert answer == CannotAllocate(
+        "pool small cannot be used: a block of /24 is larger than all of 10.1.0.0/28"
+    )
     assert names(asked(some_facts(zone="b"), specs=(small, POOLS[2]))) == [
         "rest 10.9.0.0/16 /24",
         "rest fd09::/56 /80",
@@ -259,8 +263,8 @@ def test_whatever_is_configured_the_answer_is_pools_that_hold_blocks_of_every_fa
     facts, cidrs, specs, allocator
 ):
     networks = None if cidrs is None else PodNetworks(cidrs=cidrs)
-    answer = pools_for(INITIALIZED, facts, networks, specs, allocator)
-    if isinstance(answer, Wait | Unserved):
+    answer = select_pools(INITIALIZED, facts, networks, specs, allocator)
+    if isinstance(answer, NotReady | CannotAllocate):
         assert answer.reason
         return
     assert networks is not None

@@ -11,10 +11,10 @@ from libs.common.kube_api.errors import Forbidden, KubeError
 from libs.common.node import Node, NodeSpec, ObjectMeta
 from services.ipam.allocator import Allocator
 from services.ipam.claims_api import KubernetesClaims
-from services.ipam.measured import Measured
-from services.ipam.node_events import OTHER_ALLOCATOR, NodeEvents
-from services.ipam.pages import Claim, Page, encoded
-from services.ipam.watch_claims import WatchClaims
+from services.ipam.garbage_collector import GarbageCollector
+from services.ipam.node_event_recorder import OTHER_ALLOCATOR, NodeEventRecorder
+from services.ipam.pages import Claim, Page, encode_page
+from services.ipam.pool_metrics import PoolMetrics
 from tests.ipam_actors import InMemoryCluster
 from tests.turned_clock import TurnedClock
 
@@ -31,17 +31,21 @@ class Watching:
         self.clock = TurnedClock()
         self.kube.now = self.clock.now
         self.allocator = Allocator(KubernetesClaims(self.kube), now=self.clock.now, quarantine=QUARANTINE)
-        self.events = NodeEvents(
-            self.kube, everybodys=tuple, is_foreign=lambda name: False, now=self.clock.now, observe_only=False
+        self.events = NodeEventRecorder(
+            self.kube,
+            get_cluster_wide_reasons=tuple,
+            is_foreign=lambda name: False,
+            now=self.clock.now,
+            observe_only=False,
         )
-        self.watch = WatchClaims(
+        self.watch = GarbageCollector(
             self.allocator,
             self.events,
             quarantine=QUARANTINE,
             resync_seconds=RESYNC_SECONDS,
-            why_not=str,
-            room_made=lambda: None,
-            measured=Measured(),
+            get_pause_reason=str,
+            on_blocks_freed=lambda: None,
+            pool_metrics=PoolMetrics(),
             clock=self.clock,
             now=self.clock.now,
             random=random.Random(1),
@@ -49,7 +53,7 @@ class Watching:
 
     async def holds(self, page_range: str, *claims: Claim) -> None:
         page = Page(range=page_range, claims={claim.block: claim for claim in claims})
-        await KubernetesClaims(self.kube).write_page(encoded(page))
+        await KubernetesClaims(self.kube).write_page(encode_page(page))
 
     async def joins(self, name: str, pod_cidr: str, *, after: timedelta) -> None:
         """It carries that, and so long after now it was made."""
@@ -60,13 +64,13 @@ class Watching:
     async def passes(self, seconds: int) -> None:
         for _ in range(seconds):
             self.clock.turn(1.0)
-            if self.clock() >= self.watch._due:
-                await self.watch._look()
+            if self.clock() >= self.watch._next_sweep_at:
+                await self.watch._sweep()
 
     async def told(self) -> list[tuple[str, str]]:
         """The Events so far: Node and reason."""
-        await self.events.last_words()
-        return [(event.about.name, event.reason) for event in self.kube.events]
+        await self.events.flush()
+        return [(event.regarding.name, event.reason) for event in self.kube.events]
 
     def blocks(self) -> set[str]:
         return {block for page in self.allocator.pages.by_range.values() for block in page.claims}

@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from libs.common.kube_api.config import KubeConfig, KubeConfigError, at_server, load_kube_config
 from libs.common.kube_api.exec_plugin import ExecCredential
+from libs.common.kube_api.load_kube_config import KubeConfig, KubeConfigError, load_kube_config, with_server
 from libs.common.kube_api.tls import tls_context
 
 SERVER = "https://10.0.0.1:6443"
@@ -266,6 +266,6 @@ def test_a_password_in_the_server_s_url_is_refused_and_not_repeated(tmp_path: Pa
 def test_master_is_judged_like_the_server_of_a_kubeconfig(tmp_path: Path, url: str):
     config = loaded(a_kubeconfig(tmp_path))
     with pytest.raises(KubeConfigError, match=r"^--master: ") as refused:
-        at_server(config, url, "--master")
+        with_server(config, url, "--master")
     assert "hunter2" not in str(refused.value)
-    assert at_server(config, "https://10.0.0.2:6443/", "--master").server == "https://10.0.0.2:6443"
+    assert with_server(config, "https://10.0.0.2:6443/", "--master").server == "https://10.0.0.2:6443"

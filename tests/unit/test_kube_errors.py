@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from libs.common.delivery import Nak, PermanentError, PutAside, TemporaryError, failure_reason, verdict
+from libs.common.delivery import Nak, PermanentError, Reject, TemporaryError, classify_error, failure_reason
 from libs.common.kube_api.errors import (
     AlreadyExists,
     Conflict,
@@ -185,12 +185,12 @@ def test_every_error_says_whether_a_retry_can_help(kind: type[KubeError]):
 
 def test_delivery_retries_what_is_temporary_no_sooner_than_asked_and_puts_the_rest_aside():
     busy = error_from(429, a_status(reason="TooManyRequests"), request="patch nodes web-1", retry_after="9")
-    retried = verdict(busy, attempt=1, jitter=0.0)
+    retried = classify_error(busy, attempt=1, jitter=0.0)
     assert isinstance(retried, Nak)
     assert retried.delay_seconds == 9.0
     assert failure_reason(busy) == "TooManyRequests"
     invalid = error_from(422, a_status(LABEL), request="patch nodes web-1")
-    assert isinstance(verdict(invalid, attempt=1, jitter=0.0), PutAside)
+    assert isinstance(classify_error(invalid, attempt=1, jitter=0.0), Reject)
 
 
 def test_an_error_without_a_reason_of_kubernetes_is_counted_under_its_kind():

@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from libs.common.kube_api.events import (
-    About,
     ObjectEvent,
-    about_node,
+    ObjectReference,
     event_body,
     event_name,
     event_namespace,
+    node_reference,
 )
 from tests.builders import NOW
 
@@ -27,7 +27,9 @@ def an_event(
     message: str = "synced",
     particular: str = "",
 ) -> ObjectEvent:
-    return ObjectEvent(about=about_node(name, uid), reason=reason, message=message, particular=particular)
+    return ObjectEvent(
+        regarding=node_reference(name, uid), reason=reason, message=message, discriminator=particular
+    )
 
 
 def test_two_replicas_in_one_minute_make_one_name():
@@ -65,9 +67,9 @@ def test_an_event_about_a_node_lives_in_default_and_refers_to_its_real_uid():
 
 
 def test_an_event_about_a_namespaced_object_lives_beside_it():
-    about = About(kind="ConfigMap", name="claims", uid=UID, namespace="kube-system")
+    about = ObjectReference(kind="ConfigMap", name="claims", uid=UID, namespace="kube-system")
     body = event_body(
-        ObjectEvent(about=about, reason="Full", message="x"), component="c", instance="i", now=NOW
+        ObjectEvent(regarding=about, reason="Full", message="x"), component="c", instance="i", now=NOW
     )
     assert event_namespace(about) == body["metadata"]["namespace"] == "kube-system"
     assert body["involvedObject"]["namespace"] == "kube-system"

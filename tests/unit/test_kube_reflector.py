@@ -6,7 +6,7 @@ from itertools import count, pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from libs.common.kube_api.connection import socket_that_notices
+from libs.common.kube_api.keepalive_socket import keepalive_socket
 from libs.common.kube_api.reflector import pause_seconds
 
 jitters = st.floats(0.0, 1.0, exclude_max=True)
@@ -40,7 +40,7 @@ def test_many_replicas_do_not_come_back_together():
 
 
 def test_the_kernel_ends_a_connection_whose_peer_acknowledges_nothing_within_half_a_minute():
-    made = socket_that_notices((socket.AF_INET, socket.SOCK_STREAM, 0, "", ("127.0.0.1", 1)))
+    made = keepalive_socket((socket.AF_INET, socket.SOCK_STREAM, 0, "", ("127.0.0.1", 1)))
     with made:
         assert made.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
         idle = made.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE)

@@ -7,17 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from libs.common.machine import AddressStatus
-from libs.common.node_ips import BadNodeIP, is_global_unicast, is_private, node_ips, parse_ip
-from libs.common.public_addresses import misses_node_ips
-from services.labeler.addresses import wanted_addresses
+from libs.common.node_ips import InvalidNodeIP, is_global_unicast, is_private, parse_ip, parse_node_ips
+from libs.common.public_addresses import lacks_node_ips
+from services.labeler.addresses import plan_addresses
 from tests.address_cases import CASES, AddressCase, texts
 from tests.builders import some_facts
 
 
 def addresses_of(case: AddressCase) -> list[str]:
-    ips = node_ips(case.provided)
-    assert not isinstance(ips, BadNodeIP), ips
-    return texts(wanted_addresses("web-1", ips, case.facts("web-1"), prefer_ipv6=case.prefer_ipv6))
+    ips = parse_node_ips(case.provided)
+    assert not isinstance(ips, InvalidNodeIP), ips
+    return texts(plan_addresses("web-1", ips, case.facts("web-1"), prefer_ipv6=case.prefer_ipv6))
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -46,9 +46,9 @@ def test_provided_node_ips_come_first_and_alone_in_their_type(case: AddressCase)
 def test_the_internal_dns_is_the_platforms_name_or_else_the_nodes(
     node_name: str, hostname: str, internal_dns: list[str]
 ):
-    ips = node_ips("10.0.0.5")
-    assert not isinstance(ips, BadNodeIP)
-    found = wanted_addresses(node_name, ips, some_facts(hostname=hostname), prefer_ipv6=False)
+    ips = parse_node_ips("10.0.0.5")
+    assert not isinstance(ips, InvalidNodeIP)
+    found = plan_addresses(node_name, ips, some_facts(hostname=hostname), prefer_ipv6=False)
     assert [each.address for each in found if each.type == "InternalDNS"] == internal_dns
 
 
@@ -84,8 +84,8 @@ def test_the_internal_dns_is_the_platforms_name_or_else_the_nodes(
     ],
 )
 def test_an_annotation_that_no_honest_kubelet_writes_is_refused_with_the_reason(text: str, why: str):
-    refused = node_ips(text)
-    assert isinstance(refused, BadNodeIP)
+    refused = parse_node_ips(text)
+    assert isinstance(refused, InvalidNodeIP)
     assert why in refused.reason
 
 
@@ -100,15 +100,15 @@ def test_an_annotation_that_no_honest_kubelet_writes_is_refused_with_the_reason(
     ],
 )
 def test_node_ips_keep_the_order_of_the_annotation_and_have_one_spelling(text: str, ips: list[str]):
-    found = node_ips(text)
-    assert not isinstance(found, BadNodeIP)
+    found = parse_node_ips(text)
+    assert not isinstance(found, InvalidNodeIP)
     assert list(map(str, found)) == ips
 
 
 @given(st.text(max_size=60) | st.lists(st.ip_addresses().map(str), max_size=4).map(",".join))
 def test_no_annotation_breaks_the_reading(text: str):
-    found = node_ips(text)
-    assert isinstance(found, BadNodeIP) or all(map(is_global_unicast, found))
+    found = parse_node_ips(text)
+    assert isinstance(found, InvalidNodeIP) or all(map(is_global_unicast, found))
 
 
 # What Go's netip says of them (IsGlobalUnicast, IsPrivate); Python's own properties differ for many.
@@ -173,6 +173,6 @@ def test_kinds_of_addresses_are_those_of_go(text: str, global_unicast: bool, pri
 def test_a_list_without_the_kubelets_own_addresses_is_a_partial_one(
     addresses: tuple[AddressStatus, ...], missing: bool
 ):
-    ips = node_ips("10.0.0.5,2001:db8::5")
-    assert not isinstance(ips, BadNodeIP)
-    assert misses_node_ips(ips, some_facts(addresses=addresses)) is missing
+    ips = parse_node_ips("10.0.0.5,2001:db8::5")
+    assert not isinstance(ips, InvalidNodeIP)
+    assert lacks_node_ips(ips, some_facts(addresses=addresses)) is missing

@@ -3,24 +3,24 @@
 import msgspec
 import pytest
 
-from libs.common.machine import AddressStatus, ForeignAnswer, MachineFacts
+from libs.common.machine import AddressStatus, ForeignNodeIP, MachineFacts
 from libs.common.node import Node, NodeAddress
-from services.labeler.plan import Global, Plan, plan_node
+from services.labeler.plan import ClusterConfig, Plan, plan_node
 from tests.builders import UNINITIALIZED, a_node, some_facts
 from tests.planned import carried_out, one_rule
 
 V4, V6 = "10.0.0.5", "fd00::66"
 ON_V6 = (AddressStatus(address=f"{V6}/64", link="eth0", flags=128),)
 ON_BOTH = (*ON_V6, AddressStatus(address=f"{V4}/24", link="eth0", flags=128))
-FOREIGN = (ForeignAnswer(address=V4, node_name="db-7"),)
+FOREIGN = (ForeignNodeIP(address=V4, node_name="db-7"),)
 DUAL = f"{V4},{V6}"
 BEHIND_NAT = some_facts(node_ip=V6, addresses=ON_V6)
-BESIDE_ANOTHER = msgspec.structs.replace(BEHIND_NAT, foreign_answers=FOREIGN)
-ITSELF_AT_BOTH = msgspec.structs.replace(BEHIND_NAT, answers_at=(V4,))
+BESIDE_ANOTHER = msgspec.structs.replace(BEHIND_NAT, foreign_node_ips=FOREIGN)
+ITSELF_AT_BOTH = msgspec.structs.replace(BEHIND_NAT, answering_addresses=(V4,))
 
 
-def planned(node: Node, facts: MachineFacts, config: Global | None = None) -> Plan:
-    return plan_node(node, facts, "nodename", config or Global())
+def planned(node: Node, facts: MachineFacts, config: ClusterConfig | None = None) -> Plan:
+    return plan_node(node, facts, "nodename", config or ClusterConfig())
 
 
 def internal_ips(plan: Plan) -> list[str] | None:
@@ -37,14 +37,14 @@ def in_use(ips: str, *written: str) -> Node:
 
 def test_an_address_of_another_machine_blocks_a_joining_node_and_both_are_named():
     plan = planned(a_node(ip=DUAL), BESIDE_ANOTHER)
-    assert plan.blocked is not None
-    assert (plan.outcome, plan.writes, plan.changes.provider_id) == ("blocked", (), None)
-    assert plan.blocked.reason == "NodeIPOfAnotherMachine"
-    assert "machine db-7 answers at 10.0.0.5" in plan.blocked.message
+    assert plan.blocker is not None
+    assert (plan.outcome, plan.summary, plan.changes.provider_id) == ("blocked", (), None)
+    assert plan.blocker.reason == "NodeIPOfAnotherMachine"
+    assert "machine db-7 answers at 10.0.0.5" in plan.blocker.message
 
 
 def test_an_address_of_the_other_family_at_which_nobody_answers_is_not_used_and_that_is_told():
-    plan = planned(a_node(ip=DUAL), BEHIND_NAT, Global(prefer_ipv6=True))
+    plan = planned(a_node(ip=DUAL), BEHIND_NAT, ClusterConfig(prefer_ipv6=True))
     assert (plan.outcome, plan.changes.provider_id) == ("initialized", f"talos://metal/{V6}")
     assert internal_ips(plan) == [V6]
     [told] = [notice for notice in plan.notices if notice.reason == "NodeIPNotUsed"]
@@ -77,25 +77,25 @@ def test_an_honest_node_gets_what_it_always_got(facts: MachineFacts):
 
 
 WITHOUT_V4 = [
-    (Global(), DUAL, BEHIND_NAT),
-    (Global(prefer_ipv6=True), f"{V6},{V4}", some_facts(node_ip=V4, addresses=ON_BOTH[1:])),
-    (Global(prefer_ipv6=True), f"{V4},{V6}", some_facts(node_ip=V4, addresses=ON_BOTH[1:])),
+    (ClusterConfig(), DUAL, BEHIND_NAT),
+    (ClusterConfig(prefer_ipv6=True), f"{V6},{V4}", some_facts(node_ip=V4, addresses=ON_BOTH[1:])),
+    (ClusterConfig(prefer_ipv6=True), f"{V4},{V6}", some_facts(node_ip=V4, addresses=ON_BOTH[1:])),
 ]
 
 
 @pytest.mark.parametrize(("config", "ips", "facts"), WITHOUT_V4)
 @pytest.mark.parametrize("initialized", [False, True])
 def test_no_fallback_provider_id_is_made_of_another_address_than_the_first(
-    config: Global, ips: str, facts: MachineFacts, initialized: bool
+    config: ClusterConfig, ips: str, facts: MachineFacts, initialized: bool
 ):
     plan = planned(a_node(ip=ips, taints=() if initialized else (UNINITIALIZED,)), facts, config)
     assert (plan.outcome, plan.changes.provider_id) == ("unchanged" if initialized else "blocked", None)
     missing = V6 if config.prefer_ipv6 else V4
     if not initialized:
-        assert plan.blocked is not None
-        assert plan.blocked.reason == "NodeIPNotOnMachine"
-        assert f"would contain {missing}, but machine web-1" in plan.blocked.message
-    has_it = msgspec.structs.replace(facts, answers_at=(missing,))
+        assert plan.blocker is not None
+        assert plan.blocker.reason == "NodeIPNotOnMachine"
+        assert f"would contain {missing}, but machine web-1" in plan.blocker.message
+    has_it = msgspec.structs.replace(facts, answering_addresses=(missing,))
     after = planned(a_node(ip=ips), has_it, config)
     assert (after.outcome, after.changes.provider_id) == ("initialized", f"talos://metal/{missing}")
 
@@ -114,15 +114,15 @@ def test_an_address_on_a_dummy_link_is_used_only_where_the_machine_answers_at_it
         node_ip=V4, addresses=(*ON_BOTH[1:], AddressStatus(address=f"{V6}/128", link="dummy0", flags=128))
     )
     assert internal_ips(planned(a_node(ip=DUAL), at_v4)) == [V4]
-    answers = msgspec.structs.replace(at_v4, answers_at=(V6,))
+    answers = msgspec.structs.replace(at_v4, answering_addresses=(V6,))
     assert internal_ips(planned(a_node(ip=DUAL), answers)) == [V4, V6]
     assert internal_ips(planned(in_use(DUAL, V4, V6), at_v4)) in ([V4, V6], None)
 
 
 def test_what_was_announced_after_the_look_waits_for_the_next_one():
     plan = planned(a_node(ip="10.0.0.9"), BEHIND_NAT)
-    assert plan.blocked is not None
-    assert "machine web-1 does not have 10.0.0.9" in plan.blocked.message
+    assert plan.blocker is not None
+    assert "machine web-1 does not have 10.0.0.9" in plan.blocker.message
 
 
 @pytest.mark.parametrize("addresses", [(), ON_V6])
@@ -150,7 +150,7 @@ def test_an_address_that_another_machine_answers_at_is_taken_from_a_node_in_use(
 
 def test_an_address_that_the_machine_has_stays_on_a_node_in_use_whoever_else_answers_there():
     facts = some_facts(node_ip=V6, addresses=ON_BOTH)
-    twice = msgspec.structs.replace(facts, foreign_answers=FOREIGN)
+    twice = msgspec.structs.replace(facts, foreign_node_ips=FOREIGN)
     assert internal_ips(planned(in_use(DUAL, V4, V6), twice)) in ([V4, V6], None)
     assert planned(a_node(ip=DUAL), twice).outcome == "blocked"
 

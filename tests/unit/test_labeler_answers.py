@@ -3,7 +3,7 @@
 import pytest
 
 from libs.common.node import Node
-from services.labeler.answers import BELIEVED_SECONDS, Answers
+from services.labeler.mutation_cache import ENTRY_TTL_SECONDS, MutationCache
 from tests.builders import a_node, gone, observed
 from tests.turned_clock import TurnedClock
 
@@ -18,42 +18,42 @@ def clock() -> TurnedClock:
 
 
 @pytest.fixture
-def answers(clock: TurnedClock) -> Answers:
-    answers = Answers(clock)
-    answers.keep(version("100"))
+def answers(clock: TurnedClock) -> MutationCache:
+    answers = MutationCache(clock)
+    answers.store(version("100"))
     return answers
 
 
 @pytest.mark.parametrize(("view", "newest"), [("99", "100"), ("100", "100"), ("101", "101"), ("9", "100")])
-def test_the_greater_version_is_the_newer_view(answers: Answers, view: str, newest: str):
-    assert answers.newest(version(view)) == version(newest)
+def test_the_greater_version_is_the_newer_view(answers: MutationCache, view: str, newest: str):
+    assert answers.latest(version(view)) == version(newest)
 
 
-def test_an_answer_that_overtakes_a_later_one_does_not_replace_it(answers: Answers):
-    answers.keep(version("98"))
-    assert answers.newest(version("99")) == version("100")
+def test_an_answer_that_overtakes_a_later_one_does_not_replace_it(answers: MutationCache):
+    answers.store(version("98"))
+    assert answers.latest(version("99")) == version("100")
 
 
-def test_an_answer_is_about_one_node_and_not_about_its_successor(answers: Answers):
+def test_an_answer_is_about_one_node_and_not_about_its_successor(answers: MutationCache):
     successor = version("50", uid="uid-2")
-    assert answers.newest(successor) == successor
-    answers.keep(successor)
-    assert answers.newest(version("49", uid="uid-2")) == successor
+    assert answers.latest(successor) == successor
+    answers.store(successor)
+    assert answers.latest(version("49", uid="uid-2")) == successor
 
 
-def test_an_answer_is_not_believed_for_ever(answers: Answers, clock: TurnedClock):
-    clock.turn(BELIEVED_SECONDS + 1)
-    assert answers.newest(version("99")) == version("99")
-    answers.keep(version("98"))  # the server's word now, though it has gone back
-    assert answers.newest(version("97")) == version("98")
+def test_an_answer_is_not_believed_for_ever(answers: MutationCache, clock: TurnedClock):
+    clock.turn(ENTRY_TTL_SECONDS + 1)
+    assert answers.latest(version("99")) == version("99")
+    answers.store(version("98"))  # the server's word now, though it has gone back
+    assert answers.latest(version("97")) == version("98")
 
 
 @pytest.mark.parametrize("told", [observed(version("100")), observed(version("101")), gone(version("100"))])
-def test_nothing_is_kept_of_what_the_watcher_has_told(answers: Answers, told: object):
-    answers.heard(told)
-    assert not answers._answers
+def test_nothing_is_kept_of_what_the_watcher_has_told(answers: MutationCache, told: object):
+    answers.apply(told)
+    assert not answers._entries
 
 
-def test_an_older_observation_leaves_the_answer(answers: Answers):
-    answers.heard(observed(version("99")))
-    assert answers.newest(version("99")) == version("100")
+def test_an_older_observation_leaves_the_answer(answers: MutationCache):
+    answers.apply(observed(version("99")))
+    assert answers.latest(version("99")) == version("100")

@@ -8,9 +8,9 @@ import pytest
 
 from libs.common.delivery import TemporaryError
 from libs.common.kube_api.events import ObjectEvent
-from services.labeler import node_events
-from services.labeler.already_said import AlreadySaid
-from services.labeler.node_events import AT_LATEST_SECONDS, QUIET_SECONDS, NodeEvents
+from services.labeler import node_event_recorder
+from services.labeler.event_deduplicator import EventDeduplicator
+from services.labeler.node_event_recorder import IDLE_SECONDS, MAX_DELAY_SECONDS, NodeEventRecorder
 from services.labeler.plan import Notice, Plan
 from tests.builders import a_node
 from tests.bus_actors import eventually
@@ -39,7 +39,7 @@ class Writer:
             if self.failing:
                 self.failing -= 1
                 raise TemporaryError("the API server does not answer")
-            self.written.append((event.about.name, event.reason, now))
+            self.written.append((event.regarding.name, event.reason, now))
         finally:
             self.at_once -= 1
         return True
@@ -56,20 +56,20 @@ def clock() -> TurnedClock:
 
 
 @pytest.fixture
-def events(writer: Writer, clock: TurnedClock) -> NodeEvents:
-    return NodeEvents(writer, AlreadySaid(), now=clock.now, quiet_seconds=lambda: QUIET_SECONDS)
+def events(writer: Writer, clock: TurnedClock) -> NodeEventRecorder:
+    return NodeEventRecorder(writer, EventDeduplicator(), now=clock.now, idle_seconds=lambda: IDLE_SECONDS)
 
 
 async def test_whoever_tells_waits_for_no_event_and_in_a_busy_cluster_they_go_one_at_a_time(
     writer: Writer, clock: TurnedClock
 ):
-    events = NodeEvents(writer, AlreadySaid(), now=clock.now, quiet_seconds=lambda: 0.0)
+    events = NodeEventRecorder(writer, EventDeduplicator(), now=clock.now, idle_seconds=lambda: 0.0)
     begun = clock.now()
     writer.may_go_on.clear()
     running = asyncio.create_task(events.run())
     for name in ("a", "b", "c"):
-        events.tell(a_node(name, uid=f"uid-{name}"), INITIALIZED)
-    clock.turn(AT_LATEST_SECONDS)
+        events.enqueue(a_node(name, uid=f"uid-{name}"), INITIALIZED)
+    clock.turn(MAX_DELAY_SECONDS)
     writer.may_go_on.set()
     await eventually(lambda: len(writer.written) == 3, "three Events")
     assert writer.written == [(name, "Synced", begun) for name in ("a", "b", "c")]
@@ -86,14 +86,14 @@ async def test_no_event_goes_while_nodes_are_written_unless_it_has_waited_for_lo
     def never_quiet() -> float:
         nonlocal looks
         looks += 1
-        return QUIET_SECONDS * 0.99  # just not: the next look follows at once
+        return IDLE_SECONDS * 0.99  # just not: the next look follows at once
 
-    events = NodeEvents(writer, AlreadySaid(), now=clock.now, quiet_seconds=never_quiet)
+    events = NodeEventRecorder(writer, EventDeduplicator(), now=clock.now, idle_seconds=never_quiet)
     running = asyncio.create_task(events.run())
-    events.tell(a_node(), INITIALIZED)
+    events.enqueue(a_node(), INITIALIZED)
     await eventually(lambda: looks >= 3, "several looks at the writes")
     assert writer.written == []
-    clock.turn(AT_LATEST_SECONDS)
+    clock.turn(MAX_DELAY_SECONDS)
     await eventually(lambda: len(writer.written) == 1, "the Event")
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
@@ -101,20 +101,20 @@ async def test_no_event_goes_while_nodes_are_written_unless_it_has_waited_for_lo
 
 async def test_an_event_goes_as_soon_as_no_node_is_written_any_more(writer: Writer, clock: TurnedClock):
     quiet = 0.0
-    events = NodeEvents(writer, AlreadySaid(), now=clock.now, quiet_seconds=lambda: quiet)
+    events = NodeEventRecorder(writer, EventDeduplicator(), now=clock.now, idle_seconds=lambda: quiet)
     running = asyncio.create_task(events.run())
-    events.tell(a_node(), INITIALIZED)
-    quiet = QUIET_SECONDS
+    events.enqueue(a_node(), INITIALIZED)
+    quiet = IDLE_SECONDS
     await eventually(lambda: len(writer.written) == 1, "the Event")
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
 
 
-async def test_last_words_of_many_nodes_are_said_side_by_side(writer: Writer, events: NodeEvents):
+async def test_last_words_of_many_nodes_are_said_side_by_side(writer: Writer, events: NodeEventRecorder):
     writer.may_go_on.clear()
     for number in range(40):
-        events.tell(a_node(f"n{number}", uid=f"uid-{number}"), INITIALIZED)
-    ending = asyncio.create_task(events.last_words())
+        events.enqueue(a_node(f"n{number}", uid=f"uid-{number}"), INITIALIZED)
+    ending = asyncio.create_task(events.flush())
     await eventually(lambda: writer.at_once == 16, "sixteen at once")
     writer.may_go_on.set()
     await ending
@@ -122,70 +122,75 @@ async def test_last_words_of_many_nodes_are_said_side_by_side(writer: Writer, ev
 
 
 async def test_a_notice_that_could_not_be_written_is_given_with_the_next_plan_and_then_never_again(
-    writer: Writer, events: NodeEvents
+    writer: Writer, events: NodeEventRecorder
 ):
     writer.failing = 1
     plan = Plan(outcome="unchanged", reason="", notices=(NOTICE,))
     for _ in range(3):
-        events.tell(a_node(), plan)
-        await events.tell_all()
+        events.enqueue(a_node(), plan)
+        await events.write_all()
     assert [reason for _, reason, _ in writer.written] == ["RuleSkipped"]
 
 
 async def test_a_notice_that_two_plans_bear_is_told_once_side_by_side_too(
-    writer: Writer, events: NodeEvents, clock: TurnedClock
+    writer: Writer, events: NodeEventRecorder, clock: TurnedClock
 ):
     writer.may_go_on.clear()
     for _ in range(2):
-        events.tell(a_node(), Plan(outcome="unchanged", reason="", notices=(NOTICE,)))
+        events.enqueue(a_node(), Plan(outcome="unchanged", reason="", notices=(NOTICE,)))
         clock.turn(61)
     running = asyncio.create_task(events.run())
     await eventually(lambda: writer.at_once >= 1, "one is being written")
     writer.may_go_on.set()
-    await eventually(lambda: not events._waiting and not writer.at_once, "all is told")
+    await eventually(lambda: not events._queue and not writer.at_once, "all is told")
     assert [reason for _, reason, _ in writer.written] == ["RuleSkipped"]
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
 
 
 async def test_a_clock_that_is_set_back_keeps_no_event_waiting(writer: Writer, clock: TurnedClock):
-    events = NodeEvents(writer, AlreadySaid(), now=clock.now, quiet_seconds=lambda: QUIET_SECONDS * 0.99)
+    events = NodeEventRecorder(
+        writer, EventDeduplicator(), now=clock.now, idle_seconds=lambda: IDLE_SECONDS * 0.99
+    )
     running = asyncio.create_task(events.run())
-    events.tell(a_node(), INITIALIZED)
+    events.enqueue(a_node(), INITIALIZED)
     clock.turn(-3600)
     await eventually(lambda: len(writer.written) == 1, "the Event")
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
 
 
-async def test_what_has_nothing_to_say_does_not_wait_in_the_queue(writer: Writer, events: NodeEvents):
-    events.tell(a_node(), Plan(outcome="updated", reason="the Node did not say what its machine says"))
-    await events.tell_all()
+async def test_what_has_nothing_to_say_does_not_wait_in_the_queue(writer: Writer, events: NodeEventRecorder):
+    events.enqueue(a_node(), Plan(outcome="updated", reason="the Node did not say what its machine says"))
+    await events.write_all()
     assert writer.written == []
 
 
 async def test_an_event_that_was_being_written_at_the_end_is_among_the_last_words(
-    writer: Writer, events: NodeEvents
+    writer: Writer, events: NodeEventRecorder
 ):
     writer.may_go_on.clear()
     running = asyncio.create_task(events.run())
-    events.tell(a_node(), INITIALIZED)
+    events.enqueue(a_node(), INITIALIZED)
     await eventually(lambda: writer.at_once == 1, "an Event is being written")
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
     writer.may_go_on.set()
-    await events.last_words()
+    await events.flush()
     assert [name for name, *_ in writer.written] == [a_node().name]
 
 
 async def test_last_words_do_not_keep_the_process_and_say_how_many_went_unsaid(
-    writer: Writer, events: NodeEvents, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    writer: Writer,
+    events: NodeEventRecorder,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ):
-    monkeypatch.setattr(node_events, "LAST_WORDS_SECONDS", 0.01)
+    monkeypatch.setattr(node_event_recorder, "LAST_WORDS_SECONDS", 0.01)
     writer.may_go_on.clear()
-    events.tell(a_node(), INITIALIZED)
+    events.enqueue(a_node(), INITIALIZED)
     with caplog.at_level(logging.WARNING):
-        await events.last_words()
+        await events.flush()
     [line] = caplog.records
     assert line.getMessage() == "Events go unsaid: the process ends"
     assert line.__dict__["count"] == 1
@@ -194,11 +199,11 @@ async def test_last_words_do_not_keep_the_process_and_say_how_many_went_unsaid(
 async def test_too_many_events_push_out_the_oldest_and_the_log_names_its_node(
     writer: Writer, clock: TurnedClock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
-    monkeypatch.setattr(node_events, "MOST_WAITING", 2)
-    events = NodeEvents(writer, AlreadySaid(), now=clock.now, quiet_seconds=lambda: QUIET_SECONDS)
+    monkeypatch.setattr(node_event_recorder, "MOST_WAITING", 2)
+    events = NodeEventRecorder(writer, EventDeduplicator(), now=clock.now, idle_seconds=lambda: IDLE_SECONDS)
     for name in ("a", "b", "c"):
-        events.tell(a_node(name, uid=f"uid-{name}"), INITIALIZED)
-    await events.tell_all()
+        events.enqueue(a_node(name, uid=f"uid-{name}"), INITIALIZED)
+    await events.write_all()
     assert [name for name, *_ in writer.written] == ["b", "c"]
     assert [line.__dict__["node"] for line in caplog.records] == ["a"]
     assert clock.now() - writer.written[0][2] == timedelta(0)
@@ -208,15 +213,15 @@ async def test_what_waits_to_be_told_goes_unsaid_on_a_node_that_has_become_anoth
     writer: Writer, clock: TurnedClock
 ):
     foreign: set[str] = set()
-    events = NodeEvents(
+    events = NodeEventRecorder(
         writer,
-        AlreadySaid(),
+        EventDeduplicator(),
         now=clock.now,
-        quiet_seconds=lambda: 0.0,
+        idle_seconds=lambda: 0.0,
         is_foreign=lambda node: node.name in foreign,
     )
     for name in ("web-1", "web-2"):
-        events.tell(a_node(name), Plan(outcome="initialized", reason="x"))
+        events.enqueue(a_node(name), Plan(outcome="initialized", reason="x"))
     foreign.add("web-1")
-    await events.last_words()
+    await events.flush()
     assert [name for name, _, _ in writer.written] == ["web-2"]

@@ -11,22 +11,22 @@ from libs.common.cloud_config.document import parse_cloud_config
 from libs.common.controllers import CLOUD_NODE
 from libs.common.events import NodeEnriched, NodeUnreachable
 from libs.common.machine import MachineFacts, MachineFault
-from libs.common.node import CONDITION_BLOCKED, Node, NodeCondition, Taint
-from services.labeler.plan import Global, Plan, plan_node, plan_unreachable
+from libs.common.node import BLOCKED_CONDITION, Node, NodeCondition, Taint
+from services.labeler.plan import ClusterConfig, Plan, plan_node, plan_unreachable_node
 from services.labeler.rules import compile_rules
-from services.labeler.waiting import is_ours, not_ours_for_certain, why_blocked
+from services.labeler.uninitialized_nodes import build_foreign_notice, find_blocker, is_managed
 from tests.builders import NOW, UNINITIALIZED, a_node, enriched, some_facts
 from tests.unreachable import FAULT, unreachable
 
-STALE = NodeCondition(type=CONDITION_BLOCKED, status="True", reason="TalosUnreachable", message="x")
+STALE = NodeCondition(type=BLOCKED_CONDITION, status="True", reason="TalosUnreachable", message="x")
 HCLOUD = some_facts(platform="hcloud", provider_id="hcloud://7", region="eu")
 METAL = some_facts()
 OURS = {"team": "a"}
 
 
-def config_of(ownership: str, rules: str = "[]") -> Global:
+def config_of(ownership: str, rules: str = "[]") -> ClusterConfig:
     file = parse_cloud_config(f"{{ownership: {ownership}, transformations: {rules}}}", "f")
-    return Global(rules=compile_rules(file), ownership=file.ownership.of(CLOUD_NODE))
+    return ClusterConfig(rules=compile_rules(file), ownership=file.ownership.for_controller(CLOUD_NODE))
 
 
 TEAM_A = config_of("{nodeSelector: [{matchExpressions: [{key: team, operator: In, values: [a]}]}]}")
@@ -34,17 +34,17 @@ TALOS_ONLY = config_of("{providerIDSchemes: [talos]}")
 HCLOUD_ONLY = config_of("{providerIDSchemes: [hcloud]}")
 
 
-def planned(node: Node, facts: MachineFacts, config: Global) -> Plan:
+def planned(node: Node, facts: MachineFacts, config: ClusterConfig) -> Plan:
     return plan_node(node, facts, "nodename", config)
 
 
 def writes_nothing(plan: Plan) -> bool:
     return (
         plan.outcome == "not-ours"
-        and not plan.writes
-        and plan.blocked is None
+        and not plan.summary
+        and plan.blocker is None
         and plan.addresses is None
-        and not plan.unblock
+        and not plan.removes_condition
         and not plan.notices
     )
 
@@ -55,14 +55,14 @@ def test_a_node_that_the_selector_leaves_out_is_not_even_freed_of_our_old_condit
         plan = planned(node, METAL, TEAM_A)
         assert writes_nothing(plan)
         assert 'team is "b"' in plan.reason
-        assert writes_nothing(plan_unreachable(node, unreachable(node), TEAM_A))
+        assert writes_nothing(plan_unreachable_node(node, unreachable(node), TEAM_A))
 
 
 def test_a_node_that_the_selector_takes_in_is_initialised_as_ever():
     node = a_node(labels=OURS)
-    changes, as_ever = planned(node, HCLOUD, TEAM_A).changes, planned(node, HCLOUD, Global()).changes
-    assert changes.held_labels == (*as_ever.held_labels, "team")  # whoever relabels it meanwhile has it
-    assert msgspec.structs.replace(changes, held_labels=as_ever.held_labels) == as_ever
+    changes, as_ever = planned(node, HCLOUD, TEAM_A).changes, planned(node, HCLOUD, ClusterConfig()).changes
+    assert changes.guarded_labels == (*as_ever.guarded_labels, "team")  # whoever relabels it meanwhile has it
+    assert msgspec.structs.replace(changes, guarded_labels=as_ever.guarded_labels) == as_ever
     assert planned(node, HCLOUD, TEAM_A).outcome == "initialized"
 
 
@@ -83,10 +83,10 @@ def test_the_provider_id_that_a_rule_would_give_decides_instead_of_the_machines(
 def test_where_a_native_format_is_configured_a_node_waits_for_it_and_says_so_rather_than_get_talos():
     plan = planned(a_node(), METAL, HCLOUD_ONLY)
     assert plan.outcome == "blocked"
-    assert plan.blocked is not None
-    assert plan.blocked.reason == "NativeProviderIDMissing"
-    assert "a native format is configured: ownership.providerIDSchemes names hcloud" in plan.blocked.message
-    assert not plan.writes
+    assert plan.blocker is not None
+    assert plan.blocker.reason == "NativeProviderIDMissing"
+    assert "a native format is configured: ownership.providerIDSchemes names hcloud" in plan.blocker.message
+    assert not plan.summary
     both = config_of("{providerIDSchemes: [hcloud, talos]}")
     assert planned(a_node(), METAL, both).changes.provider_id == "talos://metal/10.0.0.5"
 
@@ -96,21 +96,21 @@ def test_a_node_of_which_nobody_knows_yet_what_it_will_be_is_left_alone_by_schem
     for config in (TALOS_ONLY, HCLOUD_ONLY):
         assert writes_nothing(planned(a_node(), booting, config))
         silent = unreachable(a_node())
-        assert writes_nothing(plan_unreachable(a_node(), silent, config))
-        assert why_blocked(a_node(), silent, config, waited_seconds=3600.0) is None
-        assert why_blocked(a_node(), None, config, waited_seconds=3600.0) is None
-    assert why_blocked(a_node(), None, Global(), waited_seconds=3600.0) is not None
+        assert writes_nothing(plan_unreachable_node(a_node(), silent, config))
+        assert find_blocker(a_node(), silent, config, waited_seconds=3600.0) is None
+        assert find_blocker(a_node(), None, config, waited_seconds=3600.0) is None
+    assert find_blocker(a_node(), None, ClusterConfig(), waited_seconds=3600.0) is not None
 
 
 def test_a_silent_machine_counts_by_what_it_last_said():
     said = msgspec.structs.replace(unreachable(a_node()), last_known=HCLOUD)
-    assert writes_nothing(plan_unreachable(a_node(), said, TALOS_ONLY))
-    assert plan_unreachable(a_node(), said, HCLOUD_ONLY).outcome == "blocked"
+    assert writes_nothing(plan_unreachable_node(a_node(), said, TALOS_ONLY))
+    assert plan_unreachable_node(a_node(), said, HCLOUD_ONLY).outcome == "blocked"
 
 
 def test_a_scheme_that_the_file_names_is_ours_though_no_machine_says_it():
     node = a_node(provider_id="proxmox://x/1", taints=())
-    assert planned(node, METAL, Global()).outcome == "not-ours"
+    assert planned(node, METAL, ClusterConfig()).outcome == "not-ours"
     assert planned(node, METAL, config_of("{providerIDSchemes: [proxmox]}")).outcome == "updated"
 
 
@@ -122,19 +122,19 @@ def test_a_contradiction_with_the_machine_is_told_and_the_node_stays_initialised
 
 
 @pytest.mark.parametrize("config", [TEAM_A, TALOS_ONLY])
-def test_a_foreign_node_that_waits_is_told_nothing(config: Global):
+def test_a_foreign_node_that_waits_is_told_nothing(config: ClusterConfig):
     node = a_node(labels={"team": "b"})
     for said in (enriched(node, HCLOUD), unreachable(node), None):
-        assert not_ours_for_certain(node, said, config) is None
+        assert build_foreign_notice(node, said, config) is None
     without_ip = a_node(labels={"team": "b"}, ip="")
-    assert not_ours_for_certain(without_ip, None, config) is None
-    assert not_ours_for_certain(without_ip, None, Global()) is not None
+    assert build_foreign_notice(without_ip, None, config) is None
+    assert build_foreign_notice(without_ip, None, ClusterConfig()) is not None
 
 
 def test_by_selector_alone_a_node_is_ours_before_anything_is_known_of_its_machine():
-    assert is_ours(a_node(labels=OURS), None, TEAM_A)
-    assert not is_ours(a_node(labels={"team": "b"}), None, TEAM_A)
-    assert not is_ours(a_node(), None, TALOS_ONLY)
+    assert is_managed(a_node(labels=OURS), None, TEAM_A)
+    assert not is_managed(a_node(labels={"team": "b"}), None, TEAM_A)
+    assert not is_managed(a_node(), None, TALOS_ONLY)
 
 
 # ---- every state
@@ -175,11 +175,11 @@ def test_in_no_state_is_anything_planned_for_a_node_of_another_team(
     )
     said: NodeEnriched = enriched(node, facts)
     assert writes_nothing(planned(node, facts, TEAM_A))
-    assert writes_nothing(plan_unreachable(node, silent, TEAM_A))
+    assert writes_nothing(plan_unreachable_node(node, silent, TEAM_A))
     for event in (said, silent, None):
-        assert why_blocked(node, event, TEAM_A, waited_seconds=3600.0) is None
-        assert not_ours_for_certain(node, event, TEAM_A) is None
-        assert not is_ours(node, event, TEAM_A)
+        assert find_blocker(node, event, TEAM_A, waited_seconds=3600.0) is None
+        assert build_foreign_notice(node, event, TEAM_A) is None
+        assert not is_managed(node, event, TEAM_A)
 
 
 @settings(max_examples=100)
@@ -189,13 +189,13 @@ def test_by_schemes_nothing_is_planned_but_for_what_is_or_will_be_of_them(
 ):
     """What a Node will be given is what it is given without ownership, once its IP is right."""
     registered = a_node(provider_id=node.spec.provider_id)
-    has = node.spec.provider_id or planned(registered, facts, Global()).changes.provider_id or ""
+    has = node.spec.provider_id or planned(registered, facts, ClusterConfig()).changes.provider_id or ""
     if not has.startswith("talos://"):
         assert writes_nothing(planned(node, facts, TALOS_ONLY))
-        assert why_blocked(node, enriched(node, facts), TALOS_ONLY, waited_seconds=3600.0) is None
+        assert find_blocker(node, enriched(node, facts), TALOS_ONLY, waited_seconds=3600.0) is None
     silent = msgspec.structs.replace(unreachable(node), fault=fault, last_known=facts if known else None)
     if not (has if known else node.spec.provider_id).startswith("talos://"):
-        assert writes_nothing(plan_unreachable(node, silent, TALOS_ONLY))
+        assert writes_nothing(plan_unreachable_node(node, silent, TALOS_ONLY))
 
 
 TEAMS = st.sampled_from([{}, {"team": "a"}, {"team": "b"}])
@@ -211,7 +211,7 @@ def test_of_two_instances_with_disjoint_selectors_one_plans_nothing(
     one, other = planned(node, facts, TEAM_A), planned(node, facts, NOT_TEAM_A)
     assert writes_nothing(one) or writes_nothing(other)
     theirs = other if "team" not in labels or labels["team"] != "a" else one
-    alone = planned(node, facts, Global())
-    changes = msgspec.structs.replace(theirs.changes, held_labels=alone.changes.held_labels)
+    alone = planned(node, facts, ClusterConfig())
+    changes = msgspec.structs.replace(theirs.changes, guarded_labels=alone.changes.guarded_labels)
     theirs = msgspec.structs.replace(theirs, changes=changes)
     assert theirs == alone, "and the other plans as if it were alone"

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from libs.common.node import OWNED_RECORD, RECORD_DIGEST, Node, Taint
-from libs.common.patch import node_patch
+from libs.common.node import FIELD_OWNERSHIP_ANNOTATION, FIELD_OWNERSHIP_DIGEST_LABEL, Node, Taint
+from libs.common.node_patch import build_node_patch
 from services.labeler.labels import ZONE
-from services.labeler.owned import Owned, record_of, written
-from services.labeler.plan import Global
+from services.labeler.ownership_record import ManagedFields, encode_managed_fields, read_ownership_record
+from services.labeler.plan import ClusterConfig
 from tests.builders import a_node, some_facts
 from tests.json_patch import PatchFailed, apply
 from tests.planned import (
@@ -25,12 +25,12 @@ from tests.planned import (
 )
 
 METAL = some_facts()
-NONE = Global()
+NONE = ClusterConfig()
 TEAM = one_rule(labels="{example.com/team: web}", taints="{example.com/agent: 'waiting:NoSchedule'}")
 ISOLATED = Taint(key="example.com/compromised", value="yes", effect="NoExecute")
 TRUSTED = "node-restriction.kubernetes.io/tenant"
-FORGED = written(
-    Owned(
+FORGED = encode_managed_fields(
+    ManagedFields(
         labels={TRUSTED: "nobody", "example.com/team": "web"},
         annotations={"example.com/audit": "on"},
         taints={"example.com/compromised:NoExecute": "yes"},
@@ -54,12 +54,12 @@ def is_still_apart(node: Node) -> bool:
 
 
 def by_kubelet(node: Node, record: str | None) -> Node:
-    return changed(node, annotations={OWNED_RECORD: record})
+    return changed(node, annotations={FIELD_OWNERSHIP_ANNOTATION: record})
 
 
 @pytest.mark.parametrize("rules", [NONE, TEAM], ids=["no rules", "rules"])
 @pytest.mark.parametrize("recorded", [True, False], ids=["recorded", "of the reference"])
-def test_a_record_that_a_kubelet_forged_takes_nothing_of_an_admin_away(rules: Global, recorded: bool):
+def test_a_record_that_a_kubelet_forged_takes_nothing_of_an_admin_away(rules: ClusterConfig, recorded: bool):
     reference = a_node(taints=(), provider_id="talos://metal/10.0.0.5")
     node = by_kubelet(of_an_admin(obeyed(a_node(), METAL, TEAM) if recorded else reference), FORGED)
     plan = planned_by(node, METAL, rules)
@@ -67,18 +67,18 @@ def test_a_record_that_a_kubelet_forged_takes_nothing_of_an_admin_away(rules: Gl
     for following in (rules, NONE, TEAM, NONE):
         node = obeyed(node, METAL, following)
         assert is_still_apart(node)
-    assert record_of(node).state == "read"
-    assert planned_by(node, METAL, NONE).writes == ()
+    assert read_ownership_record(node).state == "read"
+    assert planned_by(node, METAL, NONE).summary == ()
 
 
 def test_a_kubelet_that_registers_with_a_record_joins_as_any_other():
-    node = obeyed(a_node(annotations={OWNED_RECORD: FORGED}), METAL, TEAM)
+    node = obeyed(a_node(annotations={FIELD_OWNERSHIP_ANNOTATION: FORGED}), METAL, TEAM)
     assert node == obeyed(a_node(), METAL, TEAM)
 
 
 def test_an_old_record_that_a_kubelet_puts_back_does_not_count():
     node = obeyed(a_node(), METAL, TEAM)
-    old = node.annotations[OWNED_RECORD]
+    old = node.annotations[FIELD_OWNERSHIP_ANNOTATION]
     without = obeyed(node, METAL, NONE)
     team = changed(without, labels={"example.com/team": "web"})  # a person's, from now on
     team = changed(team, taints=(Taint(key="example.com/agent", value="waiting", effect="NoSchedule"),))
@@ -89,8 +89,8 @@ def test_an_old_record_that_a_kubelet_puts_back_does_not_count():
 
 def test_a_patch_on_an_old_view_fails_even_where_a_kubelet_has_put_the_old_record_back():
     old = changed(obeyed(a_node(), METAL, TEAM), labels={"example.com/team": None})
-    put_back = node_patch(old, planned_by(old, METAL, TEAM).changes)
-    meanwhile = by_kubelet(obeyed(old, METAL, NONE), old.annotations[OWNED_RECORD])
+    put_back = build_node_patch(old, planned_by(old, METAL, TEAM).changes)
+    meanwhile = by_kubelet(obeyed(old, METAL, NONE), old.annotations[FIELD_OWNERSHIP_ANNOTATION])
     with pytest.raises(PatchFailed):
         apply(document_of(meanwhile), put_back)
 
@@ -117,7 +117,7 @@ def test_a_destroyed_record_takes_no_zone_back_from_a_person_and_brings_no_taint
     node = obeyed(node, facts, TEAM)
     node = obeyed(by_kubelet(node, None), facts, TEAM)
     assert (node.labels[ZONE[0]], node.spec.taints) == ("mine", ())
-    assert planned_by(node, facts, TEAM).writes == ()
+    assert planned_by(node, facts, TEAM).summary == ()
 
 
 @pytest.mark.parametrize("record", [None, FORGED])
@@ -136,9 +136,9 @@ def test_a_kubelet_cannot_make_another_controllers_node_ours():
 
 
 def test_whoever_may_write_labels_begins_anew_by_removing_the_label():
-    node = changed(obeyed(a_node(), METAL, TEAM), labels={RECORD_DIGEST: None})
+    node = changed(obeyed(a_node(), METAL, TEAM), labels={FIELD_OWNERSHIP_DIGEST_LABEL: None})
     node = obeyed(node, METAL, TEAM)
-    assert record_of(node).state == "read"
+    assert read_ownership_record(node).state == "read"
     assert "example.com/team" not in obeyed(node, METAL, NONE).labels
 
 
@@ -151,9 +151,9 @@ def test_whatever_a_kubelet_writes_there_an_admins_keys_stay_and_it_settles(chan
     node = of_an_admin(obeyed(a_node(), METAL, chance.choice(RULES)))
     records: list[str | None] = [None, "", FORGED, '{"v":2}']
     for _ in range(6):
-        records.append(node.annotations.get(OWNED_RECORD))
+        records.append(node.annotations.get(FIELD_OWNERSHIP_ANNOTATION))
         node = by_kubelet(node, chance.choice(records))
         rules = chance.choice(RULES)
         node = obeyed(node, METAL, rules)
         assert is_still_apart(node)
-        assert planned_by(node, METAL, rules).writes == ()
+        assert planned_by(node, METAL, rules).summary == ()

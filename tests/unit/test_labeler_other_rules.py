@@ -1,8 +1,8 @@
 """Replicas whose rules differ for a while: the one that has held its own for longer waits for the other."""
 
-from libs.common.node import OWNED_RECORD, Node
-from services.labeler.other_rules import APART_SECONDS, OtherRules
-from services.labeler.plan import Global
+from libs.common.node import FIELD_OWNERSHIP_ANNOTATION, Node
+from services.labeler.plan import ClusterConfig
+from services.labeler.replica_conflicts import ROLLOUT_SECONDS, ReplicaConflicts
 from tests.builders import UNINITIALIZED, a_node, some_facts
 from tests.planned import carried_out, changed, one_rule, planned_by
 from tests.turned_clock import TurnedClock
@@ -13,8 +13,8 @@ NEW = one_rule(labels="{example.com/team: new}")
 
 
 class Replica:
-    def __init__(self, clock: TurnedClock, config: Global) -> None:
-        self.other_rules = OtherRules(clock)
+    def __init__(self, clock: TurnedClock, config: ClusterConfig) -> None:
+        self.other_rules = ReplicaConflicts(clock)
         self.config = config
 
     def look(self, node: Node) -> Node | None:
@@ -22,8 +22,8 @@ class Replica:
         plan = planned_by(node, METAL, self.config)
         if self.other_rules.why_wait(node, plan):
             return None
-        self.other_rules.planned(node, plan)
-        self.other_rules.done(node.name)
+        self.other_rules.record_plan(node, plan)
+        self.other_rules.record_applied(node.name)
         return carried_out(node, plan)
 
 
@@ -37,16 +37,16 @@ def test_the_one_with_older_rules_waits_until_it_has_the_new_ones_or_for_two_min
     clock = TurnedClock()
     one, two = Replica(clock, OLD), Replica(clock, OLD)
     node = looked(two, looked(one, a_node()))
-    clock.turn(APART_SECONDS + 1)
+    clock.turn(ROLLOUT_SECONDS + 1)
     two.config = NEW
-    two.other_rules.changed()
+    two.other_rules.on_rules_changed()
     node = looked(two, node)
     assert one.look(node) is None
     assert looked(two, node) == node
-    clock.turn(APART_SECONDS - 1)
+    clock.turn(ROLLOUT_SECONDS - 1)
     assert one.look(node) is None
     one.config = NEW
-    one.other_rules.changed()
+    one.other_rules.on_rules_changed()
     assert looked(one, node) == node
 
 
@@ -54,10 +54,10 @@ def test_it_does_not_wait_for_ever():
     clock = TurnedClock()
     one = Replica(clock, OLD)
     node = looked(one, a_node())
-    clock.turn(APART_SECONDS + 1)
+    clock.turn(ROLLOUT_SECONDS + 1)
     node = looked(Replica(clock, NEW), node)
     assert one.look(node) is None
-    clock.turn(APART_SECONDS + 1)
+    clock.turn(ROLLOUT_SECONDS + 1)
     assert looked(one, node).labels["example.com/team"] == "old"
 
 
@@ -65,7 +65,7 @@ def test_nobody_waits_who_is_alone_or_has_the_same_rules_or_for_a_node_that_join
     clock = TurnedClock()
     one, two = Replica(clock, OLD), Replica(clock, OLD)
     node = looked(two, looked(one, a_node()))
-    clock.turn(APART_SECONDS + 1)
+    clock.turn(ROLLOUT_SECONDS + 1)
     gone = changed(node, labels={"example.com/team": None})
     assert looked(one, gone).labels["example.com/team"] == "old"
     by_new = looked(Replica(clock, NEW), node)
@@ -77,7 +77,7 @@ def test_a_node_that_is_gone_is_forgotten():
     clock = TurnedClock()
     one = Replica(clock, OLD)
     node = looked(one, a_node())
-    clock.turn(APART_SECONDS + 1)
+    clock.turn(ROLLOUT_SECONDS + 1)
     one.other_rules.forget(node.name)
     assert one.look(looked(Replica(clock, NEW), node)) is not None
 
@@ -86,8 +86,8 @@ def test_a_kubelet_that_writes_into_the_record_is_no_replica():
     clock = TurnedClock()
     one = Replica(clock, OLD)
     node = looked(one, a_node())
-    clock.turn(APART_SECONDS + 1)
-    forged = changed(node, annotations={OWNED_RECORD: '{"v":1}'})
+    clock.turn(ROLLOUT_SECONDS + 1)
+    forged = changed(node, annotations={FIELD_OWNERSHIP_ANNOTATION: '{"v":1}'})
     assert looked(one, forged) == node
 
 
@@ -95,10 +95,13 @@ def test_a_record_that_somebody_has_destroyed_is_not_another_replicas():
     clock = TurnedClock()
     one = Replica(clock, OLD)
     node = looked(one, a_node())
-    clock.turn(APART_SECONDS + 1)
+    clock.turn(ROLLOUT_SECONDS + 1)
     for text in (None, "forged"):
-        broken = changed(node, annotations={OWNED_RECORD: text})
-        assert looked(one, broken).annotations[OWNED_RECORD] == node.annotations[OWNED_RECORD]
+        broken = changed(node, annotations={FIELD_OWNERSHIP_ANNOTATION: text})
+        assert (
+            looked(one, broken).annotations[FIELD_OWNERSHIP_ANNOTATION]
+            == node.annotations[FIELD_OWNERSHIP_ANNOTATION]
+        )
 
 
 def test_rules_of_the_start_are_no_newer_than_those_that_come_later():
@@ -106,7 +109,7 @@ def test_rules_of_the_start_are_no_newer_than_those_that_come_later():
     one, two = Replica(clock, OLD), Replica(clock, OLD)
     node = looked(two, looked(one, a_node()))
     two.config = NEW
-    two.other_rules.changed()
+    two.other_rules.on_rules_changed()
     node = looked(two, node)
     assert one.look(node) is None
     assert looked(two, changed(node, labels={"example.com/team": None})) == node

@@ -10,25 +10,25 @@ from hypothesis import strategies as st
 
 from libs.common.machine import AddressStatus, MachineFacts, PlatformMetadata
 from libs.common.node import (
-    CONDITION_BLOCKED,
-    OWNED_RECORD,
-    RECORD_DIGEST,
-    TAINT_UNINITIALIZED,
+    BLOCKED_CONDITION,
+    FIELD_OWNERSHIP_ANNOTATION,
+    FIELD_OWNERSHIP_DIGEST_LABEL,
+    UNINITIALIZED_TAINT,
     Node,
     NodeAddress,
     NodeCondition,
     Taint,
 )
-from libs.common.patch import status_patch
+from libs.common.node_patch import build_status_patch
 from services.labeler.labels import LIFECYCLE, REGION, ZONE, is_label_value
-from services.labeler.ownership import why_not_ours
-from services.labeler.plan import AS_IT_SHOULD_BE, Global, Plan, continued, plan_node
+from services.labeler.node_ownership import why_not_managed
+from services.labeler.plan import IN_SYNC_REASON, ClusterConfig, Plan, merge_plans, plan_node
 from tests.builders import NOW, UNINITIALIZED, a_node, some_facts
 from tests.planned import but_record, carried_out, document_of
 from tests.platform_cases import PLATFORMS, PlatformCase
 from tests.status_patch import apply_status
 
-BLOCKED = NodeCondition(type=CONDITION_BLOCKED, status="True", reason="TalosUnreachable", message="m")
+BLOCKED = NodeCondition(type=BLOCKED_CONDITION, status="True", reason="TalosUnreachable", message="m")
 HCLOUD: dict[str, Any] = {
     "platform": "hcloud",
     "provider_id": "hcloud://7",
@@ -39,7 +39,7 @@ HCLOUD: dict[str, Any] = {
 
 
 def planned(node: Node, facts: MachineFacts | None = None, **config: Any) -> Plan:
-    return plan_node(node, facts or some_facts(**HCLOUD), "nodename", Global(**config))
+    return plan_node(node, facts or some_facts(**HCLOUD), "nodename", ClusterConfig(**config))
 
 
 def settled(node: Node, facts: MachineFacts | None = None) -> Node:
@@ -51,13 +51,13 @@ def test_every_platform_gives_its_built_in_labels_and_no_empty_ones(case: Platfo
     node = a_node(labels={"mine": "kept"})
     after = carried_out(node, planned(node, case.facts(), cluster_name="prod"))
     assert but_record(after.labels) == {"mine": "kept"} | case.wanted_labels("prod")
-    assert after.initialized
+    assert after.is_initialized
 
 
 def test_a_joining_node_gets_addresses_labels_provider_id_and_loses_its_taint():
     plan = planned(a_node())
     assert plan.outcome == "initialized"
-    assert plan.writes == (
+    assert plan.summary == (
         "addresses InternalIP=10.0.0.5, Hostname=web-1",
         "label node.cloudprovider.kubernetes.io/platform=hcloud",
         "label node.kubernetes.io/instance-type=cx22",
@@ -73,7 +73,7 @@ def test_a_joining_node_gets_addresses_labels_provider_id_and_loses_its_taint():
 
 def test_a_node_that_says_what_its_machine_says_is_left_as_it_is():
     plan = planned(settled(a_node()))
-    assert (plan.outcome, plan.reason, plan.writes) == ("unchanged", AS_IT_SHOULD_BE, ())
+    assert (plan.outcome, plan.reason, plan.summary) == ("unchanged", IN_SYNC_REASON, ())
 
 
 def test_the_configured_cluster_name_goes_before_the_one_that_talos_knows():
@@ -149,52 +149,52 @@ def test_values_that_kubernetes_takes_are_taken(value: str):
 @pytest.mark.parametrize("effect", ["NoSchedule", "PreferNoSchedule", "NoExecute"])
 def test_the_uninitialized_taint_goes_whatever_its_effect_and_others_stay(effect: str):
     other = Taint(key="example.com/mine", effect="NoSchedule")
-    node = a_node(taints=(other, Taint(key=TAINT_UNINITIALIZED, value="true", effect=effect), other))
+    node = a_node(taints=(other, Taint(key=UNINITIALIZED_TAINT, value="true", effect=effect), other))
     assert settled(node).spec.taints == (other, other)
 
 
 def test_all_of_several_uninitialized_taints_go_at_once():
-    node = a_node(taints=(UNINITIALIZED, Taint(key=TAINT_UNINITIALIZED, effect="NoExecute")))
+    node = a_node(taints=(UNINITIALIZED, Taint(key=UNINITIALIZED_TAINT, effect="NoExecute")))
     assert settled(node).spec.taints == ()
 
 
 def test_a_taint_that_the_machine_config_puts_back_is_no_fight_but_a_reason():
-    node = a_node(annotations={"talos.dev/owned-taints": f'["{TAINT_UNINITIALIZED}"]'})
+    node = a_node(annotations={"talos.dev/owned-taints": f'["{UNINITIALIZED_TAINT}"]'})
     plan = planned(node)
-    assert (plan.outcome, plan.writes) == ("blocked", ())
-    assert plan.blocked is not None
-    assert plan.blocked.reason == "TaintSetByMachineConfig"
+    assert (plan.outcome, plan.summary) == ("blocked", ())
+    assert plan.blocker is not None
+    assert plan.blocker.reason == "TaintSetByMachineConfig"
 
 
 def test_the_condition_goes_in_the_patch_that_writes_the_addresses():
     node = a_node(conditions=(NodeCondition(type="Ready", status="True"), BLOCKED))
     plan = planned(node)
-    patch = status_patch(node, addresses=plan.addresses, remove_condition=CONDITION_BLOCKED, now=NOW)
-    assert plan.unblock
+    patch = build_status_patch(node, addresses=plan.addresses, remove_condition=BLOCKED_CONDITION, now=NOW)
+    assert plan.removes_condition
     assert set(patch["status"]) == {"addresses", "conditions"}
     assert [c.type for c in carried_out(node, plan).status.conditions] == ["Ready"]
 
 
 def test_a_machine_known_by_its_uuid_is_initialized_and_told_of():
-    plan = plan_node(a_node(), some_facts(node_name="talos-abc"), "system-uuid", Global())
+    plan = plan_node(a_node(), some_facts(node_name="talos-abc"), "system-uuid", ClusterConfig())
     assert plan.outcome == "initialized"
     [notice] = plan.notices
-    assert (notice.reason, notice.warning) == ("RecognizedBySystemUUID", False)
+    assert (notice.reason, notice.is_warning) == ("RecognizedBySystemUUID", False)
     assert "'talos-abc'" in notice.message
 
 
 @pytest.mark.parametrize("ip", ["web-1.example.com", "127.0.0.1", "10.0.0.5,10.0.0.6"])
 def test_a_provided_node_ip_that_is_none_blocks_with_the_value_in_the_reason(ip: str):
     plan = planned(a_node(ip=ip))
-    assert plan.blocked is not None
-    assert plan.blocked.reason == "ProvidedNodeIPInvalid"
-    assert repr(ip) in plan.blocked.message
+    assert plan.blocker is not None
+    assert plan.blocker.reason == "ProvidedNodeIPInvalid"
+    assert repr(ip) in plan.blocker.message
 
 
 def test_an_initialized_node_whose_metadata_are_incomplete_is_left_as_it_is():
     node = settled(a_node())
     plan = planned(node, some_facts(platform="hcloud", looked_at=NOW + timedelta(hours=1)))
-    assert (plan.outcome, plan.writes) == ("unchanged", ())
+    assert (plan.outcome, plan.summary) == ("unchanged", ())
     assert "left as it is" in plan.reason
 
 
@@ -209,7 +209,7 @@ def test_a_partial_look_takes_no_address_from_a_node_that_has_them(partial: tupl
     node = settled(a_node(), good)
     assert EXTERNAL in node.status.addresses
     plan = planned(node, some_facts(addresses=partial))
-    assert (plan.outcome, plan.writes) == ("unchanged", ())
+    assert (plan.outcome, plan.summary) == ("unchanged", ())
 
 
 def test_a_complete_look_without_the_public_address_takes_it_away():
@@ -239,17 +239,17 @@ def test_after_the_status_is_written_the_rest_is_told_together_with_it():
     node = a_node()
     first = planned(node)
     status_written = msgspec.convert(
-        apply_status(document_of(node), status_patch(node, addresses=first.addresses, now=NOW)), Node
+        apply_status(document_of(node), build_status_patch(node, addresses=first.addresses, now=NOW)), Node
     )
-    both = continued(first, planned(status_written))
-    assert both.writes == first.writes
+    both = merge_plans(first, planned(status_written))
+    assert both.summary == first.summary
     assert both.addresses is None
     assert (both.outcome, both.reason) == (first.outcome, first.reason)
 
 
 def test_a_node_that_somebody_else_initializes_meanwhile_is_not_told_as_ours():
     first = planned(a_node())
-    assert continued(first, planned(settled(a_node()))).outcome == "updated"
+    assert merge_plans(first, planned(settled(a_node()))).outcome == "updated"
 
 
 # ---- properties
@@ -284,7 +284,7 @@ FACTS = st.builds(
 NODE_TAINTS = st.lists(
     st.sampled_from([
         UNINITIALIZED,
-        Taint(key=TAINT_UNINITIALIZED, effect="NoExecute"),
+        Taint(key=UNINITIALIZED_TAINT, effect="NoExecute"),
         Taint(key="node.kubernetes.io/not-ready", effect="NoExecute", time_added="2026-03-01T12:00:00Z"),
         Taint(key="mine", effect="NoSchedule"),
     ]),
@@ -317,8 +317,8 @@ OURS = {
 def test_planning_again_on_the_result_finds_nothing_more_to_do(node: Node, facts: MachineFacts):
     plan = planned(node, facts)
     again = planned(carried_out(node, plan), facts)
-    assert again.writes == ()
-    settled = "not-ours" if why_not_ours(node, facts.platform) else "unchanged"
+    assert again.summary == ()
+    settled = "not-ours" if why_not_managed(node, facts.platform) else "unchanged"
     assert again.outcome == (settled if plan.outcome in {"initialized", "updated"} else plan.outcome)
 
 
@@ -331,10 +331,13 @@ def test_what_a_person_or_the_machine_config_has_set_stays_as_it_is(node: Node, 
         if key not in OURS or key in node.annotations.get("talos.dev/owned-labels", "")
     }
     assert {key: after.labels.get(key) for key in kept} == {key: node.labels[key] for key in kept}
-    assert {**after.annotations, OWNED_RECORD: ""} == {**node.annotations, OWNED_RECORD: ""}
-    theirs = [taint for taint in node.spec.taints if taint.key != TAINT_UNINITIALIZED]
-    assert [taint for taint in after.spec.taints if taint.key != TAINT_UNINITIALIZED] == theirs
-    assert set(after.labels) <= set(node.labels) | OURS | {RECORD_DIGEST}
+    assert {**after.annotations, FIELD_OWNERSHIP_ANNOTATION: ""} == {
+        **node.annotations,
+        FIELD_OWNERSHIP_ANNOTATION: "",
+    }
+    theirs = [taint for taint in node.spec.taints if taint.key != UNINITIALIZED_TAINT]
+    assert [taint for taint in after.spec.taints if taint.key != UNINITIALIZED_TAINT] == theirs
+    assert set(after.labels) <= set(node.labels) | OURS | {FIELD_OWNERSHIP_DIGEST_LABEL}
     assert not node.spec.provider_id or after.spec.provider_id == node.spec.provider_id
 
 
@@ -344,15 +347,15 @@ def test_a_node_loses_its_taint_only_together_with_having_addresses_and_a_provid
 ):
     plan = planned(node, facts)
     after = carried_out(node, plan)
-    if after.initialized and not node.initialized:
+    if after.is_initialized and not node.is_initialized:
         assert plan.outcome == "initialized"
         assert after.status.addresses
         assert after.spec.provider_id
-        assert after.condition(CONDITION_BLOCKED) is None
+        assert after.find_condition(BLOCKED_CONDITION) is None
 
 
 @given(NODES, FACTS)
 def test_only_a_plan_of_ours_writes_anything(node: Node, facts: MachineFacts):
     plan = planned(node, facts)
-    assert bool(plan.writes) == (plan.outcome in {"initialized", "updated"})
-    assert (plan.blocked is not None) == (plan.outcome == "blocked")
+    assert bool(plan.summary) == (plan.outcome in {"initialized", "updated"})
+    assert (plan.blocker is not None) == (plan.outcome == "blocked")

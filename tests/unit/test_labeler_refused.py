@@ -3,11 +3,17 @@
 import pytest
 
 from services.labeler.plan import plan_node
-from services.labeler.refused import NOTHING_REFUSED, Refused, RefusedKind, notices_of, refused_with
+from services.labeler.rejection import (
+    NO_REJECTION,
+    RejectableKind,
+    Rejection,
+    build_rejection_notices,
+    extend_rejection,
+)
 from tests.builders import a_node, some_facts
 from tests.planned import changed, obeyed, one_rule
 
-ALL: frozenset[RefusedKind] = frozenset({"annotation", "label", "taint"})
+ALL: frozenset[RejectableKind] = frozenset({"annotation", "label", "taint"})
 EVERYTHING = one_rule(
     annotations="{example.com/a: a}", labels="{example.com/l: l}", taints="{example.com/t: NoSchedule}"
 )
@@ -15,11 +21,11 @@ EVERYTHING = one_rule(
 
 def given_up(*refusals: list[str]) -> list[set[str]]:
     """The kinds that are left out after each refusal, which names these fields."""
-    refused: Refused | None = NOTHING_REFUSED
+    refused: Rejection | None = NO_REJECTION
     found: list[set[str]] = []
     for fields in refusals:
         assert refused is not None
-        refused = refused_with(refused, fields, "no")
+        refused = extend_rejection(refused, fields, "no")
         found.append({*refused.kinds} if refused else {"nothing more"})
     return found
 
@@ -59,11 +65,11 @@ def test_what_a_refusal_has_named_stays_left_out():
 
 
 def test_a_joining_node_gets_the_rest():
-    plan = plan_node(a_node(), some_facts(), "nodename", EVERYTHING, Refused(frozenset({"label"}), "no"))
+    plan = plan_node(a_node(), some_facts(), "nodename", EVERYTHING, Rejection(frozenset({"label"}), "no"))
     assert plan.outcome == "initialized"
-    assert "annotation example.com/a=a" in plan.writes
-    assert "taint example.com/t:NoSchedule set" in plan.writes
-    assert not any("example.com/l" in each for each in plan.writes)
+    assert "annotation example.com/a=a" in plan.summary
+    assert "taint example.com/t:NoSchedule set" in plan.summary
+    assert not any("example.com/l" in each for each in plan.summary)
 
 
 def test_what_was_set_before_stays_and_is_still_ours():
@@ -73,17 +79,17 @@ def test_what_was_set_before_stays_and_is_still_ours():
         labels="{example.com/l: m}",
         taints="{example.com/t: 'v:NoSchedule'}",
     )
-    plan = plan_node(node, some_facts(), "nodename", config, Refused(ALL, "no"))
-    assert plan.writes == ()
+    plan = plan_node(node, some_facts(), "nodename", config, Rejection(ALL, "no"))
+    assert plan.summary == ()
     assert plan.changes.annotations == {}
     assert obeyed(node, some_facts(), config).labels["example.com/l"] == "m"
     gone = changed(node, labels={"example.com/l": None})
-    assert plan_node(gone, some_facts(), "nodename", config, Refused(ALL, "no")).writes == ()
+    assert plan_node(gone, some_facts(), "nodename", config, Rejection(ALL, "no")).summary == ()
 
 
 def test_it_is_told_in_one_line():
-    [notice] = notices_of(Refused(frozenset({"label", "annotation"}), "no\n" + "x" * 5000))
+    [notice] = build_rejection_notices(Rejection(frozenset({"label", "annotation"}), "no\n" + "x" * 5000))
     assert notice.message.startswith("Kubernetes refuses annotations, labels that rules set: no x")
     assert notice.message.isprintable()
     assert len(notice.message) < 1024
-    assert notices_of(NOTHING_REFUSED) == ()
+    assert build_rejection_notices(NO_REJECTION) == ()

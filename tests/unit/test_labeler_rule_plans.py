@@ -7,11 +7,11 @@ import msgspec
 import pytest
 
 from libs.common.machine import AddressStatus, Inventory, SystemInformation
-from libs.common.node import OWNED_RECORD, TAINT_UNINITIALIZED, Node, Taint
-from libs.common.patch import node_patch
+from libs.common.node import FIELD_OWNERSHIP_ANNOTATION, UNINITIALIZED_TAINT, Node, Taint
+from libs.common.node_patch import build_node_patch
 from services.labeler.labels import LIFECYCLE, REGION, ZONE
-from services.labeler.plan import Global, Plan
-from services.labeler.waiting import not_ours_for_certain
+from services.labeler.plan import ClusterConfig, Plan
+from services.labeler.uninitialized_nodes import build_foreign_notice
 from tests.builders import NOW, UNINITIALIZED, a_node, enriched, some_facts
 from tests.json_patch import PatchFailed, apply
 from tests.planned import (
@@ -29,7 +29,7 @@ from tests.planned import (
 
 METAL = some_facts()
 HCLOUD = some_facts(platform="hcloud", provider_id="hcloud://7", region="eu-central", zone="fsn1-dc14")
-NONE = Global()
+NONE = ClusterConfig()
 TEAM = one_rule(labels="{example.com/team: web}")
 OTHER_TEAM = one_rule(labels="{example.com/team: db}")
 NOTE = one_rule(annotations="{example.com/note: 'a note & <more>'}")
@@ -55,8 +55,8 @@ def obeyed_addresses(node: Node) -> Node:
     )
 
 
-def is_settled(node: Node, config: Global) -> bool:
-    return planned_by(node, METAL, config).writes == ()
+def is_settled(node: Node, config: ClusterConfig) -> bool:
+    return planned_by(node, METAL, config).summary == ()
 
 
 # ---- labels and annotations
@@ -71,10 +71,12 @@ def is_settled(node: Node, config: Global) -> bool:
         (one_rule(labels='{node-role.kubernetes.io/web: ""}'), "label node-role.kubernetes.io/web="),
     ],
 )
-def test_what_a_rule_sets_comes_with_its_initialisation_and_goes_with_the_rule(config: Global, writes: str):
+def test_what_a_rule_sets_comes_with_its_initialisation_and_goes_with_the_rule(
+    config: ClusterConfig, writes: str
+):
     plan = planned_by(a_node(), METAL, config)
     assert plan.outcome == "initialized"
-    assert writes in plan.writes
+    assert writes in plan.summary
     node = carried_out(a_node(), plan)
     assert is_settled(node, config)
     without = obeyed(node, METAL, NONE)
@@ -86,22 +88,22 @@ def test_what_is_said_of_a_write_is_one_line_whatever_the_machine_says():
     facts = some_facts(hostname="web\n\x1b[2J\u202e")
     plan = planned_by(a_node(), facts, one_rule(annotations="{example.com/note: '{{ .Hostname }}'}"))
     assert (plan.changes.annotations["example.com/note"] or "").startswith("web\n")
-    assert all(line.isprintable() for line in plan.writes)
+    assert all(line.isprintable() for line in plan.summary)
 
 
 def test_a_changed_rule_changes_the_node_in_one_patch():
     node = obeyed(a_node(), METAL, TEAM)
     plan = planned_by(node, METAL, OTHER_TEAM)
-    assert plan.writes == ("label example.com/team=db",)
-    assert set(plan.changes.annotations) == {OWNED_RECORD}
+    assert plan.summary == ("label example.com/team=db",)
+    assert set(plan.changes.annotations) == {FIELD_OWNERSHIP_ANNOTATION}
     assert carried_out(node, plan).labels["example.com/team"] == "db"
 
 
 def test_a_label_that_somebody_removed_is_put_back_and_the_record_stays_as_it_is():
     node = changed(obeyed(a_node(), METAL, TEAM), labels={"example.com/team": None})
     plan = planned_by(node, METAL, TEAM)
-    assert plan.writes == ("label example.com/team=web",)
-    assert OWNED_RECORD not in plan.changes.annotations
+    assert plan.summary == ("label example.com/team=web",)
+    assert FIELD_OWNERSHIP_ANNOTATION not in plan.changes.annotations
 
 
 def test_a_label_that_somebody_changed_is_theirs_for_ever_and_that_is_told_once():
@@ -201,8 +203,8 @@ def test_without_the_rule_the_machines_own_zone_is_back():
 def test_a_zone_that_talos_stops_reporting_stays_with_a_record_too():
     node = obeyed(a_node(), HCLOUD, TEAM)
     silent = some_facts(platform="hcloud", provider_id="hcloud://7")
-    assert planned_by(node, silent, TEAM).writes == ()
-    assert planned_by(node, HCLOUD, TEAM).writes == ()
+    assert planned_by(node, silent, TEAM).summary == ()
+    assert planned_by(node, HCLOUD, TEAM).summary == ()
 
 
 def test_an_overridden_lifecycle_comes_and_goes():
@@ -213,7 +215,7 @@ def test_an_overridden_lifecycle_comes_and_goes():
 
 def test_a_lifecycle_that_a_person_set_on_a_node_of_ours_stays():
     node = changed(obeyed(a_node(), METAL, NONE), labels={LIFECYCLE: "spot"})
-    assert planned_by(node, METAL, NONE).writes == ()
+    assert planned_by(node, METAL, NONE).summary == ()
 
 
 # ---- what fails
@@ -239,7 +241,7 @@ def test_what_a_rule_set_stays_while_its_template_fails_and_changes_once_it_does
     assert node.labels["example.com/zone"] == "fsn1"
     nothing = some_facts(platform="hcloud", provider_id="hcloud://7", region="eu-central")
     plan = planned_by(node, nothing, config)
-    assert plan.writes == ()
+    assert plan.summary == ()
     assert [reason for reason, _ in told(plan)] == ["LabelSkipped"]
     moved = some_facts(platform="hcloud", provider_id="hcloud://7", region="eu-central", zone="nbg1-dc3")
     assert obeyed(node, moved, config).labels["example.com/zone"] == "nbg1"
@@ -250,7 +252,7 @@ def test_zones_stay_while_the_rule_that_gives_them_fails():
     node = obeyed(a_node(), HCLOUD, config)
     assert node.labels[ZONE[0]] == "eu"
     nothing = some_facts(platform="hcloud", provider_id="hcloud://7", zone="fsn1-dc14")
-    assert planned_by(node, nothing, config).writes == ()
+    assert planned_by(node, nothing, config).summary == ()
 
 
 def test_many_things_that_fail_are_a_few_events():
@@ -266,7 +268,7 @@ def test_a_rule_that_waits_for_what_talos_was_not_asked_for_removes_nothing():
     asked = msgspec.structs.replace(METAL, inventory=Inventory(talos_version="v1.13.9"))
     node = obeyed(a_node(), asked, config)
     assert node.labels["example.com/talos"] == "v1.13.9"
-    assert planned_by(node, METAL, config).writes == ()
+    assert planned_by(node, METAL, config).summary == ()
 
 
 # ---- taints
@@ -274,7 +276,7 @@ def test_a_rule_that_waits_for_what_talos_was_not_asked_for_removes_nothing():
 
 def test_a_rules_taint_is_there_in_the_patch_that_takes_the_uninitialized_one():
     plan = planned_by(a_node(), METAL, TAINT)
-    patch = node_patch(a_node(), plan.changes)
+    patch = build_node_patch(a_node(), plan.changes)
     paths = [operation["path"] for operation in patch if operation["op"] != "test"]
     assert "/spec/taints/-" in paths
     assert "/spec/taints/0" in paths
@@ -356,14 +358,14 @@ def test_keys_of_the_machine_config_stay_when_their_rule_changes_and_goes(kind: 
 
 
 def test_an_upgrade_writes_to_no_node_that_is_right_already():
-    assert planned_by(of_the_reference(), METAL, NONE).writes == ()
+    assert planned_by(of_the_reference(), METAL, NONE).summary == ()
 
 
 def test_what_the_reference_left_is_adopted_and_goes_with_its_rule():
     node = of_the_reference(labels={"example.com/team": "web"}, annotations={"example.com/note": "n"})
     config = one_rule(labels="{example.com/team: web}", annotations="{example.com/note: n}")
     plan = planned_by(node, METAL, config)
-    assert plan.writes == (f"annotation {OWNED_RECORD}: whose keys these are",)
+    assert plan.summary == (f"annotation {FIELD_OWNERSHIP_ANNOTATION}: whose keys these are",)
     node = carried_out(node, plan)
     assert is_settled(node, config)
     node = obeyed(node, METAL, NONE)
@@ -398,7 +400,7 @@ def test_the_taints_of_a_running_node_are_not_changed_by_the_migration():
 @pytest.mark.parametrize("text", ["", "{", '{"v":1,"labels":7}', "x" * 200_000])
 def test_a_broken_record_removes_nothing_and_is_told_once(text: str):
     node = obeyed(a_node(), METAL, one_rule(labels="{example.com/team: web, example.com/old: v}"))
-    node = changed(node, annotations={OWNED_RECORD: text})
+    node = changed(node, annotations={FIELD_OWNERSHIP_ANNOTATION: text})
     plan = planned_by(node, METAL, TEAM)
     assert [reason for reason, _ in told(plan)] == ["OwnedRecordUnreadable"]
     after = carried_out(node, plan)
@@ -409,7 +411,7 @@ def test_a_broken_record_removes_nothing_and_is_told_once(text: str):
 
 
 def test_a_record_that_was_removed_by_hand_starts_from_what_is_there():
-    node = changed(obeyed(a_node(), METAL, TEAM), annotations={OWNED_RECORD: None})
+    node = changed(obeyed(a_node(), METAL, TEAM), annotations={FIELD_OWNERSHIP_ANNOTATION: None})
     node = obeyed(node, METAL, TEAM)
     assert "example.com/team" not in obeyed(node, METAL, NONE).labels
 
@@ -418,9 +420,9 @@ def test_a_record_of_a_newer_version_stays_and_nothing_is_taken_away():
     newer = '{"v":2,"what":"ever"}'
     node = with_record(obeyed(a_node(), METAL, TEAM), newer)
     plan = planned_by(node, METAL, one_rule(labels="{example.com/team: db, example.com/new: v}"))
-    assert plan.writes == ("label example.com/new=v",)
+    assert plan.summary == ("label example.com/new=v",)
     after = carried_out(node, plan)
-    assert after.annotations[OWNED_RECORD] == newer
+    assert after.annotations[FIELD_OWNERSHIP_ANNOTATION] == newer
     assert {notice.reason for notice in plan.notices} == {"OwnedRecordUnreadable", "KeptForOthers"}
 
 
@@ -440,7 +442,7 @@ def test_a_forged_record_cannot_have_the_kubelets_or_talos_keys_removed():
 def test_a_patch_fails_if_the_record_has_changed_meanwhile():
     node = obeyed(a_node(), METAL, TEAM)
     removed = changed(node, labels={"example.com/team": None})
-    put_back = node_patch(removed, planned_by(removed, METAL, TEAM).changes)
+    put_back = build_node_patch(removed, planned_by(removed, METAL, TEAM).changes)
     meanwhile = obeyed(removed, METAL, NONE)  # by a replica that knows the newer rules already
     with pytest.raises(PatchFailed):
         apply(document_of(meanwhile), put_back)
@@ -449,7 +451,7 @@ def test_a_patch_fails_if_the_record_has_changed_meanwhile():
 def test_two_joins_at_once_set_everything_once():
     plan = planned_by(a_node(), METAL, TAINT)
     with pytest.raises(PatchFailed):
-        apply(document_of(carried_out(a_node(), plan)), node_patch(a_node(), plan.changes))
+        apply(document_of(carried_out(a_node(), plan)), build_node_patch(a_node(), plan.changes))
 
 
 # ---- providerID and addresses
@@ -470,7 +472,7 @@ def test_a_rule_gives_the_provider_id_of_a_cloud_that_gives_none():
 def test_a_provider_id_made_of_what_the_cloud_has_not_told_yet_is_waited_for():
     config = one_rule(platformMetadata="{ProviderID: 'mine://{{ .InstanceID }}'}")
     plan = planned_by(a_node(), some_facts(platform="nocloud"), config)
-    assert (plan.outcome, plan.writes) == ("blocked", ())
+    assert (plan.outcome, plan.summary) == ("blocked", ())
     known = some_facts(platform="nocloud", instance_id="i-1")
     assert planned_by(a_node(), known, config).changes.provider_id == "mine://i-1"
     settled = some_facts(platform="nocloud", looked_at=NOW + timedelta(hours=1))
@@ -486,9 +488,9 @@ def test_other_overrides_do_not_make_metadata_complete():
 def test_a_provider_id_whose_rule_failed_is_not_replaced_by_a_guess():
     config = one_rule(platformMetadata="{ProviderID: 'metal://{{ slice .UUID 0 8 }}'}")
     plan = planned_by(a_node(), METAL, config)
-    assert plan.blocked is not None
-    assert plan.blocked.reason == "ProviderIDRuleFailed"
-    assert "rule 'one'" in plan.blocked.message
+    assert plan.blocker is not None
+    assert plan.blocker.reason == "ProviderIDRuleFailed"
+    assert "rule 'one'" in plan.blocker.message
     there = a_node(provider_id="talos://metal/10.0.0.5")
     assert planned_by(there, METAL, config).outcome == "initialized"
 
@@ -549,7 +551,7 @@ transformations:
 
 def test_no_taint_but_those_of_rules_is_left_when_a_node_is_initialised():
     node = obeyed(a_node(), METAL, TAINT)
-    assert TAINT_UNINITIALIZED not in {taint.key for taint in node.spec.taints}
+    assert UNINITIALIZED_TAINT not in {taint.key for taint in node.spec.taints}
 
 
 def test_a_node_that_joins_with_the_scheme_that_its_rule_gives_is_ours():
@@ -559,8 +561,8 @@ def test_a_node_that_joins_with_the_scheme_that_its_rule_gives_is_ours():
     assert planned_by(node, facts, NONE).outcome == "not-ours"
     assert planned_by(node, facts, config).outcome == "initialized"
     event = enriched(node, facts)
-    assert not_ours_for_certain(node, event, NONE) is not None
-    assert not_ours_for_certain(node, event, config) is None
+    assert build_foreign_notice(node, event, NONE) is not None
+    assert build_foreign_notice(node, event, config) is None
 
 
 def test_a_rule_about_provider_ids_that_comes_later_disowns_no_node():

@@ -8,17 +8,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from libs.common.cloud_config.rule import CloudConfig, Entry, Rule
+from libs.common.cloud_config.model import CloudConfig, Rule, RuleEntry
 from libs.common.machine import MachineFacts
-from libs.common.node import OWNED_RECORD, PROVIDED_NODE_IP, RECORD_DIGEST, Node, Taint
+from libs.common.node import (
+    FIELD_OWNERSHIP_ANNOTATION,
+    FIELD_OWNERSHIP_DIGEST_LABEL,
+    PROVIDED_NODE_IP_ANNOTATION,
+    Node,
+    Taint,
+)
 from services.labeler.labels import BUILT_IN, REGION, ZONE
-from services.labeler.owned import Owned, written
-from services.labeler.plan import Global
+from services.labeler.ownership_record import ManagedFields, encode_managed_fields
+from services.labeler.plan import ClusterConfig
 from services.labeler.rules import compile_rules
 from tests.builders import UNINITIALIZED, a_node, some_facts
 from tests.planned import carried_out, changed, planned_by, ruled, with_record
 
-NONE = Global()
+NONE = ClusterConfig()
 KEYS = ("example.com/a", "example.com/b", "node-role.kubernetes.io/web", ZONE[0], REGION[0])
 VALUES = ("", "one", "two", "{{ .Platform }}", "{{ .Zone }}", "{{ .Nothing }}", "{{ .Platform }} no label")
 TAINTS = ("NoSchedule", "one:NoSchedule", "two:NoExecute", "{{ .Zone }}:NoExecute", "{{ .Zone }}")
@@ -31,11 +37,11 @@ FACTS = (
 )
 
 
-def entries(chance: random.Random, keys: Iterable[str], values: tuple[str, ...]) -> tuple[Entry, ...]:
-    return tuple(Entry(key, chance.choice(values), 1) for key in keys if chance.random() < 0.4)
+def entries(chance: random.Random, keys: Iterable[str], values: tuple[str, ...]) -> tuple[RuleEntry, ...]:
+    return tuple(RuleEntry(key, chance.choice(values), 1) for key in keys if chance.random() < 0.4)
 
 
-def some_rules(chance: random.Random) -> Global:
+def some_rules(chance: random.Random) -> ClusterConfig:
     rules = tuple(
         Rule(
             index=index,
@@ -48,7 +54,7 @@ def some_rules(chance: random.Random) -> Global:
         )
         for index in range(chance.randrange(3))
     )
-    return Global(rules=compile_rules(CloudConfig(rules=rules)))
+    return ClusterConfig(rules=compile_rules(CloudConfig(rules=rules)))
 
 
 class Walk:
@@ -71,7 +77,7 @@ class Walk:
         plan = planned_by(self.node, self.facts, self.rules)
         self.node = carried_out(self.node, plan)
         again = planned_by(self.node, self.facts, self.rules)
-        assert (again.writes, again.outcome) == ((), "unchanged")
+        assert (again.summary, again.outcome) == ((), "unchanged")
         assert self.node.labels.items() >= self.labels.items()
         assert self.node.annotations.items() >= self.annotations.items()
         present = {(taint.key, taint.effect): taint.value for taint in self.node.spec.taints}
@@ -131,11 +137,11 @@ def leaves_nothing_behind(walk: Walk) -> None:
     """Without rules, exactly what was ours is gone; only the machine's own labels are left, and people's."""
     walk.rules, walk.facts = NONE, FACTS[0]
     walk.obey()
-    ours = BUILT_IN | {RECORD_DIGEST}
+    ours = BUILT_IN | {FIELD_OWNERSHIP_DIGEST_LABEL}
     assert {key: value for key, value in walk.node.labels.items() if key not in ours} == {
         key: value for key, value in walk.labels.items() if key not in BUILT_IN
     }
-    assert walk.node.annotations.keys() - {OWNED_RECORD} == walk.annotations.keys()
+    assert walk.node.annotations.keys() - {FIELD_OWNERSHIP_ANNOTATION} == walk.annotations.keys()
     assert {(taint.key, taint.effect): taint.value for taint in walk.node.spec.taints} == walk.taints
 
 
@@ -166,8 +172,8 @@ TAINT_MARKS = st.dictionaries(
     max_size=3,
 )
 RECORDS = st.builds(
-    Owned, machine=MARKS, labels=MARKS, annotations=MARKS, taints=TAINT_MARKS
-).map(written) | st.sampled_from(["", "{", '{"v":1}', '{"v":2}'])  # fmt: skip
+    ManagedFields, machine=MARKS, labels=MARKS, annotations=MARKS, taints=TAINT_MARKS
+).map(encode_managed_fields) | st.sampled_from(["", "{", '{"v":1}', '{"v":2}'])  # fmt: skip
 
 
 @settings(max_examples=80)
@@ -179,8 +185,8 @@ def test_from_any_record_it_settles_at_once(chance: random.Random, record: str, 
     for _ in range(3):
         rules, facts = some_rules(chance), chance.choice(FACTS)
         node = carried_out(node, planned_by(node, facts, rules))
-        assert planned_by(node, facts, rules).writes == ()
-    assert node.annotations[PROVIDED_NODE_IP] == "10.0.0.5"
+        assert planned_by(node, facts, rules).summary == ()
+    assert node.annotations[PROVIDED_NODE_IP_ANNOTATION] == "10.0.0.5"
 
 
 @given(st.randoms(use_true_random=False))
@@ -194,17 +200,17 @@ def test_without_any_record_values_that_differ_stay(chance: random.Random):
 
 
 def test_an_edit_writes_to_the_nodes_that_it_changes_and_to_no_other():
-    def racks(value: str) -> Global:
+    def racks(value: str) -> ClusterConfig:
         match = "nodeSelector: [{matchExpressions: [{key: zone, operator: In, values: [rack-1]}]}]"
         return ruled(
             f"transformations:\n- {match}\n  labels: {{example.com/a: {value}}}\n- labels: {{b: c}}\n"
         )
 
     settled = [(carried_out(a_node(), planned_by(a_node(), facts, racks("one"))), facts) for facts in FACTS]
-    written_to = [facts for node, facts in settled if planned_by(node, facts, racks("two")).writes]
+    written_to = [facts for node, facts in settled if planned_by(node, facts, racks("two")).summary]
     assert written_to == [FACTS[1]]
 
 
 def test_the_record_of_a_node_is_small():
     node = carried_out(a_node(), planned_by(a_node(), FACTS[3], NONE))
-    assert len(msgspec.json.encode(node.annotations[OWNED_RECORD])) < 600
+    assert len(msgspec.json.encode(node.annotations[FIELD_OWNERSHIP_ANNOTATION])) < 600

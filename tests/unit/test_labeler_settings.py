@@ -5,9 +5,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from libs.common.settings.cloud_config_file import config_of
-from libs.common.settings.reading import Reading, SettingsError, read_settings
-from services.labeler.settings import BadConfig, LabelerSettings
+from libs.common.settings.cloud_config_reloader import parse_config_file
+from libs.common.settings.read_settings import ParsedSettings, SettingsError, read_settings
+from services.labeler.settings import InvalidConfigError, LabelerSettings
 
 RULES = """\
 transformations:
@@ -20,7 +20,7 @@ transformations:
 """
 
 
-def read(file: Path, text: str, *arguments: str) -> Reading:
+def read(file: Path, text: str, *arguments: str) -> ParsedSettings:
     file.write_text(text)
     return read_settings([LabelerSettings], [f"--cloud-config={file}", *arguments], {})
 
@@ -49,9 +49,9 @@ def test_what_the_reader_finds_and_what_is_wrong_with_templates_is_told_at_once(
             read(file, text)
         mistakes = str(caught.value).splitlines()
     else:
-        found = config_of(text.encode(), file)
-        with pytest.raises(BadConfig) as refused:
-            LabelerSettings(cloud_config=file).judged(found)
+        found = parse_config_file(text.encode(), file)
+        with pytest.raises(InvalidConfigError) as refused:
+            LabelerSettings(cloud_config=file).evaluate(found)
         mistakes = list(refused.value.mistakes)
         assert mistakes == sorted(mistakes), "in the order of the lines"
     told = {mistake.partition("ccm.yaml, ")[2][:40] for mistake in mistakes}
@@ -64,7 +64,7 @@ def test_what_the_reader_finds_and_what_is_wrong_with_templates_is_told_at_once(
 
 
 def test_the_rules_of_the_file_hold_from_the_start(tmp_path: Path):
-    settings = read(tmp_path / "ccm.yaml", "transformations: [{name: web, labels: {a: b}}]\n").of(
+    settings = read(tmp_path / "ccm.yaml", "transformations: [{name: web, labels: {a: b}}]\n").get(
         LabelerSettings
     )
     assert [rule.title for rule in settings.config.rules.rules] == ["web"]
@@ -85,15 +85,15 @@ def test_the_file_wins_over_the_flag_and_is_not_remembered_when_it_says_nothing_
         "--cluster-name=by-flag",
         "--cluster-name-fallbacks",
     )
-    settings = reading.of(LabelerSettings)
+    settings = reading.get(LabelerSettings)
     assert (settings.config.cluster_name, settings.config.prefer_ipv6) == ("by-file", True)
-    silent = settings.config_of(read(tmp_path / "empty.yaml", "").of(LabelerSettings).file)
+    silent = settings.build_config(read(tmp_path / "empty.yaml", "").get(LabelerSettings).file)
     assert (silent.cluster_name, silent.prefer_ipv6) == ("by-flag", False)
 
 
 def test_the_flag_names_the_cluster_only_with_the_fallbacks_as_in_the_reference(tmp_path: Path):
     reading = read(tmp_path / "ccm.yaml", "", "--cluster-name=-no label-")
-    settings = reading.of(LabelerSettings)
+    settings = reading.get(LabelerSettings)
     assert settings.config.cluster_name == ""
     assert settings.problems() == ()
     (warning,) = settings.warnings()

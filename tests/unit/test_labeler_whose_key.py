@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.labeler.owned import mark
-from services.labeler.whose_key import Keys, Theirs, decide
+from services.labeler.field_ownership import KeyState, OwnershipConflict, resolve_ownership
+from services.labeler.ownership_record import fingerprint_value
 
 K = "example.com/k"
 EQUAL = {"ours_if_equal": frozenset({K})}
@@ -19,11 +19,11 @@ RELEASED = {"released": frozenset({K})}
 NOT_THERE: dict[str, Any] = {}
 
 
-def keys(present: str | None, wanted: str | None, recorded: Any, more: dict[str, Any]) -> Keys:
-    return Keys(
+def keys(present: str | None, wanted: str | None, recorded: Any, more: dict[str, Any]) -> KeyState:
+    return KeyState(
         kind="labels",
-        present={} if present is None else {K: present},
-        wanted={} if wanted is None else {K: wanted},
+        current={} if present is None else {K: present},
+        desired={} if wanted is None else {K: wanted},
         recorded=NOT_THERE if recorded is NOT_THERE else {K: recorded},
         **more,
     )
@@ -64,19 +64,23 @@ CASES = {
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 def test_a_key_is_set_kept_or_left_by_whose_it_is(case: tuple[Any, ...]):
     present, wanted, recorded, more, changes, afterwards, theirs = case
-    found = decide(keys(present, wanted, recorded, more))
+    found = resolve_ownership(keys(present, wanted, recorded, more))
     assert (found.changes, found.recorded) == (changes, afterwards)
-    assert bool(found.theirs) is theirs
+    assert bool(found.conflicts) is theirs
 
 
 def test_who_has_set_it_is_told_with_both_values():
-    assert decide(keys("x", "v", "v", {})).theirs == (Theirs(K, "x", "v", was_ours=True),)
-    assert decide(keys("x", "v", NOT_THERE, {})).theirs == (Theirs(K, "x", "v", was_ours=False),)
+    assert resolve_ownership(keys("x", "v", "v", {})).conflicts == (
+        OwnershipConflict(K, "x", "v", was_ours=True),
+    )
+    assert resolve_ownership(keys("x", "v", NOT_THERE, {})).conflicts == (
+        OwnershipConflict(K, "x", "v", was_ours=False),
+    )
 
 
 def test_what_the_machine_config_sets_to_something_else_is_named():
-    assert decide(keys("x", "v", NOT_THERE, TALOS)).left_to_talos == (K,)
-    assert decide(keys("v", "v", NOT_THERE, TALOS)).left_to_talos == ()
+    assert resolve_ownership(keys("x", "v", NOT_THERE, TALOS)).machine_config_keys == (K,)
+    assert resolve_ownership(keys("v", "v", NOT_THERE, TALOS)).machine_config_keys == ()
 
 
 RESTRICTED = ["node-restriction.kubernetes.io/tier", "example.node-restriction.kubernetes.io/tier"]
@@ -95,43 +99,51 @@ RESTRICTED = ["node-restriction.kubernetes.io/tier", "example.node-restriction.k
 def test_a_kubelet_has_no_veto_on_a_restricted_label(
     key: str, present: str | None, wanted: str | None, recorded: str | None, afterwards: str | None
 ):
-    found = decide(
-        Keys(
+    found = resolve_ownership(
+        KeyState(
             kind="labels",
-            present={} if present is None else {key: present},
-            wanted={} if wanted is None else {key: wanted},
+            current={} if present is None else {key: present},
+            desired={} if wanted is None else {key: wanted},
             recorded={} if recorded is None else {key: recorded},
-            of_talos=frozenset({key}),
+            machine_config_keys=frozenset({key}),
         )
     )
     assert found.changes == {key: afterwards}
-    assert found.left_to_talos == ()
+    assert found.machine_config_keys == ()
 
 
 @pytest.mark.parametrize(
     "key", ["notnode-restriction.kubernetes.io/tier", "node-restriction.kubernetes.io", K]
 )
 def test_a_key_that_a_kubelet_may_write_anyway_is_left_to_the_machine_config(key: str):
-    found = decide(Keys(kind="labels", present={}, wanted={key: "v"}, of_talos=frozenset({key})))
-    assert (found.changes, found.left_to_talos) == ({}, (key,))
+    found = resolve_ownership(
+        KeyState(kind="labels", current={}, desired={key: "v"}, machine_config_keys=frozenset({key}))
+    )
+    assert (found.changes, found.machine_config_keys) == ({}, (key,))
 
 
-def taint_keys(present: dict[str, str], **more: Any) -> Keys:
+def taint_keys(present: dict[str, str], **more: Any) -> KeyState:
     wanted = {"example.com/apart:NoExecute": "yes"}
-    return Keys(
-        kind="taints", present=present, wanted=wanted, of_talos=frozenset({"example.com/apart"}), **more
+    return KeyState(
+        kind="taints",
+        current=present,
+        desired=wanted,
+        machine_config_keys=frozenset({"example.com/apart"}),
+        **more,
     )
 
 
 def test_a_kubelet_has_no_veto_on_a_taint_that_its_node_lacks():
-    found = decide(taint_keys({}))
-    assert (found.changes, found.left_to_talos) == ({"example.com/apart:NoExecute": "yes"}, ())
+    found = resolve_ownership(taint_keys({}))
+    assert (found.changes, found.machine_config_keys) == ({"example.com/apart:NoExecute": "yes"}, ())
 
 
 def test_a_taint_of_the_machine_config_stays_as_it_is():
-    found = decide(taint_keys({"example.com/apart:NoExecute": "talos"}))
-    assert (found.changes, found.left_to_talos) == ({}, ("example.com/apart:NoExecute",))
-    assert decide(taint_keys({}, released=frozenset({"example.com/apart:NoExecute"}))).changes == {}
+    found = resolve_ownership(taint_keys({"example.com/apart:NoExecute": "talos"}))
+    assert (found.changes, found.machine_config_keys) == ({}, ("example.com/apart:NoExecute",))
+    assert (
+        resolve_ownership(taint_keys({}, released=frozenset({"example.com/apart:NoExecute"}))).changes == {}
+    )
 
 
 @pytest.mark.parametrize(
@@ -146,16 +158,16 @@ def test_a_taint_of_the_machine_config_stays_as_it_is():
     ],
 )
 def test_a_record_that_names_what_is_not_for_us_to_set_removes_nothing(kind: Any, key: str):
-    found = decide(Keys(kind=kind, present={key: "v"}, wanted={}, recorded={key: "v"}))
+    found = resolve_ownership(KeyState(kind=kind, current={key: "v"}, desired={}, recorded={key: "v"}))
     assert (found.changes, found.recorded) == ({}, {})
 
 
 @pytest.mark.parametrize("value", ["", "v", "x" * 63, "x" * 64, "sha256:abc", "ä" * 400, "\ud800"])
 def test_a_mark_tells_values_apart_and_is_short(value: str):
-    assert mark(value) == mark(value)
-    assert mark(value) != mark(value + "x")
-    assert mark(mark(value)) != mark(value) or len(value) < 64
-    assert len(mark(value)) <= 63
+    assert fingerprint_value(value) == fingerprint_value(value)
+    assert fingerprint_value(value) != fingerprint_value(value + "x")
+    assert fingerprint_value(fingerprint_value(value)) != fingerprint_value(value) or len(value) < 64
+    assert len(fingerprint_value(value)) <= 63
 
 
 # ---- properties
@@ -166,40 +178,43 @@ NAMES = st.sampled_from(
 VALUES = st.sampled_from(["", "v", "w", "x", "y" * 70])
 SETS = st.frozensets(NAMES, max_size=3)
 ALL_KEYS = st.builds(
-    Keys,
+    KeyState,
     kind=st.just("labels"),
     present=st.dictionaries(NAMES, VALUES),
     wanted=st.dictionaries(NAMES.filter(lambda name: "hostname" not in name), VALUES),
-    recorded=st.dictionaries(NAMES, st.none() | VALUES.map(mark)),
+    recorded=st.dictionaries(NAMES, st.none() | VALUES.map(fingerprint_value)),
     of_talos=SETS, retained=SETS, ours_if_equal=SETS, ours_if_different=SETS, released=SETS,
 )  # fmt: skip
 
 
-def after(given_keys: Keys) -> Keys:
-    found = decide(given_keys)
-    present = {k: v for k, v in {**given_keys.present, **found.changes}.items() if v is not None}
+def after(given_keys: KeyState) -> KeyState:
+    found = resolve_ownership(given_keys)
+    present = {k: v for k, v in {**given_keys.current, **found.changes}.items() if v is not None}
     # By then there is a record: what it does not name was decided, too.
     return msgspec.structs.replace(
         given_keys,
-        present=present,
+        current=present,
         recorded=found.recorded,
-        ours_if_equal=frozenset(),
-        ours_if_different=frozenset(),
+        adopted_if_equal=frozenset(),
+        adopted_if_different=frozenset(),
         released=given_keys.released & found.recorded.keys(),
     )
 
 
 @given(ALL_KEYS)
-def test_deciding_again_changes_nothing_whatever_the_record_said(given_keys: Keys):
+def test_deciding_again_changes_nothing_whatever_the_record_said(given_keys: KeyState):
     settled = after(given_keys)
-    again = decide(settled)
-    assert (again.changes, again.recorded, again.theirs) == ({}, settled.recorded, ())
+    again = resolve_ownership(settled)
+    assert (again.changes, again.recorded, again.conflicts) == ({}, settled.recorded, ())
 
 
 @given(ALL_KEYS)
-def test_what_the_record_does_not_name_with_its_value_stays_byte_identical(given_keys: Keys):
+def test_what_the_record_does_not_name_with_its_value_stays_byte_identical(given_keys: KeyState):
     settled = after(given_keys)
-    for key, value in given_keys.present.items():
-        is_ours = given_keys.recorded.get(key, None) == mark(value) or key in given_keys.ours_if_different
+    for key, value in given_keys.current.items():
+        is_ours = (
+            given_keys.recorded.get(key, None) == fingerprint_value(value)
+            or key in given_keys.adopted_if_different
+        )
         if not is_ours:
-            assert settled.present[key] == value
+            assert settled.current[key] == value

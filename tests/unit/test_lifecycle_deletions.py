@@ -7,18 +7,18 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from libs.common.cloud_config.rule import Ownership
+from libs.common.cloud_config.model import Ownership
 from libs.common.kube_api.errors import Conflict, NotFound, Unreachable
 from libs.common.kube_api.events import ObjectEvent
-from libs.common.kube_api.lease import Lease, LeaseSpec, annotation
+from libs.common.kube_api.lease import Lease, LeaseSpec, get_annotation
 from libs.common.node import Node
-from services.lifecycle.budget import ANNOTATION, read_record
-from services.lifecycle.decide import REPLACED, Case, Delete, Keep
-from services.lifecycle.deletions_api import CAPPED_REST_SECONDS, Deletions, Done
-from services.lifecycle.evidence import Judged
-from services.lifecycle.known_nodes import KnownNodes
-from services.lifecycle.node_events import NodeEvents
-from services.lifecycle.record_api import LeaseRecord
+from services.lifecycle.decide import REPLACED, Delete, DeletionCase, Keep
+from services.lifecycle.deletion_budget import LeaseDeletionBudget
+from services.lifecycle.deletion_limit import ANNOTATION, decode_deletions
+from services.lifecycle.evidence import Assessment
+from services.lifecycle.node_deleter import BUDGET_BACKOFF_SECONDS, DeletionResult, NodeDeleter
+from services.lifecycle.node_event_recorder import NodeEventRecorder
+from services.lifecycle.node_index import NodeIndex
 from tests.builders import NOW
 from tests.lifecycle_cases import a_lost_node, ready
 from tests.turned_clock import TurnedClock
@@ -62,17 +62,17 @@ def deletions_of(
     api: Api,
     *,
     clock: TurnedClock,
-    judge: Callable[[Case], Delete | Keep] = lambda case: PROOF,
+    judge: Callable[[DeletionCase], Delete | Keep] = lambda case: PROOF,
     ownership: Ownership = EVERY_NODE,
-) -> Deletions:
-    return Deletions(
+) -> NodeDeleter:
+    return NodeDeleter(
         api,
-        known=KnownNodes(),
-        record=api,
-        events=NodeEvents(api, now=clock.now, observe_only=True),
+        node_index=NodeIndex(),
+        budget=api,
+        event_recorder=NodeEventRecorder(api, now=clock.now, observe_only=True),
         ownership=lambda: ownership,
-        judge=judge,
-        dry=False,
+        decide=judge,
+        is_dry_run=False,
         clock=clock,
     )
 
@@ -80,7 +80,7 @@ def deletions_of(
 async def test_it_is_asked_counted_and_deleted_in_this_order():
     api = Api()
     done = await deletions_of(api, clock=TurnedClock()).delete(NODE, PROOF)
-    assert done == Done(outcome="deleted", reason="others answer")
+    assert done == DeletionResult(outcome="deleted", reason="others answer")
     assert api.asked == ["get", "spend", "delete"]
 
 
@@ -105,9 +105,9 @@ async def test_what_is_found_is_given_to_the_judge():
     found = replace(NODE, status=replace(NODE.status, conditions=(ready("True"),)))
     api, seen = Api(found), []
 
-    def judge(case: Case) -> Delete | Keep:
+    def judge(case: DeletionCase) -> Delete | Keep:
         seen.append(case.node)
-        return Keep(judged=Judged(lacks=("it is Ready",)))
+        return Keep(assessment=Assessment(missing=("it is Ready",)))
 
     done = await deletions_of(api, clock=TurnedClock(), judge=judge).delete(NODE, PROOF)
     assert (done.outcome, api.asked, seen) == ("kept", ["get"], [found])
@@ -121,7 +121,7 @@ async def test_while_there_is_no_room_nobody_is_asked_and_then_again():
         assert (done.outcome, done.reason) == ("kept", "others answer; but ten in the last hour")
     assert api.asked == ["get", "spend"]
     api.full = ""
-    clock.turn(CAPPED_REST_SECONDS)
+    clock.turn(BUDGET_BACKOFF_SECONDS)
     assert (await deletions.delete(NODE, PROOF)).outcome == "deleted"
 
 
@@ -154,15 +154,15 @@ class WrittenByOthers:
 @pytest.mark.parametrize(("times", "counted"), [(0, True), (2, True), (3, False), (99, False)])
 async def test_a_deletion_counts_only_once_it_is_written(times: int, *, counted: bool):
     leases = WrittenByOthers(times)
-    record = LeaseRecord(
+    record = LeaseDeletionBudget(
         leases,
         namespace="kube-system",
         name="l",
         holder="me",
-        writing=asyncio.Lock(),
-        most=10,
-        call_seconds=1.0,
+        write_lock=asyncio.Lock(),
+        limit=10,
+        request_timeout_seconds=1.0,
         now=lambda: NOW,
     )
     assert (await record.spend("web-1") == "") is counted
-    assert len(read_record(annotation(leases.lease, ANNOTATION))) == int(counted)  # type: ignore[arg-type]
+    assert len(decode_deletions(get_annotation(leases.lease, ANNOTATION))) == int(counted)  # type: ignore[arg-type]

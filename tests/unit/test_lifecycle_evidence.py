@@ -7,9 +7,15 @@ import pytest
 from msgspec.structs import replace
 
 from libs.common.events import NodeEnriched, NodeUnreachable
-from libs.common.machine import AnotherMachine, MachineFault
+from libs.common.machine import ForeignMachine, MachineFault
 from libs.common.node import Node, NodeAddress
-from services.lifecycle.evidence import Judged, judge_look, judge_node, known_of, read_time
+from services.lifecycle.evidence import (
+    Assessment,
+    assess_node,
+    assess_report,
+    build_machine_index,
+    parse_time,
+)
 from tests.builders import NOW, UNINITIALIZED, a_node
 from tests.lifecycle_cases import (
     LONG_AGO,
@@ -41,20 +47,20 @@ JUNK = ("", "00000000-0000-0000-0000-000000000000", "03000200-0400-0500-0006-000
 
 
 def look(
-    *machines: AnotherMachine,
+    *machines: ForeignMachine,
     node: Node = NODE,
     nodes: tuple[Node, ...] = (NODE, NEW),
     words: tuple[NodeEnriched | NodeUnreachable, ...] = (),
-) -> Judged:
+) -> Assessment:
     """Judged with all Nodes known, and what else metadata said."""
     word = unreachable(node, answered_by=machines)
-    return judge_look(node, word, known_of(nodes, (word, *words)))
+    return assess_report(node, word, build_machine_index(nodes, (word, *words)))
 
 
 def test_another_machine_with_another_name_and_uuid_at_each_address_is_proof():
     judged = look(another(), another(address="fd00::5"))
-    assert judged.lacks == ()
-    assert judged.has == (
+    assert judged.missing == ()
+    assert judged.proven == (
         "at 10.0.0.5 answers the machine of new-1 with another UUID",
         "at fd00::5 answers the machine of new-1 with another UUID",
         "no machine known to us bears its name",
@@ -65,51 +71,55 @@ def test_another_machine_with_another_name_and_uuid_at_each_address_is_proof():
                                   "no_endpoint", "bad_node_ip", "internal", "wrong_machine"])  # fmt: skip
 def test_a_look_that_failed_proves_nothing_whatever_the_failure(kind: str):
     fault = msgspec.convert({"kind": kind, "step": "connect", "message": "it failed"}, MachineFault)
-    (lack,) = judge_look(NODE, unreachable(NODE, fault=fault), known_of([NODE], [])).lacks
+    (lack,) = assess_report(NODE, unreachable(NODE, fault=fault), build_machine_index([NODE], [])).missing
     assert "silence and errors prove nothing" in lack
     assert f"it failed ({kind})" in lack
 
 
 def test_a_fault_of_another_kind_takes_the_proof_from_who_answered():
     fault = MachineFault(kind="timeout", step="Nodename", message="too slow")
-    assert judge_look(
-        NODE, unreachable(NODE, answered_by=(another(),), fault=fault), known_of([NODE], [])
-    ).lacks
+    assert assess_report(
+        NODE, unreachable(NODE, answered_by=(another(),), fault=fault), build_machine_index([NODE], [])
+    ).missing
 
 
 def test_a_word_about_another_node_of_that_name_proves_nothing():
     former = a_lost_node(uid="uid-0")
-    assert judge_look(NODE, unreachable(former, answered_by=(another(),)), known_of([NODE], [])).lacks
-    assert judge_look(NODE, None, known_of([NODE], [])).lacks
-    assert judge_look(NODE, answering(NODE), known_of([NODE], [])).lacks == ("its machine answers",)
+    assert assess_report(
+        NODE, unreachable(former, answered_by=(another(),)), build_machine_index([NODE], [])
+    ).missing
+    assert assess_report(NODE, None, build_machine_index([NODE], [])).missing
+    assert assess_report(NODE, answering(NODE), build_machine_index([NODE], [])).missing == (
+        "its machine answers",
+    )
 
 
 @pytest.mark.parametrize("uuid", [*JUNK, OWN_UUID, OWN_UUID.upper(), UUID_BYTES_SWAPPED])
 def test_a_machine_whose_uuid_is_junk_or_the_nodes_own_may_be_the_same_one(uuid: str):
-    assert len(look(another(uuid=uuid)).lacks) == 1
+    assert len(look(another(uuid=uuid)).missing) == 1
 
 
 @pytest.mark.parametrize("uuid", [OWN_UUID.upper(), UUID_BYTES_SWAPPED])
 def test_the_nodes_own_uuid_is_told_as_such_in_either_spelling(uuid: str):
-    assert "it has this Node's systemUUID" in look(another(uuid=uuid), nodes=()).lacks[0]
+    assert "it has this Node's systemUUID" in look(another(uuid=uuid), nodes=()).missing[0]
 
 
 @pytest.mark.parametrize("uuid", JUNK)
 def test_a_node_whose_own_uuid_could_be_anybodys_is_never_proven_gone(uuid: str):
     node = a_lost_node(system_uuid=uuid)
-    assert "could be that of any machine" in look(another(), node=node, nodes=(node, NEW)).lacks[0]
+    assert "could be that of any machine" in look(another(), node=node, nodes=(node, NEW)).missing[0]
 
 
 def test_a_uuid_that_a_third_node_claims_tells_no_machine_from_another():
     third = a_node("third", uid="uid-3", system_uuid=NEW_UUID.upper())
-    assert "Node third claims its UUID as well" in look(another(), nodes=(NODE, NEW, third)).lacks[0]
-    assert look(another(), nodes=(NODE, third)).lacks, "nor where the machine's own Node is not there"
-    assert not look(another(), nodes=(NODE,)).lacks
+    assert "Node third claims its UUID as well" in look(another(), nodes=(NODE, NEW, third)).missing[0]
+    assert look(another(), nodes=(NODE, third)).missing, "nor where the machine's own Node is not there"
+    assert not look(another(), nodes=(NODE,)).missing
 
 
 def test_a_node_whose_own_uuid_another_one_claims_may_live_on_under_that_name():
     renamed = a_node("web-1b", uid="uid-4", ip="10.0.0.9", system_uuid=UUID_BYTES_SWAPPED)
-    (lack,) = look(another(), nodes=(NODE, NEW, renamed)).lacks
+    (lack,) = look(another(), nodes=(NODE, NEW, renamed)).missing
     assert lack == "Node web-1b claims its systemUUID as well: its machine may live on"
 
 
@@ -124,35 +134,35 @@ def test_a_node_whose_own_uuid_another_one_claims_may_live_on_under_that_name():
 )
 def test_a_look_at_the_node_as_it_was_proves_nothing_of_it_as_it_is(now: Node):
     word = unreachable(NODE, answered_by=(another(),))
-    assert judge_look(NODE, word, known_of([NODE, NEW], [word])).lacks == ()
-    (lack,) = judge_look(now, word, known_of([now, NEW], [word])).lacks
+    assert assess_report(NODE, word, build_machine_index([NODE, NEW], [word])).missing == ()
+    (lack,) = assess_report(now, word, build_machine_index([now, NEW], [word])).missing
     assert lack.startswith("a look at it as it is now")
 
 
 @pytest.mark.parametrize("name", ["", "web-1"])
 def test_a_machine_that_bears_no_other_name_proves_nothing(name: str):
-    assert look(another(name)).lacks
+    assert look(another(name)).missing
 
 
 def test_one_address_without_proof_takes_it_from_all():
-    assert len(look(another(), another(address="fd00::5", uuid="")).lacks) == 1
+    assert len(look(another(), another(address="fd00::5", uuid="")).missing) == 1
 
 
 def test_a_machine_of_that_name_anywhere_takes_the_proof():
     elsewhere = answering(NEW, node_name="web-1")
-    (lack,) = look(another(), words=(elsewhere,)).lacks
+    (lack,) = look(another(), words=(elsewhere,)).missing
     assert lack == "a machine that bears its name answers at an address of Node new-1"
     swapped = unreachable(NEW, answered_by=(another("web-1", address="10.0.0.6"),))
-    assert look(another(), words=(swapped,)).lacks == (lack,), "two machines took each other's address"
+    assert look(another(), words=(swapped,)).missing == (lack,), "two machines took each other's address"
 
 
 # ---- the Node itself
 
 
 def test_a_node_that_is_not_ready_for_longer_than_five_minutes_may_be_deleted():
-    assert judge_node(NODE, NOW, not_ready_for=NOT_READY_FOR).lacks == ()
+    assert assess_node(NODE, NOW, min_not_ready=NOT_READY_FOR).missing == ()
     just = a_lost_node(conditions=(ready("Unknown", NOW - NOT_READY_FOR - timedelta(seconds=1)),))
-    assert judge_node(just, NOW, not_ready_for=NOT_READY_FOR).lacks == ()
+    assert assess_node(just, NOW, min_not_ready=NOT_READY_FOR).missing == ()
 
 
 @pytest.mark.parametrize(
@@ -170,15 +180,15 @@ def test_a_node_that_is_not_ready_for_longer_than_five_minutes_may_be_deleted():
     ],
 )
 def test_any_doubt_about_the_node_keeps_it(node: Node):
-    assert len(judge_node(node, NOW, not_ready_for=NOT_READY_FOR).lacks) == 1
+    assert len(assess_node(node, NOW, min_not_ready=NOT_READY_FOR).missing) == 1
 
 
 def test_a_time_that_is_yet_to_come_is_told_as_such():
     node = a_lost_node(conditions=(ready(since=NOW + timedelta(hours=1)),))
-    assert judge_node(node, NOW, not_ready_for=NOT_READY_FOR).lacks == (
+    assert assess_node(node, NOW, min_not_ready=NOT_READY_FOR).missing == (
         "it is not Ready since 2026-03-01T13:00:00Z, which is yet to come",
     )
 
 
 def test_times_are_read_as_kubernetes_writes_them():
-    assert read_time("2026-03-01T10:00:00Z") == LONG_AGO
+    assert parse_time("2026-03-01T10:00:00Z") == LONG_AGO

@@ -8,17 +8,17 @@ import pytest
 
 from libs.common import metrics
 from libs.common.cloud_config.document import parse_cloud_config
-from libs.common.cloud_config.rule import Ownership
+from libs.common.cloud_config.model import Ownership
 from libs.common.controllers import CSR_APPROVAL, NODE_LIFECYCLE
+from libs.common.service_spec import LIFECYCLE, LIFECYCLE_LEASE_NAME
 from libs.common.settings.flags import LIFECYCLE as GROUP
-from libs.common.settings.reading import options_of
-from libs.common.wiring import LIFECYCLE, LIFECYCLE_LEASE_NAME
-from services.lifecycle import node_events
-from services.lifecycle.budget import ANNOTATION
-from services.lifecycle.decide import REPLACED, SPOT, Terms
+from libs.common.settings.read_settings import list_options
+from services.lifecycle import node_event_recorder
+from services.lifecycle.decide import REPLACED, SPOT, DeletionPolicy
+from services.lifecycle.deletion_limit import ANNOTATION
+from services.lifecycle.gcp_spot import MIN_AGE, NOT_READY_TAINT
 from services.lifecycle.settings import LifecycleSettings
-from services.lifecycle.shutdown import SHUTDOWN
-from services.lifecycle.spot import NOT_READY, YOUNGEST
+from services.lifecycle.shutdown_taint import SHUTDOWN_TAINT
 from tests.architecture.sources import ROOT, sources
 from tests.unit.test_explain_node import explained, shown
 
@@ -41,11 +41,13 @@ def in_words(seconds: float) -> str:
 
 
 def test_the_flags_are_those_of_lifecycle_with_their_defaults():
-    ours = {f"--{option.flag.name}" for option in options_of(LifecycleSettings) if option.flag.group == GROUP}
+    ours = {
+        f"--{option.flag.name}" for option in list_options(LifecycleSettings) if option.flag.group == GROUP
+    }
     told = {name for name in named(section("Flags and rights")) if "lifecycle" in name or "spot" in name}
     assert told == ours | {"--lifecycle-lease-name"}
     defaults = dict(re.findall(r"^\| `(--[\w-]+)` \| (\w+) \|", section("Flags and rights"), re.MULTILINE))
-    assert defaults["--lifecycle-max-deletions-per-hour"] == str(SETTINGS.most_per_hour)
+    assert defaults["--lifecycle-max-deletions-per-hour"] == str(SETTINGS.max_deletions_per_hour)
     for name, seconds in (
         ("not-ready-time", SETTINGS.not_ready_seconds),
         ("evidence-time", SETTINGS.evidence_seconds),
@@ -55,17 +57,17 @@ def test_the_flags_are_those_of_lifecycle_with_their_defaults():
 
 
 def test_the_terms_of_a_deletion_are_those_of_the_code():
-    terms, text = Terms(), " ".join(section("When a Node is deleted").split())
-    assert f"for more than {in_words(terms.not_ready_for.total_seconds())}" in text
-    assert f"{terms.looks} looks over {in_words(terms.span.total_seconds())}" in text
-    assert f"heard for {in_words(terms.grace.total_seconds())}" in text
-    assert f"fewer than {SETTINGS.most_per_hour} deletions in the last hour" in text
-    assert f"older than {YOUNGEST.total_seconds():g} s" in text
-    assert f"`{NOT_READY[0]}:{NOT_READY[1]}`" in text
+    terms, text = DeletionPolicy(), " ".join(section("When a Node is deleted").split())
+    assert f"for more than {in_words(terms.min_not_ready.total_seconds())}" in text
+    assert f"{terms.min_polls} looks over {in_words(terms.min_span.total_seconds())}" in text
+    assert f"heard for {in_words(terms.startup_grace.total_seconds())}" in text
+    assert f"fewer than {SETTINGS.max_deletions_per_hour} deletions in the last hour" in text
+    assert f"older than {MIN_AGE.total_seconds():g} s" in text
+    assert f"`{NOT_READY_TAINT[0]}:{NOT_READY_TAINT[1]}`" in text
 
 
 def test_the_events_are_those_that_are_written():
-    events = {node_events.DELETING, node_events.FAILED, node_events.WOULD_DELETE}
+    events = {node_event_recorder.DELETING, node_event_recorder.FAILED, node_event_recorder.WOULD_DELETE}
     told = section("What you see").partition("| Event on the Node |")[2].partition("`talosccm.v1.decided")[0]
     assert set(named(told)) == events
 
@@ -95,14 +97,15 @@ def test_the_metrics_are_those_of_lifecycle():
 
 
 @pytest.mark.parametrize(
-    "text", [LIFECYCLE_LEASE_NAME, ANNOTATION, f"{SHUTDOWN.key}:{SHUTDOWN.effect}", "DeletingNode"]
+    "text",
+    [LIFECYCLE_LEASE_NAME, ANNOTATION, f"{SHUTDOWN_TAINT.key}:{SHUTDOWN_TAINT.effect}", "DeletingNode"],
 )
 def test_what_stands_in_kubernetes_is_named_as_it_is(text: str):
     assert text in PAGE
 
 
 def test_the_rights_are_those_of_the_wiring():
-    rights = {right.resource: set(right.verbs) for right in LIFECYCLE.rights}
+    rights = {right.resource: set(right.verbs) for right in LIFECYCLE.policy_rules}
     assert rights["nodes"] == {"get", "patch", "delete"}
     assert "may get, patch and delete Nodes, hold its own Lease, and create Events" in " ".join(PAGE.split())
     assert set(rights) == {"nodes", "leases", "events"}
@@ -122,7 +125,7 @@ def test_what_the_readme_shows_is_what_explain_says():
 def test_the_example_of_ownership_is_a_file_without_mistakes():
     text = section("Beside another cloud controller manager").partition("```yaml\n")[2].partition("```")[0]
     ownership = parse_cloud_config(text, "the page").ownership
-    assert ownership.of_all.provider_id_schemes == ("talos",)
-    assert ownership.of(CSR_APPROVAL) == Ownership()
-    assert ownership.of(NODE_LIFECYCLE).provider_id_schemes == ()
-    assert len(ownership.of(NODE_LIFECYCLE).selector) == 1
+    assert ownership.default.provider_id_schemes == ("talos",)
+    assert ownership.for_controller(CSR_APPROVAL) == Ownership()
+    assert ownership.for_controller(NODE_LIFECYCLE).provider_id_schemes == ()
+    assert len(ownership.for_controller(NODE_LIFECYCLE).selector) == 1

@@ -9,16 +9,16 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from libs.common.machine import FaultKind, MachineFault
-from services.lifecycle.decide import Delete, Standing, Terms, decide
-from services.lifecycle.known_nodes import KnownNodes
+from services.lifecycle.decide import Delete, DeletionPolicy, ReplicaStatus, decide
+from services.lifecycle.node_index import NodeIndex
 from tests.builders import NOW, a_node
 from tests.lifecycle_cases import NEW_UUID, a_lost_node, another, answering, ready, unreachable
 
 NODE = a_lost_node()
 READY = a_lost_node(conditions=(ready("True"),))
 NEW = a_node("new-1", uid="uid-new", taints=(), system_uuid=NEW_UUID)
-TERMS = Terms()
-PROVEN = Standing(running=timedelta(hours=2), leading=timedelta(hours=2))
+TERMS = DeletionPolicy()
+PROVEN = ReplicaStatus(uptime=timedelta(hours=2), leading_for=timedelta(hours=2))
 
 What = Literal["proof", "proof again", "attempt begins anew", "silence", "half", "answers", "ready", "anew"]
 
@@ -50,9 +50,9 @@ class Replayed:
     """What the service would know after these, and what a naive reader of the same story concludes."""
 
     def __init__(self) -> None:
-        self.known = KnownNodes()
-        self.known.observed(NODE)
-        self.known.observed(NEW)
+        self.known = NodeIndex()
+        self.known.upsert_node(NODE)
+        self.known.upsert_node(NEW)
         self.at = 0.0
         self.drift = 0.0
         self.attempt = 0
@@ -75,15 +75,15 @@ class Replayed:
                 kind: FaultKind = "refused" if one.what == "silence" else "wrong_machine"
                 fault = MachineFault(kind=kind, step="connect", message="no")
                 self.attempt += 1
-                self.known.said(unreachable(NODE, fault=fault, attempt=self.attempt), self.at)
+                self.known.upsert_report(unreachable(NODE, fault=fault, attempt=self.attempt), self.at)
                 self.proofs.clear()
             case "answers":
                 self.attempt = 0
-                self.known.said(answering(NODE), self.at)
+                self.known.upsert_report(answering(NODE), self.at)
                 self.proofs.clear()
             case "ready":
-                self.known.observed(READY)
-                self.known.observed(NODE)
+                self.known.upsert_node(READY)
+                self.known.upsert_node(NODE)
                 self.proofs.clear()
             case "anew":
                 self.known.forget_histories()
@@ -96,20 +96,20 @@ class Replayed:
 
     def _say(self, looked: float, attempt: int) -> None:
         machine = another(looked_at=NOW + timedelta(seconds=looked))
-        self.known.said(unreachable(NODE, answered_by=(machine,), attempt=attempt), self.at)
+        self.known.upsert_report(unreachable(NODE, answered_by=(machine,), attempt=attempt), self.at)
 
     def may_be_deleted(self) -> bool:
         """Three proofs, ten minutes apart at least by both clocks, the last one just now."""
         distinct = {looked for _, looked in self.proofs}
-        if len(distinct) < TERMS.looks:
+        if len(distinct) < TERMS.min_polls:
             return False
         ours, theirs = zip(*self.proofs, strict=True)
         shortest: float = min(max(ours) - min(ours), max(theirs) - min(theirs))
-        return shortest >= TERMS.span.total_seconds()
+        return shortest >= TERMS.min_span.total_seconds()
 
-    def decided(self, standing: Standing = PROVEN) -> bool:
+    def decided(self, standing: ReplicaStatus = PROVEN) -> bool:
         now = NOW + timedelta(seconds=self.at)
-        judged = decide(self.known.case(NODE), TERMS, standing, now=now, at=self.at)
+        judged = decide(self.known.build_case(NODE), TERMS, standing, now=now, monotonic_now=self.at)
         return isinstance(judged, Delete)
 
 
@@ -141,13 +141,13 @@ def test_the_story_of_a_machine_that_was_replaced_ends_in_a_deletion():
 
 @given(happenings, st.sampled_from(["young", "new leader", "standby", "paused"]))
 def test_who_is_young_or_does_not_lead_deletes_nothing(story: list[Happening], what: str):
-    short = TERMS.grace - timedelta(seconds=1)
+    short = TERMS.startup_grace - timedelta(seconds=1)
     standing = {
-        "young": Standing(running=short, leading=short),
-        "new leader": Standing(running=timedelta(hours=2), leading=short),
-        "standby": Standing(running=timedelta(hours=2), leading=None),
-        "paused": Standing(
-            running=timedelta(hours=2), leading=timedelta(hours=2), paused="no leader is heard"
+        "young": ReplicaStatus(uptime=short, leading_for=short),
+        "new leader": ReplicaStatus(uptime=timedelta(hours=2), leading_for=short),
+        "standby": ReplicaStatus(uptime=timedelta(hours=2), leading_for=None),
+        "paused": ReplicaStatus(
+            uptime=timedelta(hours=2), leading_for=timedelta(hours=2), pause_reason="no leader is heard"
         ),
     }[what]
     replayed = Replayed()
@@ -166,15 +166,17 @@ FAULTS: tuple[FaultKind, ...] = (
 def test_in_an_outage_of_an_hour_no_node_of_a_hundred_is_deleted(kind: FaultKind):
     fault = MachineFault(kind=kind, step="connect", message="no")
     nodes = [a_lost_node(f"web-{number}", uid=f"uid-{number}", system_uuid="") for number in range(100)]
-    known = KnownNodes()
+    known = NodeIndex()
     for node in nodes:
-        known.observed(node)
+        known.upsert_node(node)
     for minute in range(61):
         at, now = 60.0 * minute, NOW + timedelta(minutes=minute)
         for node in nodes:
-            known.said(unreachable(node, fault=fault, attempt=minute + 1), at)
+            known.upsert_report(unreachable(node, fault=fault, attempt=minute + 1), at)
         for node in nodes:
-            assert not isinstance(decide(known.case(node), TERMS, PROVEN, now=now, at=at), Delete)
+            assert not isinstance(
+                decide(known.build_case(node), TERMS, PROVEN, now=now, monotonic_now=at), Delete
+            )
 
 
 def test_a_proof_that_was_on_its_way_for_long_is_none():
@@ -183,7 +185,7 @@ def test_a_proof_that_was_on_its_way_for_long_is_none():
         replayed.happens(Happening("proof", 60.0))
     assert replayed.decided()
     late = Replayed()
-    late.drift = -TERMS.last_look_within.total_seconds() - 1
+    late.drift = -TERMS.max_poll_age.total_seconds() - 1
     for _ in range(15):
         late.happens(Happening("proof", 60.0))
     assert not late.decided()
@@ -194,5 +196,5 @@ def test_a_proof_of_long_ago_is_none():
     for _ in range(11):
         replayed.happens(Happening("proof", 60.0))
     assert replayed.decided()
-    replayed.at += TERMS.last_look_within.total_seconds() + 1
+    replayed.at += TERMS.max_poll_age.total_seconds() + 1
     assert not replayed.decided()

@@ -2,13 +2,13 @@
 
 import pytest
 
-from libs.common.settings.reading import SettingsError, read_settings
-from libs.common.wiring import LEASE_NAME, LIFECYCLE_LEASE_NAME
+from libs.common.service_spec import LIFECYCLE_LEASE_NAME, WATCHER_LEASE_NAME
+from libs.common.settings.read_settings import SettingsError, read_settings
 from services.lifecycle.settings import LifecycleSettings
 
 
 def read(*arguments: str) -> LifecycleSettings:
-    return read_settings([LifecycleSettings], arguments, {}).of(LifecycleSettings)
+    return read_settings([LifecycleSettings], arguments, {}).get(LifecycleSettings)
 
 
 @pytest.mark.parametrize(
@@ -18,7 +18,7 @@ def test_preempted_spot_machines_are_kept_with_a_warning_unless_it_is_said(
     said: tuple[str, ...], deletes: bool, warned: bool
 ):
     reading = read_settings([LifecycleSettings], [f"--delete-preempted-gcp-spot{each}" for each in said], {})
-    assert reading.of(LifecycleSettings).terms.gcp_spot is deletes
+    assert reading.get(LifecycleSettings).deletion_policy.deletes_gcp_spot is deletes
     assert any("which the reference deletes" in each for each in reading.warnings) is warned
 
 
@@ -28,7 +28,7 @@ def test_a_second_instance_gives_its_lease_another_name():
 
 
 @pytest.mark.parametrize(
-    ("name", "told"), [("", "which is no name"), (LEASE_NAME, "which is the watcher's Lease")]
+    ("name", "told"), [("", "which is no name"), (WATCHER_LEASE_NAME, "which is the watcher's Lease")]
 )
 def test_a_lease_that_is_none_or_anothers_stops_the_start(name: str, told: str):
     with pytest.raises(SettingsError, match=told):

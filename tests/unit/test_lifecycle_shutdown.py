@@ -8,16 +8,16 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from libs.common.cloud_config.rule import Ownership, Requirement, Term
+from libs.common.cloud_config.model import NodeSelectorRequirement, NodeSelectorTerm, Ownership
 from libs.common.events import NodeEnriched, NodeUnreachable
 from libs.common.kube_api.errors import FenceFailed
 from libs.common.machine import MachineFacts, MachineFault
 from libs.common.node import Node, Taint
-from services.lifecycle.decide import SPOT, Delete, Keep, Standing, Terms, decide, not_ours
-from services.lifecycle.decide import Case as LifecycleCase
-from services.lifecycle.shutdown import SHUTDOWN, shutdown_change
-from services.lifecycle.spot import judge_spot
-from services.lifecycle.taints_api import ShutdownTaints
+from services.lifecycle.decide import SPOT, Delete, DeletionPolicy, Keep, ReplicaStatus, decide, why_excluded
+from services.lifecycle.decide import DeletionCase as LifecycleCase
+from services.lifecycle.gcp_spot import assess_gcp_spot
+from services.lifecycle.shutdown_taint import SHUTDOWN_TAINT, plan_shutdown_taint
+from services.lifecycle.shutdown_taint_writer import ShutdownTaintWriter
 from tests.builders import NOW, UNINITIALIZED, some_facts
 from tests.json_patch import PatchFailed
 from tests.json_patch import apply as apply_json
@@ -25,8 +25,8 @@ from tests.lifecycle_cases import a_lost_node, answering, ready, unreachable
 
 GOING = replace(some_facts(), stage="shutting down")
 NODE = a_lost_node()
-TAINTED = a_lost_node(taints=(SHUTDOWN,))
-PROVEN = Standing(running=timedelta(hours=2), leading=timedelta(hours=2))
+TAINTED = a_lost_node(taints=(SHUTDOWN_TAINT,))
+PROVEN = ReplicaStatus(uptime=timedelta(hours=2), leading_for=timedelta(hours=2))
 
 
 def silent(
@@ -38,10 +38,10 @@ def silent(
 
 @pytest.mark.parametrize("kind", ["refused", "timeout"])
 def test_a_machine_that_said_that_it_goes_and_is_silent_since_is_shut_down(kind: str):
-    change = shutdown_change(NODE, silent(kind=kind))
+    change = plan_shutdown_taint(NODE, silent(kind=kind))
     assert change is not None
-    assert change.what == "set taint node.cloudprovider.kubernetes.io/shutdown:NoSchedule"
-    assert change.changes.set_taints == (SHUTDOWN,)
+    assert change.summary == "set taint node.cloudprovider.kubernetes.io/shutdown:NoSchedule"
+    assert change.changes.set_taints == (SHUTDOWN_TAINT,)
 
 
 @pytest.mark.parametrize(
@@ -67,19 +67,22 @@ def test_a_machine_that_said_that_it_goes_and_is_silent_since_is_shut_down(kind:
     ],
 )
 def test_anything_less_changes_nothing(node: Node, word: NodeEnriched | NodeUnreachable | None):
-    assert shutdown_change(node, word) is None
+    assert plan_shutdown_taint(node, word) is None
 
 
 @pytest.mark.parametrize(
     ("node", "word"),
-    [(TAINTED, answering(TAINTED)), (a_lost_node(taints=(SHUTDOWN,), conditions=(ready("True"),)), None)],
+    [
+        (TAINTED, answering(TAINTED)),
+        (a_lost_node(taints=(SHUTDOWN_TAINT,), conditions=(ready("True"),)), None),
+    ],
 )
 def test_the_taint_goes_when_the_machine_answers_or_the_node_is_ready(
     node: Node, word: NodeEnriched | NodeUnreachable | None
 ):
-    change = shutdown_change(node, word)
+    change = plan_shutdown_taint(node, word)
     assert change is not None
-    assert change.changes.remove_taints == (SHUTDOWN,)
+    assert change.changes.remove_taints == (SHUTDOWN_TAINT,)
 
 
 class Replaced:
@@ -98,7 +101,7 @@ class Replaced:
 
 async def test_another_node_of_that_name_is_not_tainted():
     api = Replaced()
-    assert await ShutdownTaints(api, ownership=Ownership, dry=False).apply(NODE, silent()) is None
+    assert await ShutdownTaintWriter(api, ownership=Ownership, is_dry_run=False).apply(NODE, silent()) is None
     assert api.patched == ["uid-1"]
 
 
@@ -121,17 +124,20 @@ class Relabelled:
         return msgspec.convert(document, Node)
 
 
-@pytest.mark.parametrize("taints", [(), (SHUTDOWN,)])
+@pytest.mark.parametrize("taints", [(), (SHUTDOWN_TAINT,)])
 async def test_a_node_that_was_given_to_another_meanwhile_gets_no_taint_and_loses_none(
     taints: tuple[Taint, ...],
 ):
-    requirement = Requirement(key="team", operator="In", values=("a",))
-    ownership = Ownership(selector=(Term(requirements=(requirement,)),))
+    requirement = NodeSelectorRequirement(key="team", operator="In", values=("a",))
+    ownership = Ownership(selector=(NodeSelectorTerm(requirements=(requirement,)),))
     seen, api = a_lost_node(labels={"team": "a"}, taints=taints), Relabelled()
     api.node = a_lost_node(labels={"team": "b"}, taints=taints)
     word = answering(seen) if taints else silent(seen)
-    assert shutdown_change(seen, word) is not None
-    assert await ShutdownTaints(api, ownership=lambda: ownership, dry=False).apply(seen, word) is None
+    assert plan_shutdown_taint(seen, word) is not None
+    assert (
+        await ShutdownTaintWriter(api, ownership=lambda: ownership, is_dry_run=False).apply(seen, word)
+        is None
+    )
     assert api.patches == 1
 
 
@@ -148,12 +154,14 @@ SOON = NOW + timedelta(seconds=31)  # after its creation
 
 def test_a_preempted_spot_machine_is_deleted_at_once_where_that_is_asked_for():
     case = LifecycleCase(node=PREEMPTED)
-    judged = decide(case, Terms(gcp_spot=True), PROVEN, now=SOON, at=0.0)
+    judged = decide(case, DeletionPolicy(deletes_gcp_spot=True), PROVEN, now=SOON, monotonic_now=0.0)
     assert isinstance(judged, Delete)
     assert judged.kind == SPOT
-    assert isinstance(decide(case, Terms(), PROVEN, now=SOON, at=0.0), Keep)
-    young = Standing(running=timedelta(minutes=9), leading=timedelta(minutes=9))
-    assert isinstance(decide(case, Terms(gcp_spot=True), young, now=SOON, at=0.0), Keep)
+    assert isinstance(decide(case, DeletionPolicy(), PROVEN, now=SOON, monotonic_now=0.0), Keep)
+    young = ReplicaStatus(uptime=timedelta(minutes=9), leading_for=timedelta(minutes=9))
+    assert isinstance(
+        decide(case, DeletionPolicy(deletes_gcp_spot=True), young, now=SOON, monotonic_now=0.0), Keep
+    )
 
 
 @pytest.mark.parametrize(
@@ -173,9 +181,9 @@ def test_a_preempted_spot_machine_is_deleted_at_once_where_that_is_asked_for():
 def test_each_of_the_references_conditions_is_needed(changed: dict[str, object]):
     usual = {"labels": SPOT_LABELS, "taints": (NOT_READY,), "provider_id": "gce://p/z/i"}
     node = a_lost_node(**(usual | changed))  # type: ignore[arg-type]
-    assert len(judge_spot(node, SOON).lacks) == 1
-    assert judge_spot(PREEMPTED, SOON).lacks == ()
-    assert len(judge_spot(PREEMPTED, NOW + timedelta(seconds=30)).lacks) == 1
+    assert len(assess_gcp_spot(node, SOON).missing) == 1
+    assert assess_gcp_spot(PREEMPTED, SOON).missing == ()
+    assert len(assess_gcp_spot(PREEMPTED, NOW + timedelta(seconds=30)).missing) == 1
 
 
 # ---- whose Nodes are ours
@@ -183,10 +191,10 @@ def test_each_of_the_references_conditions_is_needed(changed: dict[str, object])
 
 def test_a_node_whose_owner_is_not_known_for_certain_is_left_alone():
     schemes = Ownership(provider_id_schemes=("talos",))
-    assert not_ours(schemes, NODE) == ""
-    assert "no providerID" in not_ours(schemes, a_lost_node(provider_id=""))
-    assert "hcloud://1" in not_ours(schemes, a_lost_node(provider_id="hcloud://1"))
-    assert not_ours(Ownership(), a_lost_node(provider_id="")) == ""
-    team = Term(requirements=(Requirement(key="team", operator="In", values=("a",)),))
-    assert not_ours(Ownership(selector=(team,)), NODE)
-    assert not_ours(Ownership(selector=(team,)), a_lost_node(labels={"team": "a"})) == ""
+    assert why_excluded(schemes, NODE) == ""
+    assert "no providerID" in why_excluded(schemes, a_lost_node(provider_id=""))
+    assert "hcloud://1" in why_excluded(schemes, a_lost_node(provider_id="hcloud://1"))
+    assert why_excluded(Ownership(), a_lost_node(provider_id="")) == ""
+    team = NodeSelectorTerm(requirements=(NodeSelectorRequirement(key="team", operator="In", values=("a",)),))
+    assert why_excluded(Ownership(selector=(team,)), NODE)
+    assert why_excluded(Ownership(selector=(team,)), a_lost_node(labels={"team": "a"})) == ""

@@ -5,20 +5,20 @@ import asyncio
 import msgspec
 
 from libs.common.bus import Message
-from libs.common.delivery import RETRY_CAP_SECONDS, Verdict
+from libs.common.delivery import RETRY_CAP_SECONDS, Disposition
 from libs.common.memory_bus.bus import MemoryBus, MemoryServer
 from libs.common.subjects import SNAPSHOT
 from tests.bus_actors import MAX_BYTES, NODES, Worker, a_word, eventually
 
 
 async def test_a_message_whose_handler_raised_comes_back_after_a_minute():
-    def judge(message: Message) -> Verdict:
+    def judge(message: Message) -> Disposition:
         raise ZeroDivisionError("a defect")
 
     server = MemoryServer()
     bus = MemoryBus(server)
     await bus.provision((NODES,), max_bytes=MAX_BYTES)
-    work = server.work(NODES.name)
+    work = server.find_durable(NODES.name)
     assert work is not None
     async with Worker(judge).consuming(bus):
         began = asyncio.get_running_loop().time()
@@ -52,7 +52,7 @@ async def test_whoever_stops_following_is_not_fed_any_more():
 
 
 class _Deaf:
-    def begin(self, opened: object) -> None: ...
+    def start_replay(self, position: object) -> None: ...
     def apply(self, message: Message) -> None: ...
-    def caught_up(self) -> None: ...
-    def lost(self, reason: str) -> None: ...
+    def finish_replay(self) -> None: ...
+    def mark_disconnected(self, reason: str) -> None: ...

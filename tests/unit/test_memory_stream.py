@@ -7,7 +7,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from libs.common.bus import StreamFull, WrongLastSequence
-from libs.common.memory_bus.stream import MAX_AGE_SECONDS, Stored, Stream, Work, matches
+from libs.common.memory_bus.stream import (
+    MAX_AGE_SECONDS,
+    DurableState,
+    StoredMessage,
+    Stream,
+    subject_matches,
+)
 from tests.builders import NOW
 
 ROOM = 1_000_000
@@ -35,13 +41,13 @@ class World:
         )
 
     def last(self, subject: str) -> int:
-        stored = self.stream.last(subject, self.now)
+        stored = self.stream.get_last(subject, self.now)
         return stored.sequence if stored else 0
 
-    def work(self, filter_subject: str = "a.>") -> Work:
-        return Work(self.stream, filter_subject, news=self._tell)
+    def work(self, filter_subject: str = "a.>") -> DurableState:
+        return DurableState(self.stream, filter_subject, on_new=self._tell)
 
-    def take(self, work: Work) -> tuple[Stored, bool]:
+    def take(self, work: DurableState) -> tuple[StoredMessage, bool]:
         taken = work.take(self.now)
         assert taken is not None
         return taken
@@ -66,7 +72,7 @@ def test_what_is_an_hour_old_leaves_the_stream_and_every_backlog():
 
 def test_a_durable_that_nobody_consumes_keeps_no_more_than_the_stream_does():
     world = World()
-    unused = world.stream.backlog("a.>")
+    unused = world.stream.open_backlog("a.>")
     for number in range(50):
         world.say(f"a.{number}", ttl=10 if number % 7 == 0 else None)
         world.now += MAX_AGE_SECONDS / 10
@@ -94,7 +100,7 @@ def test_what_is_parked_comes_back_when_it_is_due_and_before_what_is_new():
     world.say("a.x")
     stored, redelivered = world.take(work)
     assert not redelivered
-    work.again(stored, world.now + 5)
+    work.requeue(stored, world.now + 5)
     assert work.take(world.now) is None
     assert work.next_due() == world.now + 5
     world.now += 5
@@ -108,7 +114,7 @@ def test_what_was_parked_and_aged_out_meanwhile_does_not_come_back():
     world = World()
     work = world.work()
     world.say("a.x", ttl=1)
-    work.again(world.take(work)[0], world.now + 5)
+    work.requeue(world.take(work)[0], world.now + 5)
     world.now += 5
     assert work.take(world.now) is None
 
@@ -127,7 +133,7 @@ def test_whoever_waits_for_work_is_told_of_what_is_handed_back():
     world.say("a.x")
     stored, _ = world.take(work)
     told = world.told
-    work.again(stored, world.now)
+    work.requeue(stored, world.now)
     assert world.told == told + 1
 
 
@@ -143,7 +149,7 @@ def test_whoever_takes_is_told_of_what_its_filter_names_and_of_nothing_else():
 def test_a_durable_whose_place_is_taken_is_not_fed_any_more():
     world = World()
     work = world.work()
-    work.end()
+    work.close()
     world.say("a.x")
     assert work.take(world.now) is None
     assert world.told == 0
@@ -171,7 +177,7 @@ def test_a_message_that_would_fill_the_stream_is_refused_and_changes_nothing():
     ],
 )
 def test_a_filter_names_what_lies_below_it(filter_subject: str, subject: str, named: bool):
-    assert matches(filter_subject, subject) is named
+    assert subject_matches(filter_subject, subject) is named
 
 
 SUBJECTS = st.sampled_from(["a.x", "a.y", "a.z", "b.x"])
@@ -216,7 +222,7 @@ class AgainstATable(RuleBasedStateMachine):
         if park is None:
             self.done.add(stored.sequence)
         else:
-            self.work.again(stored, self.world.now + park)
+            self.work.requeue(stored, self.world.now + park)
 
     @rule(seconds=st.floats(min_value=0, max_value=1000))
     def wait(self, seconds: float) -> None:

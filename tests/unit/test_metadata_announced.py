@@ -5,13 +5,13 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from libs.common.machine import AddressStatus, ForeignAnswer, MachineFacts, MachineFault
+from libs.common.machine import AddressStatus, ForeignNodeIP, MachineFacts, MachineFault
 from libs.common.node import Node
 from libs.common.node_ips import parse_ip
-from libs.common.public_addresses import ips_on_machine
-from services.metadata.ask_machine import Seen, look_in_turn
-from services.metadata.next_step import Wait
-from services.metadata.resolve import recognize
+from libs.common.public_addresses import list_machine_ips
+from services.metadata.identity import verify
+from services.metadata.node_step import Wait
+from services.metadata.query_machine import QueryResult, query_in_turn_with_rejected
 from tests.builders import UNINITIALIZED, a_node, some_facts
 from tests.metadata_actors import ScriptedTalos
 from tests.unit.test_metadata_known import T, joined, step, then_looked, then_said
@@ -28,36 +28,38 @@ async def looked_at(*machines: MachineFacts, addresses: tuple[str, ...] = (V4, V
         talos.put(machine)
 
     def why_not(facts: MachineFacts) -> MachineFault | None:
-        found = recognize(NODE, facts, [NODE])
+        found = verify(NODE, facts, [NODE])
         return found if isinstance(found, MachineFault) else None
 
-    found = await look_in_turn(talos, addresses, parts=(), deadline_seconds=1.0, why_not=why_not)
-    assert isinstance(found, Seen)
+    found = await query_in_turn_with_rejected(
+        talos, addresses, parts=(), deadline_seconds=1.0, reject=why_not
+    )
+    assert isinstance(found, QueryResult)
     return found.facts
 
 
 @pytest.mark.parametrize("addresses", [(V4, V6), (V6, V4)])
 async def test_another_machine_is_named_whichever_address_is_dialled_first(addresses: tuple[str, ...]):
     facts = await looked_at(MINE, ANOTHER, addresses=addresses)
-    assert facts.foreign_answers == (ForeignAnswer(address=V4, node_name="db-7"),)
-    assert (facts.node_ip, facts.answers_at) == (V6, ())
+    assert facts.foreign_node_ips == (ForeignNodeIP(address=V4, node_name="db-7"),)
+    assert (facts.node_ip, facts.answering_addresses) == (V6, ())
 
 
 async def test_a_machine_behind_address_translation_answers_itself():
     facts = await looked_at(MINE, msgspec.structs.replace(MINE, node_ip=V4), addresses=(V6, V4))
-    assert (facts.answers_at, facts.foreign_answers) == ((V4,), ())
+    assert (facts.answering_addresses, facts.foreign_node_ips) == ((V4,), ())
 
 
 @pytest.mark.parametrize("there", [(), (some_facts(node_name="", node_ip=V4),)], ids=["nobody", "nameless"])
 async def test_silence_and_a_machine_without_a_name_say_nothing(there: tuple[MachineFacts, ...]):
     facts = await looked_at(MINE, *there, addresses=(V6, V4))
-    assert (facts.answers_at, facts.foreign_answers) == ((), ())
+    assert (facts.answering_addresses, facts.foreign_node_ips) == ((), ())
 
 
 async def test_an_address_that_the_machine_lists_is_not_dialled():
     both = some_facts(node_ip=V4, addresses=(*MINE.addresses, AddressStatus(address=f"{V4}/24", link="eth0")))
     facts = await looked_at(both, msgspec.structs.replace(ANOTHER, node_ip=V6))
-    assert facts == msgspec.structs.replace(both, looked_at=facts.looked_at)
+    assert facts == msgspec.structs.replace(both, queried_at=facts.queried_at)
 
 
 def with_second_on(link: str) -> MachineFacts:
@@ -76,8 +78,8 @@ async def test_an_address_on_a_virtual_link_is_dialled_and_may_be_of_another(
     link: str, addresses: tuple[str, ...]
 ):
     facts = await looked_at(with_second_on(link), ANOTHER, addresses=addresses)
-    assert facts.foreign_answers == (ForeignAnswer(address=V4, node_name="db-7"),)
-    assert parse_ip(V4) not in ips_on_machine(facts)
+    assert facts.foreign_node_ips == (ForeignNodeIP(address=V4, node_name="db-7"),)
+    assert parse_ip(V4) not in list_machine_ips(facts)
 
 
 @pytest.mark.parametrize("link", VIRTUAL)
@@ -87,8 +89,8 @@ async def test_a_node_ip_on_a_virtual_link_is_the_machines_where_it_answers(
 ):
     mine = with_second_on(link)
     facts = await looked_at(mine, msgspec.structs.replace(mine, node_ip=V4), addresses=addresses)
-    assert facts.foreign_answers == ()
-    assert {parse_ip(V4), parse_ip(V6)} <= ips_on_machine(facts)
+    assert facts.foreign_node_ips == ()
+    assert {parse_ip(V4), parse_ip(V6)} <= list_machine_ips(facts)
 
 
 @pytest.mark.parametrize("link", ["eth0", "bond0.100", "external"])
@@ -96,12 +98,14 @@ async def test_an_ordinary_dual_stack_node_costs_one_query(link: str):
     talos = ScriptedTalos()
     for address in (V4, V6):
         talos.put(msgspec.structs.replace(with_second_on(link), node_ip=address))
-    found = await look_in_turn(talos, (V6, V4), parts=(), deadline_seconds=1.0, why_not=lambda facts: None)
-    assert isinstance(found, Seen)
+    found = await query_in_turn_with_rejected(
+        talos, (V6, V4), parts=(), deadline_seconds=1.0, reject=lambda facts: None
+    )
+    assert isinstance(found, QueryResult)
     assert talos.looks == [V6]
 
 
-FOREIGN = msgspec.structs.replace(MINE, foreign_answers=(ForeignAnswer(address=V4, node_name="db-7"),))
+FOREIGN = msgspec.structs.replace(MINE, foreign_node_ips=(ForeignNodeIP(address=V4, node_name="db-7"),))
 
 
 def next_look(node: Node, facts: MachineFacts) -> float:
@@ -117,5 +121,5 @@ def test_a_joining_node_without_its_address_is_looked_at_again_soon_and_one_in_u
 ):
     assert next_look(a_node(ip=NODE.provided_node_ip, taints=(UNINITIALIZED,)), facts) <= 1.0
     assert next_look(a_node(ip=NODE.provided_node_ip, taints=()), facts) > 200.0
-    has_both = msgspec.structs.replace(MINE, answers_at=(V4,))
+    has_both = msgspec.structs.replace(MINE, answering_addresses=(V4,))
     assert next_look(a_node(ip=NODE.provided_node_ip, taints=(UNINITIALIZED,)), has_both) > 200.0

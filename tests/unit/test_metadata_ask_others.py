@@ -5,7 +5,13 @@ import asyncio
 import pytest
 
 from libs.common.machine import MachineFault
-from services.metadata.ask_others import KEPT_SECONDS, MET_SECONDS, Members, Met, Others
+from services.metadata.replacement_detector import (
+    MEMBERS_TTL_SECONDS,
+    SIGHTING_TTL_SECONDS,
+    MachineSightings,
+    MemberCache,
+    ReplacementDetector,
+)
 from services.metadata.settings import MetadataSettings
 from tests.builders import a_node, some_facts
 from tests.metadata_actors import ScriptedTalos
@@ -21,21 +27,21 @@ class Clock:
         return self.now
 
 
-def members_of(talos: ScriptedTalos, clock: Clock) -> Members:
-    return Members(talos, deadline_seconds=1.0, monotonic=clock)
+def members_of(talos: ScriptedTalos, clock: Clock) -> MemberCache:
+    return MemberCache(talos, deadline_seconds=1.0, monotonic=clock)
 
 
 async def test_all_who_want_to_know_at_a_time_share_one_question_and_it_is_asked_anew_later():
     talos, clock = ScriptedTalos(), Clock()
     members = members_of(talos, clock)
     talos.members = frozenset({"web-9"})
-    assert await asyncio.gather(*(members.names() for _ in range(20))) == [frozenset({"web-9"})] * 20
-    clock.now += KEPT_SECONDS - 0.1
+    assert await asyncio.gather(*(members.get_names() for _ in range(20))) == [frozenset({"web-9"})] * 20
+    clock.now += MEMBERS_TTL_SECONDS - 0.1
     talos.members = frozenset({"web-1", "web-9"})
-    assert await members.names() == frozenset({"web-9"})
+    assert await members.get_names() == frozenset({"web-9"})
     assert talos.questions_for_members == 1
     clock.now += 0.2
-    assert await members.names() == frozenset({"web-1", "web-9"})
+    assert await members.get_names() == frozenset({"web-1", "web-9"})
     await members.close()
 
 
@@ -43,8 +49,8 @@ async def test_who_gives_up_waiting_does_not_end_the_question_of_the_others():
     talos, clock = ScriptedTalos(), Clock()
     talos.members = frozenset({"web-9"})
     members = members_of(talos, clock)
-    impatient = asyncio.create_task(members.names())
-    patient = asyncio.create_task(members.names())
+    impatient = asyncio.create_task(members.get_names())
+    patient = asyncio.create_task(members.get_names())
     await asyncio.sleep(0)
     impatient.cancel()
     assert await patient == frozenset({"web-9"})
@@ -54,11 +60,11 @@ async def test_who_gives_up_waiting_does_not_end_the_question_of_the_others():
 
 async def test_a_defect_in_reading_members_is_a_fault_and_no_list():
     class Defective(ScriptedTalos):
-        async def member_names(self, *, deadline_seconds: float) -> frozenset[str]:
+        async def list_member_names(self, *, deadline_seconds: float) -> frozenset[str]:
             raise ZeroDivisionError("nobody foresaw this")
 
     members = members_of(Defective(), Clock())
-    found = await members.names()
+    found = await members.get_names()
     assert isinstance(found, MachineFault)
     assert found.kind == "internal"
     await members.close()
@@ -66,29 +72,29 @@ async def test_a_defect_in_reading_members_is_a_fault_and_no_list():
 
 def test_who_was_met_elsewhere_is_alive_for_half_an_hour_and_forgotten_then():
     clock = Clock()
-    met = Met(clock)
-    met.note(some_facts(node_name="web-1", node_ip="10.0.0.6"))
-    met.note(some_facts(node_name="", node_ip="10.0.0.7"))
-    assert met.why_alive("web-1") == (
+    met = MachineSightings(clock)
+    met.record(some_facts(node_name="web-1", node_ip="10.0.0.6"))
+    met.record(some_facts(node_name="", node_ip="10.0.0.7"))
+    assert met.explain_alive("web-1") == (
         "a machine that bears its name answered at 10.0.0.6 within the last half hour"
     )
-    assert (met.why_alive("web-2"), met.why_alive("")) == ("", "")
-    clock.now += MET_SECONDS - 1
-    assert met.why_alive("web-1")
-    met.note(some_facts(node_name="web-1", node_ip="10.0.0.8"))
+    assert (met.explain_alive("web-2"), met.explain_alive("")) == ("", "")
+    clock.now += SIGHTING_TTL_SECONDS - 1
+    assert met.explain_alive("web-1")
+    met.record(some_facts(node_name="web-1", node_ip="10.0.0.8"))
     clock.now += 2
-    assert "10.0.0.8" in met.why_alive("web-1")
-    clock.now += MET_SECONDS
-    assert not met.why_alive("web-1")
+    assert "10.0.0.8" in met.explain_alive("web-1")
+    clock.now += SIGHTING_TTL_SECONDS
+    assert not met.explain_alive("web-1")
 
 
 def test_of_whom_was_met_no_more_is_kept_than_of_half_an_hour():
     clock = Clock()
-    met = Met(clock)
+    met = MachineSightings(clock)
     for number in range(10_000):  # one machine that calls itself something else each time
-        met.note(some_facts(node_name=f"web-{number}"))
+        met.record(some_facts(node_name=f"web-{number}"))
         clock.now += 60.0
-    assert len(met._met) <= MET_SECONDS / 60.0
+    assert len(met._sightings) <= SIGHTING_TTL_SECONDS / 60.0
 
 
 @pytest.mark.parametrize(("wanted", "answered"), [(True, ["web-9"]), (False, [])])
@@ -96,8 +102,10 @@ async def test_nobody_is_asked_where_nobody_wants_to_know(wanted: bool, answered
     talos = ScriptedTalos()
     talos.members = frozenset({"web-9"})
     reached = frozenset({"web-9"})
-    others = Others(talos, reached=lambda: reached, wanted=wanted, deadline_seconds=1.0, monotonic=Clock())
-    found = await others.answer(a_node(), (WEB_9,))
+    others = ReplacementDetector(
+        talos, get_reachable_nodes=lambda: reached, is_enabled=wanted, deadline_seconds=1.0, monotonic=Clock()
+    )
+    found = await others.detect(a_node(), (WEB_9,))
     assert [one.node_name for one in found] == answered
     assert talos.questions_for_members == len(answered)
     await others.close()
@@ -114,4 +122,4 @@ async def test_nobody_is_asked_where_nobody_wants_to_know(wanted: bool, answered
     ids=["off by default", "by its alias", "by its name", "without Talos"],
 )
 def test_lifecycle_is_told_of_machines_only_where_it_is_named(settings: MetadataSettings, wanted: bool):
-    assert settings.for_lifecycle is wanted
+    assert settings.serves_lifecycle is wanted

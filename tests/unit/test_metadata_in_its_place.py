@@ -5,9 +5,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from libs.common.machine import AnotherMachine, MachineFacts, MachineFault
+from libs.common.machine import ForeignMachine, MachineFacts, MachineFault
 from libs.common.node import NodeAddress
-from services.metadata.in_its_place import NotProven, addresses_of, still_to_ask, who_answers
+from services.metadata.machine_replacement import (
+    Inconclusive,
+    judge_replacement,
+    list_expected_addresses,
+    list_remaining_addresses,
+)
 from tests.builders import NOW, a_node, some_facts
 
 UUID = "4c4c4544-0037-4b10-8057-b2c04f4d4e31"
@@ -25,16 +30,16 @@ def another(ip: str = "10.0.0.5", name: str = "web-9", uuid: str = UUID) -> Mach
 
 def judged(node=None, answers=None, *, members=frozenset({"web-9"}), reached=frozenset({"web-9"})):
     said = {"10.0.0.5": another()} if answers is None else answers
-    return who_answers(node or a_node(), said, members=members, reached=reached)
+    return judge_replacement(node or a_node(), said, members=members, reachable_nodes=reached)
 
 
 def reason(found) -> str:
-    assert isinstance(found, NotProven), found
+    assert isinstance(found, Inconclusive), found
     return found.reason
 
 
 def test_one_that_bears_another_name_answers_in_its_place():
-    assert judged() == (AnotherMachine(address="10.0.0.5", node_name="web-9", uuid=UUID, looked_at=NOW),)
+    assert judged() == (ForeignMachine(address="10.0.0.5", node_name="web-9", uuid=UUID, queried_at=NOW),)
 
 
 def test_a_machine_without_smbios_is_told_without_a_uuid():
@@ -91,9 +96,9 @@ def test_every_internal_ip_is_asked_and_no_external_one():
         NodeAddress(type="Hostname", address="web-1"),
     )
     node = a_node(addresses=written)
-    assert addresses_of(node) == ("10.0.0.5", "10.1.0.5")
-    assert still_to_ask(node, [another()]) == ("10.1.0.5",)
-    assert still_to_ask(a_node(), [another()]) == ()
+    assert list_expected_addresses(node) == ("10.0.0.5", "10.1.0.5")
+    assert list_remaining_addresses(node, [another()]) == ("10.1.0.5",)
+    assert list_remaining_addresses(a_node(), [another()]) == ()
 
 
 @pytest.mark.parametrize(
@@ -107,14 +112,14 @@ def test_every_internal_ip_is_asked_and_no_external_one():
     ],
 )
 def test_a_node_with_addresses_that_nobody_should_dial_is_never_said_to_be_replaced(node, why):
-    assert why in reason(addresses_of(node))
-    assert isinstance(still_to_ask(node, [another()]), NotProven)
-    assert isinstance(judged(node), NotProven)
+    assert why in reason(list_expected_addresses(node))
+    assert isinstance(list_remaining_addresses(node, [another()]), Inconclusive)
+    assert isinstance(judged(node), Inconclusive)
 
 
 def test_nobody_else_is_dialled_while_one_of_the_node_ips_is_silent_or_the_node_s_own():
-    assert reason(still_to_ask(DUAL, [another()])) == "not all of its node IPs are answered"
-    assert "bears the node's name" in reason(still_to_ask(a_node(), [another(name="web-1")]))
+    assert reason(list_remaining_addresses(DUAL, [another()])) == "not all of its node IPs are answered"
+    assert "bears the node's name" in reason(list_remaining_addresses(a_node(), [another(name="web-1")]))
 
 
 NAMES = st.sampled_from(["web-1", "web-2", "web-9", ""])
@@ -132,8 +137,8 @@ def test_whoever_is_named_answered_everywhere_and_is_known_where_the_node_is_not
         ip: msgspec.structs.replace(one, node_ip=ip) if isinstance(one, MachineFacts) else one
         for ip, one in answers.items()
     }
-    found = who_answers(node, said, members=members, reached=reached)
-    if isinstance(found, NotProven):
+    found = judge_replacement(node, said, members=members, reachable_nodes=reached)
+    if isinstance(found, Inconclusive):
         assert found.reason
         return
     assert {one.address for one in found} == {*provided.split(","), *(["10.1.0.5"] if has_another else [])}

@@ -10,85 +10,95 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from libs.common.events import EnrichedNode, EnrichedNodeGone, NodeEnriched, NodeUnreachable
-from libs.common.machine import AnotherMachine, MachineFacts, MachineFault
-from libs.common.node import Node, NodeAddress, same_to_us
-from services.metadata import known as knowledge
-from services.metadata import looked, said
-from services.metadata.known import Known
-from services.metadata.next_step import Done, Look, Say, Step, Wait, next_step, same_facts
-from services.metadata.schedule import Pace
-from services.metadata.talos_api.machine_events import Contents
+from libs.common.machine import ForeignMachine, MachineFacts, MachineFault
+from libs.common.node import Node, NodeAddress, is_same_node
+from services.metadata import node_state as knowledge
+from services.metadata import poll_transitions, publish_transitions
+from services.metadata.node_state import NodeState
+from services.metadata.node_step import (
+    Done,
+    PollMachine,
+    PublishNode,
+    Step,
+    Wait,
+    decide_next_step,
+    has_same_facts,
+)
+from services.metadata.poll_schedule import PollIntervals
+from services.metadata.talos_api.machine_events import WatchSnapshot
 from tests.builders import NOW, a_message, a_node, gone, observed, some_facts
 
-PACE = Pace()
+PACE = PollIntervals()
 T = 1000.0  # now, monotonic
 UUID = "4c4c4544-0037-4b10-8057-b2c04f4d4e31"
 TIMEOUT = MachineFault(kind="timeout", step="PlatformMetadata", message="no answer")
 CONNECT = MachineFault(kind="refused", step="connect", message="nobody listens")
 
 
-def joined(node: Node | None = None, *, sequence: int = 7, now: float = T) -> Known:
+def joined(node: Node | None = None, *, sequence: int = 7, now: float = T) -> NodeState:
     """A Node as it is seen first."""
     event = observed(node or a_node())
     message = a_message(event, sequence=sequence)
-    return knowledge.first_seen(message, event, None, heard_again_in=0.0, now=now, prefer_ipv6=False)
+    return knowledge.create_state(message, event, None, republish_in=0.0, now=now, prefer_ipv6=False)
 
 
-def then_observed(known: Known, node: Node, *, sequence: int = 8, now: float = T) -> Known:
+def then_observed(known: NodeState, node: Node, *, sequence: int = 8, now: float = T) -> NodeState:
     event = observed(node)
-    return knowledge.observe(
+    return knowledge.apply_observation(
         known,
         a_message(event, sequence=sequence),
         event,
-        others=[],
+        all_nodes=[],
         now=now,
-        pace=PACE,
+        intervals=PACE,
         prefer_ipv6=False,
     )
 
 
-def then_gone(known: Known, *, sequence: int = 9) -> Known:
+def then_gone(known: NodeState, *, sequence: int = 9) -> NodeState:
     assert known.node is not None
     event = gone(known.node)
     message = a_message(event, sequence=sequence)
-    return knowledge.observe(known, message, event, others=[], now=T, pace=PACE, prefer_ipv6=False)
-
-
-def then_looked(
-    known: Known, facts: MachineFacts | None = None, *, began: float = T, now: float = T
-) -> Known:
-    return looked.looked_well(
-        known, facts or some_facts(), None, others=[], began=began, now=now, pace=PACE, jitter=0.5
+    return knowledge.apply_observation(
+        known, message, event, all_nodes=[], now=T, intervals=PACE, prefer_ipv6=False
     )
 
 
-def then_failed(known: Known, fault: MachineFault = TIMEOUT, *, now: float = T) -> Known:
-    return looked.looked_badly(known, fault, began=now, now=now, jitter=0.5)
+def then_looked(
+    known: NodeState, facts: MachineFacts | None = None, *, began: float = T, now: float = T
+) -> NodeState:
+    return poll_transitions.apply_poll_success(
+        known, facts or some_facts(), None, all_nodes=[], began=began, now=now, intervals=PACE, jitter=0.5
+    )
 
 
-def step(known: Known, now: float = T) -> Step:
-    return next_step(known, now=now, at=NOW + timedelta(seconds=now - T))
+def then_failed(known: NodeState, fault: MachineFault = TIMEOUT, *, now: float = T) -> NodeState:
+    return poll_transitions.apply_poll_failure(known, fault, began=now, now=now, jitter=0.5)
 
 
-def then_said(known: Known, now: float = T) -> Known:
+def step(known: NodeState, now: float = T) -> Step:
+    return decide_next_step(known, now=now, wall_time=NOW + timedelta(seconds=now - T))
+
+
+def then_said(known: NodeState, now: float = T) -> NodeState:
     """Whatever is to be said now, said."""
     found = step(known, now)
-    assert isinstance(found, Say), found
-    return said.said(known, found.event, now=now, pace=PACE, jitter=0.5)
+    assert isinstance(found, PublishNode), found
+    return publish_transitions.apply_published(known, found.event, now=now, intervals=PACE, jitter=0.5)
 
 
-def enriched_node(now: float = T) -> Known:
+def enriched_node(now: float = T) -> NodeState:
     return then_said(then_looked(joined(now=now), began=now, now=now), now)
 
 
 def test_a_new_node_is_looked_at_then_told_then_left_alone():
     known = joined()
-    assert step(known) == Look(("10.0.0.5",))
+    assert step(known) == PollMachine(("10.0.0.5",))
     known = then_looked(known)
     found = step(known)
-    assert isinstance(found, Say)
+    assert isinstance(found, PublishNode)
     assert isinstance(found.event, NodeEnriched)
-    assert (found.event.observed_sequence, found.event.recognized_by) == (7, "nodename")
+    assert (found.event.observed_sequence, found.event.verified_by) == (7, "nodename")
     rest = step(then_said(known))
     assert isinstance(rest, Wait)
     assert T + 200 < rest.until <= T + 300
@@ -101,8 +111,8 @@ def test_a_node_that_is_not_ours_is_left_alone_for_ever():
 def test_changed_labels_are_said_at_once_and_facts_that_are_old_are_fetched_after():
     known = then_observed(enriched_node(), a_node(labels={"a": "b"}), now=T + 60)
     found = step(known, T + 60)
-    assert isinstance(found, Say)
-    assert step(then_said(known, T + 60), T + 60) == Look(("10.0.0.5",))
+    assert isinstance(found, PublishNode)
+    assert step(then_said(known, T + 60), T + 60) == PollMachine(("10.0.0.5",))
 
 
 @pytest.mark.parametrize("watched", [True, False])
@@ -110,10 +120,14 @@ def test_facts_that_are_young_or_watched_are_not_fetched_again(watched):
     known, later = enriched_node(), T + 59.0
     if watched:
         known, later = (
-            then_looked(looked.changed(known, now=T + 1, pace=PACE), began=T + 2, now=T + 2),
+            then_looked(
+                poll_transitions.apply_machine_change(known, now=T + 1, intervals=PACE),
+                began=T + 2,
+                now=T + 2,
+            ),
             T + 600,
         )
-        known = msgspec.structs.replace(known, repeat_due=knowledge.NEVER)
+        known = msgspec.structs.replace(known, republish_at=knowledge.NEVER)
     known = then_said(then_observed(known, a_node(labels={"a": "b"}), now=later), later)
     assert isinstance(step(known, later), Wait)
 
@@ -121,17 +135,17 @@ def test_facts_that_are_young_or_watched_are_not_fetched_again(watched):
 def test_an_observation_that_changes_nothing_is_not_answered_again():
     known = then_observed(enriched_node(), a_node(resource_version="101"))
     assert isinstance(step(known), Wait)
-    assert known.sequence == 8
+    assert known.observed_sequence == 8
 
 
 def test_pod_cidrs_alone_are_no_news_and_stand_in_the_next_word():
     given = ("10.244.1.0/24", "fd00:1::/80")
     known = then_observed(enriched_node(), a_node(pod_cidrs=given), now=T + 60)
     assert isinstance(step(known, T + 60), Wait), "neither said nor looked at: no machine knows of them"
-    assert known.sequence == 8
+    assert known.observed_sequence == 8
     known = then_observed(known, a_node(pod_cidrs=given, labels={"a": "b"}), sequence=9, now=T + 60)
     found = step(known, T + 60)
-    assert isinstance(found, Say)
+    assert isinstance(found, PublishNode)
     assert isinstance(found.event, NodeEnriched)
     assert (found.event.observed_sequence, found.event.node.spec.pod_cidrs) == (9, given)
 
@@ -148,7 +162,7 @@ def test_an_observation_read_again_changes_nothing():
 
 def test_what_does_not_change_is_said_again_within_the_repeat_period():
     known = enriched_node()
-    assert isinstance(step(known, T + PACE.repeat), Say)
+    assert isinstance(step(known, T + PACE.republish), PublishNode)
 
 
 def test_the_same_fault_is_said_once_and_again_when_it_or_the_node_changes():
@@ -157,12 +171,12 @@ def test_the_same_fault_is_said_once_and_again_when_it_or_the_node_changes():
     assert isinstance(step(known, T + 1), Wait)
     other = then_failed(known, CONNECT, now=T + 2)
     found = step(other, T + 2)
-    assert isinstance(found, Say)
+    assert isinstance(found, PublishNode)
     assert isinstance(found.event, NodeUnreachable)
     assert (found.event.fault, found.event.attempt) == (CONNECT, 1)
     node_changed = then_observed(known, a_node(labels={"a": "b"}), now=T + 1)
     found = step(node_changed, T + 1)
-    assert isinstance(found, Say)
+    assert isinstance(found, PublishNode)
     assert isinstance(found.event, NodeUnreachable)
     assert found.event.attempt == 2
     assert found.event.retry_at == NOW + timedelta(seconds=1 + 0.75)
@@ -172,13 +186,13 @@ def test_a_failing_node_that_changes_is_not_asked_sooner():
     known = then_said(then_failed(joined()))
     again = then_said(then_observed(known, a_node(labels={"a": "b"})))
     assert isinstance(step(again), Wait)
-    assert again.due == known.due
+    assert again.next_poll_at == known.next_poll_at
 
 
 def test_facts_that_were_good_are_told_as_last_known():
     known = then_failed(enriched_node(), now=T + 1)
     found = step(known, T + 1)
-    assert isinstance(found, Say)
+    assert isinstance(found, PublishNode)
     assert isinstance(found.event, NodeUnreachable)
     assert found.event.last_known == some_facts()
 
@@ -186,57 +200,61 @@ def test_facts_that_were_good_are_told_as_last_known():
 def test_a_new_uid_inherits_neither_facts_nor_failures():
     known = then_observed(then_failed(enriched_node(), now=T + 1), a_node(uid="uid-2"), now=T + 1)
     assert (known.last_known, known.failures, known.facts) == (None, {}, None)
-    assert step(known, T + 1) == Look(("10.0.0.5",))
+    assert step(known, T + 1) == PollMachine(("10.0.0.5",))
 
 
 def test_another_address_makes_another_look_and_keeps_nothing_but_the_last_known():
     known = then_observed(enriched_node(), a_node(ip="10.0.0.6"))
     assert known.facts is None
     assert known.last_known == some_facts()
-    assert step(known) == Look(("10.0.0.6",))
+    assert step(known) == PollMachine(("10.0.0.6",))
 
 
 def test_an_address_that_nobody_dials_is_told_with_when_it_is_told_again():
     found = step(joined(a_node(ip="localhost")))
-    assert isinstance(found, Say)
+    assert isinstance(found, PublishNode)
     assert isinstance(found.event, NodeUnreachable)
     assert found.event.fault.kind == "bad_node_ip"
-    known = said.said(joined(a_node(ip="localhost")), found.event, now=T, pace=PACE, jitter=0.5)
-    assert step(known) == Wait(known.repeat_due)
+    known = publish_transitions.apply_published(
+        joined(a_node(ip="localhost")), found.event, now=T, intervals=PACE, jitter=0.5
+    )
+    assert step(known) == Wait(known.republish_at)
 
 
 def test_a_change_during_a_look_is_not_forgotten_by_it():
-    known = looked.changed(enriched_node(), now=T + 5.1, pace=PACE)
+    known = poll_transitions.apply_machine_change(enriched_node(), now=T + 5.1, intervals=PACE)
     after = then_looked(known, began=T + 5.0, now=T + 5.3)
-    assert after.due <= T + 5.6
-    assert then_looked(known, began=T + 5.2, now=T + 5.3).due > T + 60
+    assert after.next_poll_at <= T + 5.6
+    assert then_looked(known, began=T + 5.2, now=T + 5.3).next_poll_at > T + 60
 
 
 def test_changes_in_a_flock_are_one_look_and_a_flood_is_two_a_second():
-    known = looked.changed(enriched_node(), now=T + 5.0, pace=PACE)
-    assert known.due == T + 5.05
-    assert looked.changed(known, now=T + 5.04, pace=PACE).due == T + 5.05
-    flood = looked.changed(then_looked(known, began=T + 5.05, now=T + 5.06), now=T + 5.07, pace=PACE)
-    assert flood.due == T + 5.55
+    known = poll_transitions.apply_machine_change(enriched_node(), now=T + 5.0, intervals=PACE)
+    assert known.next_poll_at == T + 5.05
+    assert poll_transitions.apply_machine_change(known, now=T + 5.04, intervals=PACE).next_poll_at == T + 5.05
+    flood = poll_transitions.apply_machine_change(
+        then_looked(known, began=T + 5.05, now=T + 5.06), now=T + 5.07, intervals=PACE
+    )
+    assert flood.next_poll_at == T + 5.55
 
 
 def test_a_watch_that_ends_makes_a_look_and_facts_are_no_longer_live():
-    known = looked.changed(enriched_node(), now=T + 1, pace=PACE)
+    known = poll_transitions.apply_machine_change(enriched_node(), now=T + 1, intervals=PACE)
     known = then_looked(known, began=T + 2, now=T + 2)
-    ended = looked.watch_ended(known, now=T + 10, within=2.0)
-    assert not ended.watched
-    assert ended.due == T + 12
+    ended = poll_transitions.apply_watch_ended(known, now=T + 10, within=2.0)
+    assert not ended.is_watched
+    assert ended.next_poll_at == T + 12
 
 
-def contents(facts: MachineFacts) -> Contents:
-    return Contents(platform=facts.platform, addresses=facts.addresses, node_name=facts.node_name)
+def contents(facts: MachineFacts) -> WatchSnapshot:
+    return WatchSnapshot(platform=facts.platform, addresses=facts.addresses, node_name=facts.node_name)
 
 
 def test_a_watch_that_begins_with_what_the_look_saw_asks_for_no_other():
     before = enriched_node()
-    known = looked.watch_opened(before, contents(some_facts()), now=T + 1, pace=PACE)
-    assert known.watched
-    assert known.due == before.due
+    known = poll_transitions.apply_watch_opened(before, contents(some_facts()), now=T + 1, intervals=PACE)
+    assert known.is_watched
+    assert known.next_poll_at == before.next_poll_at
     assert isinstance(step(known, T + 2), Wait)
 
 
@@ -251,15 +269,17 @@ def test_a_watch_that_begins_with_what_the_look_saw_asks_for_no_other():
     ids=["zone", "node name", "addresses", "no metadata"],
 )
 def test_a_watch_that_begins_with_something_else_asks_for_a_look(other):
-    known = looked.watch_opened(enriched_node(), other, now=T + 1, pace=PACE)
-    assert known.watched
-    assert step(known, T + 2) == Look(("10.0.0.5",))
+    known = poll_transitions.apply_watch_opened(enriched_node(), other, now=T + 1, intervals=PACE)
+    assert known.is_watched
+    assert step(known, T + 2) == PollMachine(("10.0.0.5",))
 
 
 def test_a_look_that_was_under_way_when_the_watch_opened_is_made_again():
-    known = looked.watch_opened(enriched_node(), contents(some_facts()), now=T + 5.1, pace=PACE)
-    assert then_looked(known, began=T + 5.0, now=T + 5.3).due <= T + 5.6
-    assert then_looked(known, began=T + 5.2, now=T + 5.3).due > T + 60
+    known = poll_transitions.apply_watch_opened(
+        enriched_node(), contents(some_facts()), now=T + 5.1, intervals=PACE
+    )
+    assert then_looked(known, began=T + 5.0, now=T + 5.3).next_poll_at <= T + 5.6
+    assert then_looked(known, began=T + 5.2, now=T + 5.3).next_poll_at > T + 60
 
 
 def test_a_booting_machine_takes_nothing_away():
@@ -273,19 +293,19 @@ def test_a_booting_machine_takes_nothing_away():
 
 def test_a_new_machine_without_metadata_is_told_as_it_is_and_looked_at_again_soon():
     known = then_looked(joined(), some_facts(platform="hcloud"))
-    assert known.due <= T + 1.0
-    assert isinstance(step(known), Say)
+    assert known.next_poll_at <= T + 1.0
+    assert isinstance(step(known), PublishNode)
     for _ in range(20):
         known = then_looked(known, some_facts(platform="hcloud"))
-    assert T + 20 <= known.due <= T + 30
+    assert T + 20 <= known.next_poll_at <= T + 30
 
 
 def test_another_stream_is_told_everything_again_with_the_facts_at_hand():
-    known = knowledge.made_void(enriched_node())
+    known = knowledge.mark_stale(enriched_node())
     assert step(known) == Wait(knowledge.NEVER)
     known = then_observed(known, a_node(), sequence=1)
     found = step(known)
-    assert isinstance(found, Say)
+    assert isinstance(found, PublishNode)
     assert isinstance(found.event, NodeEnriched)
     assert found.event.observed_sequence == 1
 
@@ -293,46 +313,50 @@ def test_another_stream_is_told_everything_again_with_the_facts_at_hand():
 def test_gone_is_said_once():
     known = then_gone(enriched_node())
     found = step(known)
-    assert found == Say(
-        EnrichedNodeGone(incarnation="2026-03-01T11:00:00Z", observed_sequence=9, name="web-1", uid="uid-1")
+    assert found == PublishNode(
+        EnrichedNodeGone(stream_id="2026-03-01T11:00:00Z", observed_sequence=9, name="web-1", uid="uid-1")
     )
     assert step(then_said(known)) == Done()
-    refused = said.not_said(known, now=T, jitter=0.5)
-    assert step(refused) == Wait(refused.say_after)
+    refused = publish_transitions.apply_publish_failure(known, now=T, jitter=0.5)
+    assert step(refused) == Wait(refused.publish_after)
 
 
 def test_after_a_tie_the_machine_is_looked_at_before_anything_is_said():
     known = then_looked(joined())
     found = step(known)
-    assert isinstance(found, Say)
-    tied = said.tied(known, found.event, now=T)
-    assert step(tied) == Look(("10.0.0.5",))
-    assert isinstance(step(then_looked(tied)), Say)
+    assert isinstance(found, PublishNode)
+    tied = publish_transitions.apply_publish_conflict(known, found.event, now=T)
+    assert step(tied) == PollMachine(("10.0.0.5",))
+    assert isinstance(step(then_looked(tied)), PublishNode)
 
 
 def test_what_another_metadata_said_is_corrected_by_a_good_look_only():
     wrong = some_facts(zone="wrong")
     known = enriched_node()
-    assert isinstance(known.said, NodeEnriched)
-    theirs = msgspec.structs.replace(known.said, facts=wrong)
-    after = looked.looked_well(
-        known, some_facts(), theirs, others=[], began=T + 300, now=T + 300, pace=PACE, jitter=0.5
+    assert isinstance(known.published, NodeEnriched)
+    theirs = msgspec.structs.replace(known.published, facts=wrong)
+    after = poll_transitions.apply_poll_success(
+        known, some_facts(), theirs, all_nodes=[], began=T + 300, now=T + 300, intervals=PACE, jitter=0.5
     )
-    assert isinstance(step(msgspec.structs.replace(after, repeat_due=knowledge.NEVER), T + 300), Say)
+    assert isinstance(
+        step(msgspec.structs.replace(after, republish_at=knowledge.NEVER), T + 300), PublishNode
+    )
 
 
 def test_facts_win_over_another_metadata_that_has_none():
     known = enriched_node()
-    contradicted = looked.contradicted(known, now=T + 5, pace=PACE)
-    assert step(contradicted, T + 5) == Look(("10.0.0.5",))
+    contradicted = poll_transitions.apply_contradiction(known, now=T + 5, intervals=PACE)
+    assert step(contradicted, T + 5) == PollMachine(("10.0.0.5",))
     blind = then_said(then_failed(joined()))
-    assert looked.contradicted(blind, now=T + 5, pace=PACE) is blind
+    assert poll_transitions.apply_contradiction(blind, now=T + 5, intervals=PACE) is blind
 
 
 def test_facts_too_large_for_a_message_are_a_fault_of_the_machine():
-    known = said.unsayable(then_looked(joined()), "300000 bytes, the limit is 262144", now=T, jitter=0.5)
+    known = publish_transitions.apply_oversized_message(
+        then_looked(joined()), "300000 bytes, the limit is 262144", now=T, jitter=0.5
+    )
     found = step(known)
-    assert isinstance(found, Say)
+    assert isinstance(found, PublishNode)
     assert isinstance(found.event, NodeUnreachable)
     assert found.event.last_known is None
     assert "300000" in found.event.fault.message
@@ -367,7 +391,7 @@ HAPPENINGS = st.lists(
 )
 
 
-def after(known: Known, what: str, value: Any, *, sequence: int, now: float) -> Known:
+def after(known: NodeState, what: str, value: Any, *, sequence: int, now: float) -> NodeState:
     """One thing happens."""
     match what:
         case "observed":
@@ -375,39 +399,41 @@ def after(known: Known, what: str, value: Any, *, sequence: int, now: float) -> 
         case "gone" if known.node is not None:
             return then_gone(known, sequence=sequence)
         case "void":
-            return knowledge.made_void(known)
+            return knowledge.mark_stale(known)
         case "changed":
-            return looked.changed(known, now=now, pace=PACE)
+            return poll_transitions.apply_machine_change(known, now=now, intervals=PACE)
         case "watch opened":
-            return looked.watch_opened(known, contents(value), now=now, pace=PACE)
+            return poll_transitions.apply_watch_opened(known, contents(value), now=now, intervals=PACE)
         case "watch ended":
-            return looked.watch_ended(known, now=now, within=1.0)
+            return poll_transitions.apply_watch_ended(known, now=now, within=1.0)
         case "hurried":
-            return looked.hurried(known, now=now, within=0.0)
+            return poll_transitions.expedite_poll(known, now=now, within=0.0)
         case _:
             return known
 
 
-def spoken(known: Known, event: EnrichedNode, now: float, data: st.DataObject) -> Known:
+def spoken(known: NodeState, event: EnrichedNode, now: float, data: st.DataObject) -> NodeState:
     """The bus takes it, or does not; what is said is checked."""
-    assert event.incarnation == known.observed.incarnation
-    assert event.observed_sequence == known.sequence
+    assert event.stream_id == known.observation.stream_id
+    assert event.observed_sequence == known.observed_sequence
     if isinstance(event, NodeEnriched):
         assert event.facts.node_name == event.node.name
         assert event.node == known.node
     if data.draw(st.booleans()):
-        return said.said(known, event, now=now, pace=PACE, jitter=data.draw(JITTER))
-    return said.not_said(known, now=now, jitter=data.draw(JITTER))
+        return publish_transitions.apply_published(
+            known, event, now=now, intervals=PACE, jitter=data.draw(JITTER)
+        )
+    return publish_transitions.apply_publish_failure(known, now=now, jitter=data.draw(JITTER))
 
 
-def settled(known: Known, now: float, data: st.DataObject) -> Known:
+def settled(known: NodeState, now: float, data: st.DataObject) -> NodeState:
     """Take steps, without time passing, until there is nothing to do."""
     for _ in range(8):
         assert known.facts is None or known.fault is None
         match step(known, now):
-            case Say(event=event):
+            case PublishNode(event=event):
                 known = spoken(known, event, now, data)
-            case Look(addresses=addresses):
+            case PollMachine(addresses=addresses):
                 assert addresses
                 facts = data.draw(st.none() | FACTS)
                 known = (
@@ -428,20 +454,27 @@ def test_whatever_happens_it_comes_to_rest_and_has_said_what_it_knows(happenings
     for sequence, (what, value) in enumerate(happenings, start=8):
         now += value if what == "later" else 0.0
         known = settled(after(known, what, value, sequence=sequence, now=now), now, data)
-        if known.facts is not None and known.node is not None and not known.unsaid and not known.void:
-            assert isinstance(known.said, NodeEnriched)
-            assert same_facts(known.said.facts, known.facts)
-            assert same_to_us(known.said.node, known.node)
+        if (
+            known.facts is not None
+            and known.node is not None
+            and not known.publish_failures
+            and not known.is_stale
+        ):
+            assert isinstance(known.published, NodeEnriched)
+            assert has_same_facts(known.published.facts, known.facts)
+            assert is_same_node(known.published.node, known.node)
 
 
-ANOTHER = AnotherMachine(address="10.0.0.5", node_name="web-9", uuid=UUID, looked_at=NOW)
+ANOTHER = ForeignMachine(address="10.0.0.5", node_name="web-9", uuid=UUID, queried_at=NOW)
 WRONG = MachineFault(kind="wrong_machine", step="Nodename", message="another answers")
 
 
-def then_replaced(known: Known, *, now: float = T) -> Known:
+def then_replaced(known: NodeState, *, now: float = T) -> NodeState:
     """Another machine answered in its place."""
-    another = msgspec.structs.replace(ANOTHER, looked_at=NOW + timedelta(seconds=now - T))
-    return looked.looked_badly(known, WRONG, began=now, now=now, jitter=0.5, answered_by=(another,))
+    another = msgspec.structs.replace(ANOTHER, queried_at=NOW + timedelta(seconds=now - T))
+    return poll_transitions.apply_poll_failure(
+        known, WRONG, began=now, now=now, jitter=0.5, foreign_machines=(another,)
+    )
 
 
 def test_who_answers_in_its_place_is_said_anew_with_each_look_and_each_counts():
@@ -450,16 +483,16 @@ def test_who_answers_in_its_place_is_said_anew_with_each_look_and_each_counts():
     attempts = []
     now = T
     for _ in range(12):
-        now = known.due
-        assert isinstance(step(known, now), Look)
+        now = known.next_poll_at
+        assert isinstance(step(known, now), PollMachine)
         known = then_replaced(known, now=now)
         found = step(known, now)
-        assert isinstance(found, Say)
+        assert isinstance(found, PublishNode)
         assert isinstance(found.event, NodeUnreachable)
-        assert found.event.answered_by[0].looked_at == NOW + timedelta(seconds=now - T)
+        assert found.event.foreign_machines[0].queried_at == NOW + timedelta(seconds=now - T)
         attempts.append(found.event.attempt)
         known = then_said(known, now)
-        assert known.due - now <= 60.0, "three looks in ten minutes at least"
+        assert known.next_poll_at - now <= 60.0, "three looks in ten minutes at least"
     assert attempts == list(range(2, 14))
 
 
@@ -490,32 +523,32 @@ def test_whatever_contradicts_them_takes_back_who_answered(contradict):
     known = contradict(then_said(then_replaced(joined())))
     assert known.answered_by == ()
     found = step(known)
-    assert isinstance(found, Say | Look)
-    if isinstance(found, Say) and isinstance(found.event, NodeUnreachable):
-        assert found.event.answered_by == ()
+    assert isinstance(found, PublishNode | PollMachine)
+    if isinstance(found, PublishNode) and isinstance(found.event, NodeUnreachable):
+        assert found.event.foreign_machines == ()
 
 
 def test_labels_that_change_do_not_take_back_who_answered():
     known = then_said(then_replaced(joined()))
     event = step(then_observed(known, a_node(labels={"a": "b"})))
-    assert isinstance(event, Say)
+    assert isinstance(event, PublishNode)
     assert isinstance(event.event, NodeUnreachable)
-    assert event.event.answered_by == (ANOTHER,)
+    assert event.event.foreign_machines == (ANOTHER,)
 
 
-def then_relabelled(known: Known, now: float) -> Known:
+def then_relabelled(known: NodeState, now: float) -> NodeState:
     assert known.node is not None
     metadata = msgspec.structs.replace(known.node.metadata, labels={"at": str(now)})
     node = msgspec.structs.replace(known.node, metadata=metadata)
     return then_observed(known, node, sequence=int(now), now=now)
 
 
-def then_of_another_machine(known: Known, now: float) -> Known:
+def then_of_another_machine(known: NodeState, now: float) -> NodeState:
     node = a_node(system_uuid=f"{UUID[:-4]}{int(now)}")
     return then_observed(known, node, sequence=int(now), now=now)
 
 
-LOOKS_AND_CHANGES: dict[str, Callable[[Known, float], Known]] = {
+LOOKS_AND_CHANGES: dict[str, Callable[[NodeState, float], NodeState]] = {
     "replaced": lambda known, now: then_replaced(known, now=now),
     "silent": lambda known, now: then_failed(known, TIMEOUT, now=now),
     "half an answer": lambda known, now: then_failed(known, WRONG, now=now),
@@ -531,11 +564,11 @@ def test_others_are_said_to_answer_only_while_the_newest_look_saw_them(history: 
     for now, happening in enumerate(history, start=int(T) + 1):
         known = LOOKS_AND_CHANGES[happening](known, float(now))
         holds = happening == "replaced" or (holds and happening == "relabelled")
-        event = known.said
-        while isinstance(found := step(known, float(now)), Say):
+        event = known.published
+        while isinstance(found := step(known, float(now)), PublishNode):
             known, event = then_said(known, float(now)), found.event
-        assert bool(known.answered_by) is holds
+        assert bool(known.foreign_machines) is holds
         if holds:
             assert isinstance(event, NodeUnreachable)
-            assert event.answered_by == known.answered_by
-        assert not (isinstance(event, NodeUnreachable) and event.answered_by and not holds)
+            assert event.foreign_machines == known.foreign_machines
+        assert not (isinstance(event, NodeUnreachable) and event.foreign_machines and not holds)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from libs.common.machine import MachineFault
-from services.metadata.links import dial_order
+from services.metadata.dial_targets import order_dial_targets
 
 
 @pytest.mark.parametrize(
@@ -26,8 +26,8 @@ from services.metadata.links import dial_order
     ],
 )
 def test_one_address_per_family_is_dialled_ipv4_first(written, order):
-    assert dial_order(written, prefer_ipv6=False) == order
-    assert dial_order(written, prefer_ipv6=True) == tuple(sorted(order, key=lambda ip: ":" not in ip))
+    assert order_dial_targets(written, prefer_ipv6=False) == order
+    assert order_dial_targets(written, prefer_ipv6=True) == tuple(sorted(order, key=lambda ip: ":" not in ip))
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_one_address_per_family_is_dialled_ipv4_first(written, order):
     ],
 )
 def test_what_no_kubelet_writes_is_refused_by_name(written, why):
-    fault = dial_order(written, prefer_ipv6=False)
+    fault = order_dial_targets(written, prefer_ipv6=False)
     assert isinstance(fault, MachineFault)
     assert fault.kind == "bad_node_ip"
     assert why in fault.message
@@ -83,7 +83,7 @@ def test_what_no_kubelet_writes_is_refused_by_name(written, why):
 
 @given(st.text(max_size=300) | st.lists(st.ip_addresses().map(str), max_size=10).map(",".join), st.booleans())
 def test_whatever_is_written_what_is_dialled_is_a_plain_unicast_address(written, prefer_ipv6):
-    order = dial_order(written, prefer_ipv6=prefer_ipv6)
+    order = order_dial_targets(written, prefer_ipv6=prefer_ipv6)
     if isinstance(order, MachineFault):
         return
     for text in order:

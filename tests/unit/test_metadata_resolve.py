@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from libs.common.machine import AddressStatus, MachineFault
 from libs.common.node import NodeAddress
-from libs.common.system_uuid import canonical_uuid
-from services.metadata.resolve import Recognized, recognize
+from libs.common.system_uuid import normalize_uuid
+from services.metadata.identity import MachineIdentity, verify
 from tests.builders import a_node, some_facts
 
 UUID = "4c4c4544-0037-4b10-8057-b2c04f4d4e31"
@@ -17,22 +17,22 @@ RENAMED = some_facts(node_name="talos-abc", uuid=UUID)
 
 
 def test_nodename_decides():
-    assert recognize(a_node(), some_facts(), None) == Recognized(
-        by="nodename", reason="Talos at 10.0.0.5 says that it bears web-1"
+    assert verify(a_node(), some_facts(), None) == MachineIdentity(
+        method="nodename", reason="Talos at 10.0.0.5 says that it bears web-1"
     )
 
 
 def test_a_machine_that_knows_no_name_yet_is_waited_for_whatever_its_uuid():
-    fault = recognize(a_node(system_uuid=UUID), some_facts(node_name="", uuid=UUID), [])
+    fault = verify(a_node(system_uuid=UUID), some_facts(node_name="", uuid=UUID), [])
     assert isinstance(fault, MachineFault)
     assert (fault.kind, fault.step) == ("not_found", "Nodename")
 
 
 @pytest.mark.parametrize("kubelet_says", [UUID, UUID.upper(), SWAPPED, SWAPPED.upper()])
 def test_a_renamed_node_is_recognized_by_its_uuid_in_either_byte_order(kubelet_says):
-    recognized = recognize(a_node(system_uuid=kubelet_says), RENAMED, [a_node("web-2", ip="10.0.0.6")])
-    assert isinstance(recognized, Recognized)
-    assert recognized.by == "system-uuid"
+    recognized = verify(a_node(system_uuid=kubelet_says), RENAMED, [a_node("web-2", ip="10.0.0.6")])
+    assert isinstance(recognized, MachineIdentity)
+    assert recognized.method == "system-uuid"
     assert "talos-abc" in recognized.reason
     assert "web-1" in recognized.reason
 
@@ -59,7 +59,7 @@ def test_a_machine_that_another_node_claims_is_nobodys(other, claim):
             AddressStatus(address="198.51.100.7/32", link="external"),
         ),
     )
-    fault = recognize(a_node(system_uuid=UUID), facts, [a_node(system_uuid=UUID), other])
+    fault = verify(a_node(system_uuid=UUID), facts, [a_node(system_uuid=UUID), other])
     assert isinstance(fault, MachineFault)
     assert fault.kind == "wrong_machine"
     assert "talos-abc" in fault.message
@@ -68,7 +68,7 @@ def test_a_machine_that_another_node_claims_is_nobodys(other, claim):
 
 
 def test_nobody_is_recognized_by_uuid_before_all_nodes_are_known():
-    fault = recognize(a_node(system_uuid=UUID), RENAMED, None)
+    fault = verify(a_node(system_uuid=UUID), RENAMED, None)
     assert isinstance(fault, MachineFault)
     assert "not known yet" in fault.message
 
@@ -89,21 +89,21 @@ def test_nobody_is_recognized_by_uuid_before_all_nodes_are_known():
     ],
 )
 def test_a_uuid_that_many_boards_share_recognizes_nobody(junk):
-    assert not canonical_uuid(junk)
+    assert not normalize_uuid(junk)
     facts = some_facts(node_name="talos-abc", uuid=junk or "x")
-    assert isinstance(recognize(a_node(system_uuid=junk), facts, []), MachineFault)
+    assert isinstance(verify(a_node(system_uuid=junk), facts, []), MachineFault)
 
 
 def test_without_smbios_only_the_name_counts():
     facts = some_facts(node_name="talos-abc")
     assert facts.system is None
-    assert isinstance(recognize(a_node(system_uuid=UUID), facts, []), MachineFault)
+    assert isinstance(verify(a_node(system_uuid=UUID), facts, []), MachineFault)
 
 
 @given(st.uuids())
 def test_both_byte_orders_of_a_uuid_are_one_machine(uuid):
     swapped = str(type(uuid)(bytes=uuid.bytes_le))
-    assert canonical_uuid(str(uuid)) == canonical_uuid(swapped.upper())
+    assert normalize_uuid(str(uuid)) == normalize_uuid(swapped.upper())
 
 
 NAMES = st.sampled_from(["web-1", "web-2", "talos-abc", ""])
@@ -118,16 +118,16 @@ NODES = st.builds(
 
 @given(NODES, NAMES, UUIDS, st.none() | st.lists(NODES, max_size=4))
 def test_a_machine_is_recognized_only_by_its_name_or_by_a_uuid_that_nobody_contests(node, name, uuid, others):
-    found = recognize(node, some_facts(node_name=name, uuid=uuid), others)
+    found = verify(node, some_facts(node_name=name, uuid=uuid), others)
     if isinstance(found, MachineFault):
         assert name != node.name
         return
-    if found.by == "nodename":
+    if found.method == "nodename":
         assert name == node.name
         return
     assert name
     assert others is not None
     rest = [other for other in others if other.name != node.name]
-    assert canonical_uuid(uuid) == canonical_uuid(node.status.node_info.system_uuid) != ""
+    assert normalize_uuid(uuid) == normalize_uuid(node.status.node_info.system_uuid) != ""
     assert all(other.name != name and other.provided_node_ip != "10.0.0.5" for other in rest)
-    assert all(canonical_uuid(other.status.node_info.system_uuid) != canonical_uuid(uuid) for other in rest)
+    assert all(normalize_uuid(other.status.node_info.system_uuid) != normalize_uuid(uuid) for other in rest)

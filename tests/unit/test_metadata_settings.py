@@ -2,7 +2,7 @@
 
 import pytest
 
-from libs.common.settings.reading import SettingsError, read_settings
+from libs.common.settings.read_settings import SettingsError, read_settings
 from services.ipam.settings import IpamSettings
 from services.metadata.settings import MetadataSettings
 
@@ -28,4 +28,4 @@ def test_pod_cidrs_without_talos_are_a_mistake_that_is_told_at_the_start(kinds: 
     ids=str,
 )
 def test_one_without_the_other_is_none(said: list[str]):
-    assert not read_settings([MetadataSettings], said, {}).of(MetadataSettings).problems()
+    assert not read_settings([MetadataSettings], said, {}).get(MetadataSettings).problems()

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from libs.common import metrics
-from libs.common.handling import _OUTCOMES
+from libs.common.consumer_middleware import _OUTCOMES
 from libs.testbed.metrics_page import OF_THE_REFERENCE, PAGE, label_values, metrics_page
 from libs.testbed.registered_metrics import (
     IN_EVERY_PROCESS,
@@ -18,7 +18,7 @@ from libs.testbed.registered_metrics import (
     services_of,
     setters_of,
 )
-from services.ipam.pools import OWN_SUBNET
+from services.ipam.pool_selection import NODE_SUBNET_POOL
 from services.labeler.on_node_enriched import TRANSFORMER_TYPE
 from services.lifecycle.decide import REPLACED, SPOT
 
@@ -126,8 +126,8 @@ def test_every_word_that_the_code_gives_a_label_is_on_the_page():
         ("TRANSFORMER_DURATION", "type", {TRANSFORMER_TYPE}),
         ("TRANSFORMER_ERRORS", "type", {TRANSFORMER_TYPE}),
         ("LIFECYCLE_DELETIONS", "evidence", {REPLACED, SPOT}),
-        ("IPAM_ALLOCATIONS", "clusterCIDR", {OWN_SUBNET}),
-        ("IPAM_RELEASES", "clusterCIDR", {OWN_SUBNET}),
+        ("IPAM_ALLOCATIONS", "clusterCIDR", {NODE_SUBNET_POOL}),
+        ("IPAM_RELEASES", "clusterCIDR", {NODE_SUBNET_POOL}),
     ],
 )
 def test_words_that_stand_in_constants_are_on_the_page(constant: str, label: str, words: set[str]):

@@ -6,11 +6,11 @@ from typing import cast
 import msgspec
 
 from libs.common.bus import Bus, Follower
-from libs.common.flow_table import FlowTable
-from libs.common.publisher import MOST_SUBJECTS, OrderedPublisher
+from libs.common.ordered_publisher import MAX_SUBJECTS, OrderedPublisher
+from libs.common.stream_cache import StreamCache
 from libs.common.subjects import OBSERVED_NODE
-from services.watcher.held import HeldFlow
 from services.watcher.kinds import CSR, NODE
+from services.watcher.published_state import PublishedState
 from tests.builders import (
     NOW,
     a_message,
@@ -31,8 +31,8 @@ LATER = NOW + timedelta(minutes=70)
 
 def fed(follower: Follower) -> None:
     """With three Nodes, two of them gone; and a resync when the stream has dropped the older one of those."""
-    follower.begin(opened())
-    follower.caught_up()
+    follower.start_replay(opened())
+    follower.finish_replay()
     follower.apply(a_message(observed(a_node("there"))))
     follower.apply(a_message(gone(a_node("old")), sequence=2))
     young = msgspec.structs.replace(gone(a_node("young")), observed_at=YOUNG)
@@ -41,35 +41,35 @@ def fed(follower: Follower) -> None:
 
 
 def test_a_table_drops_what_is_gone_for_longer_than_the_stream_keeps_it():
-    table = FlowTable(clock=TurnedClock())
+    table = StreamCache(clock=TurnedClock())
     fed(table)
-    kept = {message.subject for message in table.under(OBSERVED_NODE)}
+    kept = {message.subject for message in table.list_under(OBSERVED_NODE)}
     assert kept == {f"{OBSERVED_NODE}.young", f"{OBSERVED_NODE}.there"}
-    assert table.complete
+    assert table.is_complete
 
 
 def test_the_watcher_drops_it_too():
-    held = HeldFlow(clock=TurnedClock())
+    held = PublishedState(clock=TurnedClock())
     fed(held)
-    assert [held.of(NODE, name) is not None for name in ("old", "young", "there")] == [False, True, True]
-    assert held.subjects == 3  # the snapshot is one
+    assert [held.get(NODE, name) is not None for name in ("old", "young", "there")] == [False, True, True]
+    assert held.subject_count == 3  # the snapshot is one
 
 
 def test_requests_that_went_are_dropped_like_nodes():
-    held = HeldFlow(clock=TurnedClock())
+    held = PublishedState(clock=TurnedClock())
     fed(held)
     held.apply(a_message(csr_gone(a_request("old")), sequence=5))
     held.apply(a_message(csr_observed(a_request("there")), sequence=6))
     held.apply(msgspec.structs.replace(a_message(a_snapshot(), sequence=7), published_at=LATER))
-    assert (held.of(CSR, "old"), held.existing(CSR)) == (None, {"there"})
+    assert (held.get(CSR, "old"), held.names(CSR)) == (None, {"there"})
 
 
 def test_a_publisher_keeps_the_sequences_of_those_that_it_hears_of():
     publisher = OrderedPublisher(cast("Bus", None))  # nothing is published here
-    publisher.learned("there", 1)
-    for number in range(MOST_SUBJECTS):
-        publisher.learned(f"gone-{number}", number + 2)
-        publisher.learned("there", 1)
-    assert publisher.sequence_of("there") == 1
-    assert publisher.sequence_of("gone-0") == 0
-    assert publisher.sequence_of(f"gone-{MOST_SUBJECTS - 1}") == MOST_SUBJECTS + 1
+    publisher.record_sequence("there", 1)
+    for number in range(MAX_SUBJECTS):
+        publisher.record_sequence(f"gone-{number}", number + 2)
+        publisher.record_sequence("there", 1)
+    assert publisher.last_sequence_of("there") == 1
+    assert publisher.last_sequence_of("gone-0") == 0
+    assert publisher.last_sequence_of(f"gone-{MAX_SUBJECTS - 1}") == MAX_SUBJECTS + 1

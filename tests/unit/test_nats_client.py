@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from nats.aio.client import Client as NatsPyClient
 from nats.errors import BadHeaderError, BadSubjectError, ConnectionClosedError, MaxPayloadError
 
-from libs.common.nats_bus.client import Client, received
+from libs.common.nats_bus.client import Client, parse_message
 
 
 @pytest.mark.parametrize(
@@ -21,7 +21,7 @@ def test_what_we_put_in_place_of_nats_pys_is_still_there_and_called_alike(name: 
 
 
 def read(block: bytes, data: bytes = b"") -> tuple[str, str, dict[str, str]]:
-    message = received(b"subject", b"", data, block)
+    message = parse_message(b"subject", b"", data, block)
     return message.status, message.description, dict(message.headers)
 
 
@@ -47,7 +47,7 @@ def test_a_header_of_a_publisher_is_not_the_servers_word():
 
 @given(st.binary(), st.binary(), st.binary(), st.binary())
 def test_nothing_that_somebody_sends_ends_the_connection(subject, reply, data, block):
-    assert received(subject, reply, data, block).data == data
+    assert parse_message(subject, reply, data, block).data == data
 
 
 @pytest.mark.parametrize("subject", ["", "a b", "a\r\nPUB b 0", "a\tb", "a\nb"])

@@ -3,12 +3,12 @@
 import pytest
 
 from libs.common.bus import BusError
-from libs.common.nats_bus.client import Received
-from libs.common.nats_bus.jetstream import delivery_of
+from libs.common.nats_bus.client import WireMessage
+from libs.common.nats_bus.jetstream import parse_delivery
 
 
-def a_delivery(reply: str) -> Received:
-    return Received("talosccm.v1.flow.snapshot", reply, b"")
+def a_delivery(reply: str) -> WireMessage:
+    return WireMessage("talosccm.v1.flow.snapshot", reply, b"")
 
 
 def test_both_forms_of_a_reply_subject_are_read():
@@ -16,7 +16,7 @@ def test_both_forms_of_a_reply_subject_are_read():
         "$JS.ACK.S.C.2.30.4.1700000000000000000.5",
         "$JS.ACK._.h.S.C.2.30.4.1700000000000000000.5.x",
     ):
-        read = delivery_of(a_delivery(reply))
+        read = parse_delivery(a_delivery(reply))
         assert (read.attempt, read.sequence, read.consumer_sequence, read.pending) == (2, 30, 4, 5)
 
 
@@ -27,4 +27,4 @@ def test_both_forms_of_a_reply_subject_are_read():
 )  # fmt: skip
 def test_a_forged_one_ends_the_pull_and_not_the_process(reply: str):
     with pytest.raises(BusError, match="not delivered by JetStream"):
-        delivery_of(a_delivery(reply))
+        parse_delivery(a_delivery(reply))

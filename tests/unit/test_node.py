@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
-from libs.common.node import Node, NodeCondition, same_to_us, what_we_read
-from libs.common.subjects import OBSERVED_NODE, is_publishable_name, name_in
+from libs.common.node import Node, NodeCondition, is_same_node, trim_node
+from libs.common.subjects import OBSERVED_NODE, is_publishable_name, object_name_in
 from tests.builders import a_node
 
 FROM_THE_API = b"""{"kind":"Node","apiVersion":"v1",
@@ -29,7 +29,7 @@ def test_a_node_is_read_straight_from_the_api_servers_bytes():
     assert node.spec.taints[0].time_added == "2026-03-01T12:00:00Z"
     assert node.status.node_info.system_uuid == "4c4c4544"
     assert node.provided_node_ip == "10.0.0.5"
-    assert node.initialized
+    assert node.is_initialized
 
 
 @pytest.mark.parametrize("time", [b"0000-01-01T00:00:00Z", b"10000-01-01T11:59:59Z"])
@@ -39,12 +39,12 @@ def test_a_kubelet_can_make_its_node_unreadable_by_no_time_that_kubernetes_takes
 
 
 def test_a_heartbeat_is_no_news():
-    before = what_we_read(msgspec.json.decode(FROM_THE_API, type=Node))
+    before = trim_node(msgspec.json.decode(FROM_THE_API, type=Node))
     later = FROM_THE_API.replace(b'"lastHeartbeatTime":"2026-03-01T12', b'"lastHeartbeatTime":"2026-03-01T13')
     later = later.replace(b'"resourceVersion":"7"', b'"resourceVersion":"8"').replace(
         b'"cpu":"4"', b'"cpu":"5"'
     )
-    assert same_to_us(before, what_we_read(msgspec.json.decode(later, type=Node)))
+    assert is_same_node(before, trim_node(msgspec.json.decode(later, type=Node)))
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_a_heartbeat_is_no_news():
     ],
 )
 def test_what_we_act_on_is_news(before, after):
-    assert not same_to_us(what_we_read(before), what_we_read(after))
+    assert not is_same_node(trim_node(before), trim_node(after))
 
 
 def test_other_peoples_large_state_is_not_carried_along():
@@ -70,19 +70,19 @@ def test_other_peoples_large_state_is_not_carried_along():
             "ok": "1",
         }
     )
-    assert set(what_we_read(node).annotations) == {"alpha.kubernetes.io/provided-node-ip", "ok"}
+    assert set(trim_node(node).annotations) == {"alpha.kubernetes.io/provided-node-ip", "ok"}
 
 
 def test_what_the_machine_config_owns_is_carried_along_however_long_the_list_is():
     keys = "[" + ",".join(f'"example.com/key-{i}"' for i in range(100)) + "]"
-    node = what_we_read(a_node(annotations={"talos.dev/owned-labels": keys}))
+    node = trim_node(a_node(annotations={"talos.dev/owned-labels": keys}))
     assert node.annotations["talos.dev/owned-labels"] == keys
 
 
 def test_a_name_with_dots_is_found_again_in_its_subject():
-    assert name_in(f"{OBSERVED_NODE}.cp.example.com", OBSERVED_NODE) == "cp.example.com"
+    assert object_name_in(f"{OBSERVED_NODE}.cp.example.com", OBSERVED_NODE) == "cp.example.com"
     with pytest.raises(ValueError, match="names nothing"):
-        name_in(OBSERVED_NODE, OBSERVED_NODE)
+        object_name_in(OBSERVED_NODE, OBSERVED_NODE)
 
 
 @pytest.mark.parametrize(

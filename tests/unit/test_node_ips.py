@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from libs.common.machine import AddressStatus, MachineFault
-from libs.common.node_ips import BadNodeIP, node_ips
-from services.labeler.plan import Global, plan_node
-from services.metadata.links import dial_order
+from libs.common.node_ips import InvalidNodeIP, parse_node_ips
+from services.labeler.plan import ClusterConfig, plan_node
+from services.metadata.dial_targets import order_dial_targets
 from tests.builders import a_node, some_facts
 
 ADDRESSES = st.ip_addresses().map(str) | st.sampled_from(
@@ -27,14 +27,14 @@ ADDRESSES = st.ip_addresses().map(str) | st.sampled_from(
 
 @given(st.lists(ADDRESSES, min_size=1, max_size=3).map(",".join) | st.text(min_size=1, max_size=140))
 def test_what_is_dialled_is_what_becomes_the_internal_ips(written: str):
-    order = dial_order(written, prefer_ipv6=False)
+    order = order_dial_targets(written, prefer_ipv6=False)
     on_links = () if isinstance(order, MachineFault) else order
     facts = some_facts(addresses=tuple(AddressStatus(address=each, link="eth0") for each in on_links))
-    plan = plan_node(a_node(ip=written), facts, "nodename", Global())
+    plan = plan_node(a_node(ip=written), facts, "nodename", ClusterConfig())
     if isinstance(order, MachineFault):
-        assert plan.blocked is not None
-        assert plan.blocked.reason == "ProvidedNodeIPInvalid"
-        assert plan.blocked.message.isprintable()
+        assert plan.blocker is not None
+        assert plan.blocker.reason == "ProvidedNodeIPInvalid"
+        assert plan.blocker.message.isprintable()
     else:
         assert plan.addresses is not None
         assert {each.address for each in plan.addresses if each.type == "InternalIP"} == set(order)
@@ -43,5 +43,5 @@ def test_what_is_dialled_is_what_becomes_the_internal_ips(written: str):
 def test_what_is_too_long_to_be_an_address_is_not_kept():
     long = "9" * 200_000
     before = sys.getrefcount(long)
-    assert isinstance(node_ips(long), BadNodeIP)
+    assert isinstance(parse_node_ips(long), InvalidNodeIP)
     assert sys.getrefcount(long) == before

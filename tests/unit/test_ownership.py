@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from libs.common.cloud_config.document import CloudConfigError, parse_cloud_config
-from libs.common.cloud_config.rule import Ownership, OwnershipOfNodes
+from libs.common.cloud_config.model import Ownership, OwnershipConfig
 from libs.common.controllers import CLOUD_NODE, CSR_APPROVAL, NODE_IPAM, NODE_LIFECYCLE
 from libs.common.ownership import why_not_owned, why_not_selected
 from tests.builders import a_node
@@ -24,7 +24,7 @@ FILE = """ownership:
 """
 
 
-def said(text: str) -> OwnershipOfNodes:
+def said(text: str) -> OwnershipConfig:
     return parse_cloud_config(text, "f").ownership
 
 
@@ -36,27 +36,27 @@ def mistakes(text: str) -> list[str]:
 
 def selecting(expression: str) -> Ownership:
     text = f"ownership: {{nodeSelector: [{{matchExpressions: [{expression}]}}]}}"
-    return said(text).of(CLOUD_NODE)
+    return said(text).for_controller(CLOUD_NODE)
 
 
 def test_a_file_without_the_section_leaves_every_node_to_each_controllers_own_judgement():
     for text in ("", "ownership: ~", "ownership: {}", "ownership: {controllers: []}"):
-        assert said(text) == OwnershipOfNodes()
-        assert why_not_owned(said(text).of(CLOUD_NODE), a_node(provider_id="hcloud://1")) == ""
+        assert said(text) == OwnershipConfig()
+        assert why_not_owned(said(text).for_controller(CLOUD_NODE), a_node(provider_id="hcloud://1")) == ""
 
 
 def test_what_stands_for_a_controller_stands_instead_of_what_is_said_of_all():
     ownership = said(FILE)
-    assert ownership.of(CLOUD_NODE) == ownership.of(NODE_IPAM) == ownership.of_all
-    assert ownership.of_all.provider_id_schemes == ("talos", "hcloud")
-    assert ownership.of(NODE_LIFECYCLE).provider_id_schemes == ()
-    assert why_not_owned(ownership.of(NODE_LIFECYCLE), a_node("web-1")) == ""
-    assert "metadata.name" in why_not_owned(ownership.of(NODE_LIFECYCLE), a_node("db-1"))
-    assert ownership.of(CSR_APPROVAL) == Ownership()
+    assert ownership.for_controller(CLOUD_NODE) == ownership.for_controller(NODE_IPAM) == ownership.default
+    assert ownership.default.provider_id_schemes == ("talos", "hcloud")
+    assert ownership.for_controller(NODE_LIFECYCLE).provider_id_schemes == ()
+    assert why_not_owned(ownership.for_controller(NODE_LIFECYCLE), a_node("web-1")) == ""
+    assert "metadata.name" in why_not_owned(ownership.for_controller(NODE_LIFECYCLE), a_node("db-1"))
+    assert ownership.for_controller(CSR_APPROVAL) == Ownership()
 
 
 def test_a_node_is_ours_only_by_selector_and_scheme():
-    ours = said(FILE).of_all
+    ours = said(FILE).default
     assert why_not_owned(ours, a_node(labels={"Team": "a"}, provider_id="talos://metal/1")) == ""
     other_team = why_not_owned(ours, a_node(labels={"Team": "b"}, provider_id="talos://metal/1"))
     assert other_team == 'ownership.nodeSelector does not select it: Team is "b", not "a"'
@@ -65,14 +65,14 @@ def test_a_node_is_ours_only_by_selector_and_scheme():
 
 
 def test_a_scheme_is_what_stands_before_the_slashes_and_nothing_less():
-    ours = said("ownership: {providerIDSchemes: [hcloud]}").of_all
+    ours = said("ownership: {providerIDSchemes: [hcloud]}").default
     assert why_not_owned(ours, a_node(provider_id="hcloud://1")) == ""
     for foreign in ("hcloud", "hcloud:1", "HCLOUD://1", "hcloudx://1"):
         assert why_not_owned(ours, a_node(provider_id=foreign)), foreign
 
 
 def test_without_a_provider_id_a_node_counts_by_the_one_that_it_will_be_given_and_else_is_nobodys():
-    ours = said("ownership: {providerIDSchemes: [talos]}").of_all
+    ours = said("ownership: {providerIDSchemes: [talos]}").default
     assert why_not_owned(ours, a_node(), provider_id="talos://metal/10.0.0.1") == ""
     assert "'hcloud://1'" in why_not_owned(ours, a_node(), provider_id="hcloud://1")
     assert "no providerID yet" in why_not_owned(ours, a_node())
@@ -80,7 +80,7 @@ def test_without_a_provider_id_a_node_counts_by_the_one_that_it_will_be_given_an
 
 
 def test_what_it_has_counts_before_what_it_would_be_given():
-    ours = said("ownership: {providerIDSchemes: [talos]}").of_all
+    ours = said("ownership: {providerIDSchemes: [talos]}").default
     assert why_not_owned(ours, a_node(provider_id="aws://1"), provider_id="talos://metal/1")
 
 
@@ -109,10 +109,10 @@ def test_terms_are_alternatives_and_one_without_expressions_selects_nobody():
         "ownership: {nodeSelector: [{matchExpressions: []}, {matchExpressions: "
         "[{key: a, operator: Exists}, {key: b, operator: DoesNotExist}]}]}"
     )
-    ours = said(text).of_all
+    ours = said(text).default
     assert why_not_owned(ours, a_node(labels={"a": ""})) == ""
     assert why_not_owned(ours, a_node(labels={"a": "", "b": ""}))
-    assert why_not_owned(said("ownership: {nodeSelector: [{}]}").of_all, a_node())
+    assert why_not_owned(said("ownership: {nodeSelector: [{}]}").default, a_node())
 
 
 @pytest.mark.parametrize(
@@ -155,16 +155,18 @@ def test_a_mistake_is_told_with_its_place_and_nothing_is_obeyed(written: str, to
 
 def test_a_platform_that_is_no_scheme_is_warned_of():
     config = parse_cloud_config("ownership: {providerIDSchemes: [gcp, hcloud, hcloud]}", "f")
-    assert [found.told("f") for found in config.warnings] == [
+    assert [found.format("f") for found in config.warnings] == [
         "f, line 1: ownership.providerIDSchemes[0] is gcp, a platform: its providerIDs begin with gce://",
         "f, line 1: ownership.providerIDSchemes[2] is hcloud once more",
     ]
-    assert config.ownership.of_all.provider_id_schemes == ("gcp", "hcloud")
+    assert config.ownership.default.provider_id_schemes == ("gcp", "hcloud")
 
 
 def test_that_the_reference_does_not_know_the_section_is_told_as_a_difference():
     (difference,) = parse_cloud_config(FILE, "f").differences
-    assert difference.told("f") == "f, line 2: ownership is not known to the reference, which passes it over"
+    assert (
+        difference.format("f") == "f, line 2: ownership is not known to the reference, which passes it over"
+    )
 
 
 def test_a_label_of_nodes_is_no_fact_about_machines_and_warned_of_as_none():

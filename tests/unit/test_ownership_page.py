@@ -6,10 +6,10 @@ from typing import Final
 import pytest
 
 from libs.common.cloud_config.document import parse_cloud_config
-from libs.common.controllers import CLOUD_NODE, NAMES_OF_NODES
+from libs.common.controllers import CLOUD_NODE, NODE_CONTROLLER_NAMES
 from libs.common.machine import MachineFacts
 from libs.common.node import Node
-from services.labeler.plan import Global, plan_node, plan_unreachable
+from services.labeler.plan import ClusterConfig, plan_node, plan_unreachable_node
 from services.labeler.rules import NO_RULES
 from tests.architecture.sources import ROOT
 from tests.builders import a_node, some_facts
@@ -50,11 +50,11 @@ def test_there_are_examples_and_nodes():
 def test_the_labeler_has_the_nodes_that_stand_below_the_example(text: str, ours: str):
     config = parse_cloud_config(text, "f")
     assert config.warnings == ()
-    everything = Global(rules=NO_RULES, ownership=config.ownership.of(CLOUD_NODE))
+    everything = ClusterConfig(rules=NO_RULES, ownership=config.ownership.for_controller(CLOUD_NODE))
     planned = {
         node.name: plan_node(node, facts, "nodename", everything)
         if facts
-        else plan_unreachable(node, unreachable(node), everything)
+        else plan_unreachable_node(node, unreachable(node), everything)
         for node, facts in the_nodes()
     }
     assert [name for name, plan in planned.items() if plan.outcome != "not-ours"] == ours.split()
@@ -63,7 +63,7 @@ def test_the_labeler_has_the_nodes_that_stand_below_the_example(text: str, ours:
 def test_what_the_nodes_of_the_table_would_be_given_they_are_given():
     for node, facts in the_nodes():
         if facts is not None and not node.spec.provider_id:
-            given = plan_node(node, facts, "nodename", Global()).changes.provider_id
+            given = plan_node(node, facts, "nodename", ClusterConfig()).changes.provider_id
             assert given is not None
             assert f"`{given}`" in PAGE
 
@@ -71,12 +71,12 @@ def test_what_the_nodes_of_the_table_would_be_given_they_are_given():
 def test_names_reasons_and_events_of_the_page_exist():
     for name in ("cloud-node", "node-csr-approval", "node-ipam-controller", "cloud-node-lifecycle"):
         assert f"`{name}`" in PAGE
-        assert name in NAMES_OF_NODES
+        assert name in NODE_CONTROLLER_NAMES
     blocked = plan_node(
         a_node(),
         some_facts(),
         "nodename",
-        Global(ownership=parse_cloud_config(EXAMPLES[2][0], "f").ownership.of_all),
-    ).blocked
+        ClusterConfig(ownership=parse_cloud_config(EXAMPLES[2][0], "f").ownership.default),
+    ).blocker
     assert blocked is not None
     assert f"`{blocked.reason}`" in PAGE

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from libs.common.node import CONDITION_BLOCKED, Node, NodeAddress, NodeCondition, Taint
-from libs.common.patch import NodeChanges, node_patch, status_patch
+from libs.common.node import BLOCKED_CONDITION, Node, NodeAddress, NodeCondition, Taint
+from libs.common.node_patch import NodeChanges, build_node_patch, build_status_patch
 from tests.builders import NOW, UNINITIALIZED, a_node
 from tests.json_patch import PatchFailed, apply
 
@@ -37,7 +37,7 @@ def read(plain: dict) -> Node:
 @given(LABELS, st.dictionaries(KEYS, st.none() | VALUES, max_size=5))
 def test_labels_end_as_wanted_and_others_stay_byte_identical(current, wanted):
     node = a_node(labels=current)
-    after = read(apply(document(node), node_patch(node, NodeChanges(labels=wanted)))).labels
+    after = read(apply(document(node), build_node_patch(node, NodeChanges(labels=wanted)))).labels
     assert after == {k: v for k, v in (current | wanted).items() if v is not None}
 
 
@@ -52,8 +52,8 @@ def test_a_patch_that_was_carried_out_has_nothing_left_to_do(current, labels, ta
         remove_taints=unwanted,
     )
     node = a_node(labels=current, taints=taints)
-    after = read(apply(document(node), node_patch(node, changes)))
-    assert node_patch(after, changes) == []
+    after = read(apply(document(node), build_node_patch(node, changes)))
+    assert build_node_patch(after, changes) == []
     assert {(t.key, t.effect) for t in after.spec.taints}.isdisjoint(doomed)
     assert after.spec.pod_cidr == "10.244.0.0/24"
 
@@ -61,7 +61,7 @@ def test_a_patch_that_was_carried_out_has_nothing_left_to_do(current, labels, ta
 @given(TAINTS, TAINTS)
 def test_taints_that_are_not_named_keep_value_place_and_time(taints, unwanted):
     node = a_node(taints=taints)
-    after = read(apply(document(node), node_patch(node, NodeChanges(remove_taints=unwanted))))
+    after = read(apply(document(node), build_node_patch(node, NodeChanges(remove_taints=unwanted))))
     doomed = {(t.key, t.effect) for t in unwanted}
     assert after.spec.taints == tuple(t for t in taints if (t.key, t.effect) not in doomed)
 
@@ -87,32 +87,32 @@ def test_taints_that_are_not_named_keep_value_place_and_time(taints, unwanted):
 )  # fmt: skip
 def test_a_patch_planned_on_an_old_view_fails_as_a_whole(planned_on, changes, meanwhile):
     with pytest.raises(PatchFailed):
-        apply(document(meanwhile), node_patch(planned_on, changes))
+        apply(document(meanwhile), build_node_patch(planned_on, changes))
 
 
 def test_immutable_fields_are_never_written_over():
     node = a_node(provider_id="hcloud://1", pod_cidrs=("10.1.0.0/24",))
-    assert node_patch(node, NodeChanges(provider_id="talos://x", pod_cidrs=("10.2.0.0/24",))) == []
+    assert build_node_patch(node, NodeChanges(provider_id="talos://x", pod_cidrs=("10.2.0.0/24",))) == []
 
 
 def test_a_status_that_is_as_wanted_gives_no_patch():
     addresses = (NodeAddress(type="InternalIP", address="10.0.0.5"),)
     condition = NodeCondition(
-        type=CONDITION_BLOCKED, status="True", reason="TalosRefused", message="old text"
+        type=BLOCKED_CONDITION, status="True", reason="TalosRefused", message="old text"
     )
     node = a_node(addresses=addresses, conditions=(condition,))
     same_reason = msgspec.structs.replace(condition, message="another text, same reason")
-    assert status_patch(node, addresses=addresses, set_condition=same_reason, now=NOW) == {}
-    assert status_patch(a_node(), remove_condition=CONDITION_BLOCKED, now=NOW) == {}
+    assert build_status_patch(node, addresses=addresses, set_condition=same_reason, now=NOW) == {}
+    assert build_status_patch(a_node(), remove_condition=BLOCKED_CONDITION, now=NOW) == {}
 
 
 def test_a_status_patch_is_fenced_by_the_uid_and_replaces_addresses_as_a_whole():
-    node = a_node(conditions=(NodeCondition(type=CONDITION_BLOCKED, status="True", reason="TalosRefused"),))
+    node = a_node(conditions=(NodeCondition(type=BLOCKED_CONDITION, status="True", reason="TalosRefused"),))
     addresses = (
         NodeAddress(type="InternalIP", address="10.0.0.5"),
         NodeAddress(type="InternalIP", address="fd00::5"),
     )
-    assert status_patch(node, addresses=addresses, remove_condition=CONDITION_BLOCKED, now=NOW) == {
+    assert build_status_patch(node, addresses=addresses, remove_condition=BLOCKED_CONDITION, now=NOW) == {
         "metadata": {"uid": "uid-1"},
         "status": {
             "addresses": [
@@ -120,6 +120,6 @@ def test_a_status_patch_is_fenced_by_the_uid_and_replaces_addresses_as_a_whole()
                 {"type": "InternalIP", "address": "fd00::5"},
                 {"$patch": "replace"},
             ],
-            "conditions": [{"type": CONDITION_BLOCKED, "$patch": "delete"}],
+            "conditions": [{"type": BLOCKED_CONDITION, "$patch": "delete"}],
         },
     }

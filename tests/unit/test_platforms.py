@@ -6,11 +6,17 @@ import pytest
 
 from cli.render.samples import samples
 from libs.common.cloud_config.document import parse_cloud_config
-from libs.common.platforms import NATIVE_PROVIDER_ID, NO_PROVIDER_ID, OUR_SCHEME, PLATFORMS, USERS_CHOICE
+from libs.common.platforms import (
+    CONFIGURED_PROVIDER_ID,
+    OUR_SCHEME,
+    PLATFORMS,
+    PLATFORMS_WITH_PROVIDER_ID,
+    PLATFORMS_WITHOUT_PROVIDER_ID,
+)
 from libs.testbed.machine_facts import a_machine
 from libs.testbed.platforms import EXAMPLES
-from services.labeler.ownership import SCHEMES_OF_OTHERS
-from services.labeler.provider_id import scheme_of
+from services.labeler.node_ownership import FOREIGN_SCHEMES
+from services.labeler.provider_id import parse_scheme
 from tests import platform_cases
 from tests.architecture.sources import ROOT
 
@@ -35,22 +41,22 @@ def test_samples_machines_and_cases_report_a_provider_id_of_the_table_s_form(pla
     machine = a_machine(platform=platform).platform
     assert machine is not None
     for reported in (samples()[platform].facts.platform.provider_id, machine.provider_id, case.provider_id):
-        if form == USERS_CHOICE:
+        if form == CONFIGURED_PROVIDER_ID:
             assert "://" in reported
         else:
             assert re.fullmatch(pattern_of(form), reported), reported
-            assert scheme_of(reported or f"{OUR_SCHEME}://") == PLATFORMS[platform].scheme
+            assert parse_scheme(reported or f"{OUR_SCHEME}://") == PLATFORMS[platform].scheme
 
 
 def test_no_platform_is_both_native_and_without_a_provider_id():
-    assert not NATIVE_PROVIDER_ID & NO_PROVIDER_ID
-    assert set(PLATFORMS) - NATIVE_PROVIDER_ID - NO_PROVIDER_ID == {"nocloud"}
+    assert not PLATFORMS_WITH_PROVIDER_ID & PLATFORMS_WITHOUT_PROVIDER_ID
+    assert set(PLATFORMS) - PLATFORMS_WITH_PROVIDER_ID - PLATFORMS_WITHOUT_PROVIDER_ID == {"nocloud"}
 
 
-@pytest.mark.parametrize("platform", sorted(NATIVE_PROVIDER_ID))
+@pytest.mark.parametrize("platform", sorted(PLATFORMS_WITH_PROVIDER_ID))
 def test_a_scheme_of_a_platform_belongs_to_its_own_controller_on_machines_of_others(platform: str):
     scheme = PLATFORMS[platform].scheme
-    assert not scheme or scheme in SCHEMES_OF_OTHERS
+    assert not scheme or scheme in FOREIGN_SCHEMES
 
 
 @pytest.mark.parametrize("platform", PLATFORMS)
@@ -72,7 +78,10 @@ def test_the_page_on_compatibility_has_the_table():
     rows = re.findall(
         r"^\| `([\w-]+)` \| (?:`([^`]+)`|(-|the user's choice)) \| (yes|no) \|$", PAGE, re.MULTILINE
     )
-    told = {name: (form or {"-": ""}.get(other, USERS_CHOICE), links) for name, form, other, links in rows}
+    told = {
+        name: (form or {"-": ""}.get(other, CONFIGURED_PROVIDER_ID), links)
+        for name, form, other, links in rows
+    }
     assert told == {
         name: (each.provider_id, "yes" if each.public_addresses == "links" else "no")
         for name, each in PLATFORMS.items()

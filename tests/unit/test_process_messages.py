@@ -5,19 +5,19 @@ from typing import Any
 
 import pytest
 
-from libs.common.process.messages import judge_bus
-from libs.common.process.service import Run
-from libs.common.settings.of_process import ProcessSettings
-from libs.common.settings.reading import SettingsError
-from services.labeler.service import LABELER_RUN
-from services.metadata.service import METADATA_RUN
+from libs.common.process.open_bus import validate_bus
+from libs.common.process.service import ServiceDefinition
+from libs.common.settings.process_settings import ProcessSettings
+from libs.common.settings.read_settings import SettingsError
+from services.labeler.service import LABELER_DEFINITION
+from services.metadata.service import METADATA_DEFINITION
 
-ALONE: list[Run[Any]] = [LABELER_RUN]
+ALONE: list[ServiceDefinition[Any]] = [LABELER_DEFINITION]
 
 
 def refusal(settings: ProcessSettings) -> str:
     with pytest.raises(SettingsError) as refused:
-        judge_bus(ALONE, settings)
+        validate_bus(ALONE, settings)
     return str(refused.value)
 
 
@@ -40,7 +40,7 @@ def test_a_file_for_nats_that_holds_something_else_is_named_together_with_its_fl
 
 def test_files_that_the_memory_bus_does_not_read_are_not_judged(tmp_path: Path):
     settings = ProcessSettings(bus="memory", nats_ca_file=tmp_path / "missing")
-    judge_bus([LABELER_RUN, METADATA_RUN], settings)
+    validate_bus([LABELER_DEFINITION, METADATA_DEFINITION], settings)
 
 
 def test_a_service_alone_cannot_keep_its_messages_to_itself():

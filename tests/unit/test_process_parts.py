@@ -17,32 +17,32 @@ from hypothesis import strategies as st
 
 from libs.common import metrics, telemetry
 from libs.common.bus import BusError, StreamFull, WrongLastSequence
-from libs.common.process.endings import at_end, in_background
-from libs.common.process.health import report
-from libs.common.process.loop_watch import LoopWatch
+from libs.common.process.event_loop_monitor import EventLoopMonitor
+from libs.common.process.health import format_report
 from libs.common.process.observers import bus_hooks, observe_kubernetes, subject_class
 from libs.common.process.readiness import Readiness
 from libs.common.process.serving_certificate import ServingCertificate
-from libs.common.settings.reading import SettingsError
+from libs.common.process.shutdown import close_at_exit, run_in_background
+from libs.common.settings.read_settings import SettingsError
 from libs.testbed.pki import Authority
 from tests.architecture.sources import ROOT
 from tests.bus_actors import doing, eventually
 
 
 def test_a_report_names_every_check_and_every_reason():
-    assert report({"process": (), "bus": ("away", "full")}) == (
+    assert format_report({"process": (), "bus": ("away", "full")}) == (
         "[+]process ok\n[-]bus failed: away\n[-]bus failed: full\nreadyz check failed\n"
     )
-    assert report({"process": ()}).endswith("readyz check passed\n")
+    assert format_report({"process": ()}).endswith("readyz check passed\n")
 
 
 def test_nobody_is_ready_before_the_start_and_while_ending():
     readiness = Readiness(lambda: 0.0)
-    readiness.add("bus", tuple)
+    readiness.add_check("bus", tuple)
     assert any(readiness.problems().values())
-    readiness.started()
+    readiness.mark_started()
     assert not any(readiness.problems().values())
-    readiness.ending()
+    readiness.mark_stopping()
     assert readiness.problems()["process"] == ("ending",)
 
 
@@ -59,13 +59,13 @@ async def test_readiness_is_told_at_once_and_its_loss_when_it_lasts(caplog: pyte
         return looks.count(when) >= 4
 
     readiness = Readiness(clock)
-    readiness.add("bus", lambda: problems[0])
-    readiness.started()
+    readiness.add_check("bus", lambda: problems[0])
+    readiness.mark_started()
 
     def told() -> list[str]:
         return [record.message for record in caplog.records if record.name == "libs.common.process.readiness"]
 
-    async with doing(readiness.tell()):
+    async with doing(readiness.log_changes()):
         now[0] = 5.0
         await eventually(lambda: told() == ["not ready"])
         problems[0] = ()
@@ -82,7 +82,7 @@ async def test_readiness_is_told_at_once_and_its_loss_when_it_lasts(caplog: pyte
 
 
 async def test_a_stuck_loop_is_told_with_the_line_that_holds_it_up(caplog: pytest.LogCaptureFixture):
-    async with doing(LoopWatch(stuck_seconds=0.1).run()):
+    async with doing(EventLoopMonitor(stuck_seconds=0.1).run()):
         await asyncio.sleep(0)
         time.sleep(0.5)  # noqa: ASYNC251 - this is the defect that it finds
     (record,) = [record for record in caplog.records if record.message == "the event loop is stuck"]
@@ -94,7 +94,7 @@ async def test_the_lag_of_the_loop_is_measured():
         return metrics.REGISTRY.get_sample_value("talosccm_event_loop_lag_seconds_count") or 0.0
 
     before = beats()
-    async with doing(LoopWatch().run()):
+    async with doing(EventLoopMonitor().run()):
         await eventually(lambda: beats() > before)
 
 
@@ -163,7 +163,7 @@ async def test_what_was_opened_last_ends_first_and_a_failing_end_stops_nobody(
 
     async with AsyncExitStack() as endings:
         for name in ("first", "broken", "last"):
-            at_end(endings, name, lambda name=name: end(name))  # type: ignore[misc]
+            close_at_exit(endings, name, lambda name=name: end(name))  # type: ignore[misc]
     assert ended == ["last", "broken", "first"]
     (record,) = caplog.records
     assert (record.message, record.part) == ("could not be ended in order", "broken")  # type: ignore[attr-defined]
@@ -174,7 +174,7 @@ async def test_work_in_the_background_that_fails_is_told(caplog: pytest.LogCaptu
         raise ValueError("odd")
 
     async with AsyncExitStack() as endings:
-        in_background(endings, work())
+        run_in_background(endings, work())
         await eventually(lambda: "work in the background failed" in caplog.text)
     assert "ValueError: odd" in caplog.text
 
@@ -216,7 +216,7 @@ def test_a_bus_and_an_api_server_are_counted():
 
 def test_what_was_loaded_is_never_looked_through_and_a_thousand_new_objects_are_not_either():
     script = (
-        "import gc; from libs.common.process.collecting import collect_seldom\n"
+        "import gc; from libs.common.process.python_gc import collect_seldom\n"
         "collect_seldom(); assert gc.get_freeze_count() > 1_000\n"
         "begun = []; gc.callbacks.append(lambda phase, info: begun.append(phase))\n"
         "kept = [[number] for number in range(10_000)]; assert not begun\n"
@@ -251,10 +251,10 @@ def test_a_gauge_that_only_one_process_knows_has_no_series_in_the_others():
         text = metrics.exposition("")[0].decode()
         return [line for line in text.splitlines() if line.startswith("talosccm_queue_redelivered")]
 
-    metrics.QUEUE_REDELIVERED.know({("labeler-nodes",): 2, ("csr-requests",): 0})
+    metrics.QUEUE_REDELIVERED.set_series({("labeler-nodes",): 2, ("csr-requests",): 0})
     assert shown() == [
         'talosccm_queue_redelivered{durable="labeler-nodes"} 2.0',
         'talosccm_queue_redelivered{durable="csr-requests"} 0.0',
     ]
-    metrics.QUEUE_REDELIVERED.know({})
+    metrics.QUEUE_REDELIVERED.set_series({})
     assert shown() == []

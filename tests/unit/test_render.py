@@ -105,7 +105,7 @@ def test_json_of_a_change_names_the_nodes_that_change_and_the_others():
 def test_a_settled_node_has_nothing_more_written_to_it(platform: str):
     described = settled(samples()[platform], OLD)
     plan = plan_node(described.node, described.facts, described.recognized_by, OLD.config)
-    assert plan.writes == ()
+    assert plan.summary == ()
     assert written(described.node, plan) == described.node
 
 

@@ -26,7 +26,7 @@ def test_several_messages_one_a_line_are_a_facts_file():
 
 def test_without_a_node_it_is_what_the_machines_kubelet_would_register():
     (read,) = read_facts(MINIMAL)
-    assert (read.name, read.node.provided_node_ip, read.node.initialized) == ("web-1", "10.0.0.5", False)
+    assert (read.name, read.node.provided_node_ip, read.node.is_initialized) == ("web-1", "10.0.0.5", False)
 
 
 @pytest.mark.parametrize(

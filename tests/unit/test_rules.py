@@ -6,10 +6,10 @@ import msgspec
 import pytest
 
 from libs.common.cloud_config.document import parse_cloud_config
-from libs.common.cloud_config.rule import CloudConfig, Entry, Rule
+from libs.common.cloud_config.model import CloudConfig, Rule, RuleEntry
 from libs.common.machine import Inventory, MachineFacts, PlatformMetadata, SystemInformation
 from libs.common.node import Taint
-from services.labeler.rules import NO_RULES, RuleEffects, RulesError, Skipped, apply_rules, compile_rules
+from services.labeler.rules import NO_RULES, RuleEffects, RulesError, SkippedEntry, apply_rules, compile_rules
 from tests.builders import some_facts
 
 PC = "Standard PC (i440FX + PIIX, 1996)"
@@ -46,7 +46,7 @@ def test_every_rule_that_matches_applies_and_later_ones_override_earlier_keys():
     """)
     assert effects.labels == {"a": "one", "b": "three", "c": "three"}
     assert effects.annotations == {"n": "one"}
-    assert [told.matched for told in effects.told] == [True, False, True]
+    assert [told.is_matched for told in effects.results] == [True, False, True]
 
 
 def test_selectors_and_templates_see_what_talos_reported_and_not_what_a_rule_has_overridden():
@@ -180,7 +180,7 @@ def test_a_bad_label_value_skips_that_key_alone_and_says_so():
     assert effects.labels == {"example.com/maker": "QEMU"}
     assert effects.retained == {("label", "example.com/model")}
     (skipped,) = effects.skipped
-    assert skipped == Skipped("hardware", "label", "example.com/model", PC, skipped.reason)
+    assert skipped == SkippedEntry("hardware", "label", "example.com/model", PC, skipped.reason)
     assert "letters, digits" in skipped.reason
 
 
@@ -246,8 +246,8 @@ def test_a_rule_about_what_nobody_asked_talos_for_is_not_judged():
         ("feature", "publicIPDiscovery"),
     }
     assert not effects.skipped, "it will be asked: nobody needs to be told"
-    assert [told.judged for told in effects.told] == [True, False]
-    assert effects.told[1].why == "Talos has not been asked yet for MachineType"
+    assert [told.is_evaluated for told in effects.results] == [True, False]
+    assert effects.results[1].reason == "Talos has not been asked yet for MachineType"
     asked = applied(rule, a_machine(inventory=Inventory(machine_type="worker")))
     assert asked.labels == {"a": "two", "b": "two"}
     assert asked.public_ip_discovery
@@ -310,15 +310,15 @@ def test_each_rule_tells_why_it_matched_and_what_became_of_each_key():
       - labels: {x: "{{ .Platform }}", y: "{{ .No }}"}
         platformMetadata: {region: " r "}
     """)
-    no, yes = effects.told
-    assert (no.rule, no.index, no.matched, no.why, no.entries) == (
+    no, yes = effects.results
+    assert (no.rule, no.index, no.is_matched, no.reason, no.entries) == (
         "no",
         0,
         False,
         "the machine has no zone",
         (),
     )
-    assert (yes.rule, yes.index, yes.matched) == ("transformations[1]", 1, True)
+    assert (yes.rule, yes.index, yes.is_matched) == ("transformations[1]", 1, True)
     x, y, region = yes.entries
     assert (x.kind, x.key, x.rendered, x.value, x.problem) == ("label", "x", "metal", "metal", "")
     assert (y.rendered, y.value) == ("", "")
@@ -359,7 +359,7 @@ def test_a_field_that_no_machine_has_is_a_warning_because_it_may_never_be_reache
         parse_cloud_config("transformations: [{labels: {x: '{{ if .Spot }}{{ .Regoin }}{{ end }}'}}]", "f")
     )
     (warning,) = rules.warnings
-    assert warning.told("f") == (
+    assert warning.format("f") == (
         'f, line 1: transformations[0].labels["x"] reads .Regoin, which no machine has: it fails where it '
         "comes to that; did you mean Region?"
     )
@@ -367,9 +367,9 @@ def test_a_field_that_no_machine_has_is_a_warning_because_it_may_never_be_reache
 
 
 def test_a_file_of_more_rules_than_anybody_maintains_is_refused():
-    rule = Rule(index=0, labels=(Entry("a", "b", 1),))
+    rule = Rule(index=0, labels=(RuleEntry("a", "b", 1),))
     with pytest.raises(RulesError, match="more than 1000 rules"):
         compile_rules(CloudConfig(rules=(rule,) * 1001))
-    many = Rule(index=0, line=7, labels=tuple(Entry(f"k{n}", "b", 1) for n in range(10_001)))
+    many = Rule(index=0, line=7, labels=tuple(RuleEntry(f"k{n}", "b", 1) for n in range(10_001)))
     with pytest.raises(RulesError, match="line 7: the file has more than 10000 keys"):
         compile_rules(CloudConfig(rules=(many,)))

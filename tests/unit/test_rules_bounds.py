@@ -26,9 +26,9 @@ def a_rule(key: str, pattern: str, label: str) -> str:
 
 def judged(effects: RuleEffects) -> int:
     """How many rules were judged, of which the rest must have been left alone, all of it at the end."""
-    count = sum(told.judged for told in effects.told)
-    assert all(told.judged for told in effects.told[:count])
-    assert len(effects.labels) + len(effects.retained) == len(effects.told)
+    count = sum(told.is_evaluated for told in effects.results)
+    assert all(told.is_evaluated for told in effects.results[:count])
+    assert len(effects.labels) + len(effects.retained) == len(effects.results)
     return count
 
 
@@ -87,7 +87,7 @@ def test_templates_that_each_take_all_they_may_leave_the_rest_unjudged_and_name_
 def test_a_selectors_pattern_is_paid_for_before_it_is_searched_in_a_long_text(pattern: str):
     rules = "\n".join(a_rule("instanceid", pattern, f"l{n}: x") for n in range(200))
     effects = applied(rules, some_facts(instance_id="a" * 60_000))
-    assert sum(told.judged for told in effects.told) < 20
+    assert sum(told.is_evaluated for told in effects.results) < 20
     assert effects.failures == 1
 
 
@@ -95,5 +95,5 @@ def test_more_patterns_than_are_kept_compiled_are_paid_for_for_each_machine():
     def rules(count: int) -> str:
         return "\n".join(a_rule("zone", f"(x{n}|y){{150}}", f"l{n}: x") for n in range(count))
 
-    assert all(told.judged for told in applied(rules(100)).told)
-    assert not all(told.judged for told in applied(rules(600)).told)
+    assert all(told.is_evaluated for told in applied(rules(100)).results)
+    assert not all(told.is_evaluated for told in applied(rules(600)).results)

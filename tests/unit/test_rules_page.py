@@ -6,8 +6,8 @@ from typing import Final
 import pytest
 
 from libs.common.cloud_config.document import parse_cloud_config
-from libs.common.cloud_config.fields import FIELDS, OVERRIDABLE, rule_fields
-from libs.common.cloud_config.refused_keys import _KEYS, _PREFIXES
+from libs.common.cloud_config.fact_fields import FIELDS, OVERRIDABLE, fact_values
+from libs.common.cloud_config.reserved_keys import _KEYS, _PREFIXES
 from libs.common.machine import Inventory, MachineFacts, PlatformMetadata, Processors, SystemInformation
 from services.labeler.rules import RuleEffects, apply_rules, compile_rules
 from services.labeler.rules.bounds import MAX_ANNOTATION, MAX_ENTRIES, MAX_NODE_STEPS, MAX_RULES
@@ -32,7 +32,7 @@ MACHINE: Final = MachineFacts(
         tags={"Role": "web"},
     ),
     system=SystemInformation(manufacturer="QEMU", product_name="Standard PC (i440FX + PIIX, 1996)"),
-    looked_at=NOW,
+    queried_at=NOW,
     node_ip="10.0.0.5",
     inventory=Inventory(
         talos_version="v1.13.2",
@@ -72,7 +72,7 @@ def test_an_example_gives_what_stands_below_it(text: str, gives: str):
 @pytest.mark.parametrize(("template", "gives"), ROWS)
 def test_a_template_of_the_table_gives_what_stands_beside_it(template: str, gives: str):
     source = template.replace(r"\|", "|")
-    assert render(parse(source), record("Machine", rule_fields(MACHINE).values)) == gives
+    assert render(parse(source), record("Machine", fact_values(MACHINE).values)) == gives
 
 
 def test_the_page_has_the_examples_that_are_tested():

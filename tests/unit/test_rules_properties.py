@@ -6,8 +6,14 @@ from hypothesis import strategies as st
 
 from libs.common.cloud_config.document import CloudConfigError, parse_cloud_config
 from libs.common.cloud_config.kubernetes_names import EFFECTS, key_problem, label_value_problem
-from libs.common.cloud_config.refused_keys import refused_key
-from libs.common.cloud_config.rule import CloudConfig, Entry, Requirement, Rule, Term
+from libs.common.cloud_config.model import (
+    CloudConfig,
+    NodeSelectorRequirement,
+    NodeSelectorTerm,
+    Rule,
+    RuleEntry,
+)
+from libs.common.cloud_config.reserved_keys import why_reserved
 from libs.common.machine import Inventory, MachineFacts, PlatformMetadata, Processors, SystemInformation
 from services.labeler.rules import RuleEffects, Rules, RulesError, apply_rules, compile_rules
 from tests.builders import NOW
@@ -74,18 +80,18 @@ TEMPLATES = st.one_of(
 )
 
 
-def entries(keys: st.SearchStrategy[str]) -> st.SearchStrategy[tuple[Entry, ...]]:
+def entries(keys: st.SearchStrategy[str]) -> st.SearchStrategy[tuple[RuleEntry, ...]]:
     return st.dictionaries(keys, TEMPLATES, max_size=3).map(
-        lambda found: tuple(Entry(key, template, 1) for key, template in found.items())
+        lambda found: tuple(RuleEntry(key, template, 1) for key, template in found.items())
     )
 
 
 SELECTORS = st.lists(
     st.builds(
-        Term,
+        NodeSelectorTerm,
         requirements=st.lists(
             st.builds(
-                Requirement,
+                NodeSelectorRequirement,
                 key=st.sampled_from(["platform", "hostname", "spot", "tags.a", "memorymib", "machinetype"]),
                 operator=st.sampled_from(["In", "NotIn", "Exists", "DoesNotExist", "Regexp", "Gt", "Lt"]),
                 values=st.sampled_from([("metal",), ("^web",), ("7",), (".*",)]),
@@ -118,13 +124,13 @@ def applied(rules: tuple[Rule, ...], facts: MachineFacts) -> RuleEffects:
 
 def check(effects: RuleEffects) -> None:
     """All that is wanted is what Kubernetes takes and nobody else's, and can be sent."""
-    assert not any(key_problem(key) or refused_key("labels", key) for key in effects.labels)
-    assert not any(key_problem(key) or refused_key("annotations", key) for key in effects.annotations)
+    assert not any(key_problem(key) or why_reserved("labels", key) for key in effects.labels)
+    assert not any(key_problem(key) or why_reserved("annotations", key) for key in effects.annotations)
     assert not any(map(label_value_problem, effects.labels.values()))
     assert sum(len(k) + len(v.encode()) for k, v in effects.annotations.items()) <= 65_536
     for taint in effects.taints:
         assert not key_problem(taint.key)
-        assert not refused_key("taints", taint.key)
+        assert not why_reserved("taints", taint.key)
         assert not label_value_problem(taint.value)
         assert taint.effect in EFFECTS
     assert len({taint.key for taint in effects.taints}) == len(effects.taints)
@@ -135,9 +141,9 @@ def check(effects: RuleEffects) -> None:
     for skipped in effects.skipped:
         assert skipped.reason.isprintable()
         assert skipped.value.isprintable()
-    for told in effects.told:
-        assert told.why
-        assert told.why.isprintable()
+    for told in effects.results:
+        assert told.reason
+        assert told.reason.isprintable()
     msgspec.json.encode((effects.labels, effects.annotations, effects.taints, effects.skipped))
 
 
@@ -158,9 +164,11 @@ def test_the_same_rules_and_machine_give_the_same(rules, facts):
 def test_a_rule_hears_nothing_of_the_others_and_the_last_word_counts(before, after, facts):
     """Each rule tells the same alone as among others; what it wants is wanted unless a later one objects."""
     together, alone = applied((*before, *after), facts), applied(after, facts)
-    if any(not told.judged and told.why.startswith("the rules together") for told in together.told):
+    if any(
+        not told.is_evaluated and told.reason.startswith("the rules together") for told in together.results
+    ):
         return  # the budget is one for all
-    assert together.told[len(before) :] == alone.told
+    assert together.results[len(before) :] == alone.results
     assert together.labels.items() >= alone.labels.items()
     assert together.retained >= alone.retained
     assert set(together.taints) >= set(alone.taints)
@@ -201,7 +209,7 @@ def test_a_machine_gives_values_and_never_a_key_or_the_effect_that_its_rule_says
     )
     platform = PlatformMetadata(platform="metal", hostname=hostname, zone=zone)
     effects = apply_rules(
-        rules, MachineFacts(platform=platform, node_name="web-1", node_ip="10.0.0.5", looked_at=NOW)
+        rules, MachineFacts(platform=platform, node_name="web-1", node_ip="10.0.0.5", queried_at=NOW)
     )
     assert effects.labels.keys() | effects.annotations.keys() <= {"example.com/a"}
     assert {(taint.key, taint.effect) for taint in effects.taints} <= {

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from libs.common.cloud_config.kubernetes_names import label_value_problem
-from services.labeler.rules.sanitizing import nearest_label_value
+from services.labeler.rules.sanitization import sanitize_label_value
 
 
 @pytest.mark.parametrize(
@@ -25,16 +25,16 @@ from services.labeler.rules.sanitizing import nearest_label_value
     ],
 )
 def test_a_text_becomes_the_nearest_label_value(text: str, nearest: str):
-    assert nearest_label_value(text) == nearest
+    assert sanitize_label_value(text) == nearest
 
 
 @given(st.text(max_size=200))
 def test_whatever_comes_out_is_a_label_value_and_stays_one(text: str):
-    nearest = nearest_label_value(text)
+    nearest = sanitize_label_value(text)
     assert not label_value_problem(nearest)
-    assert nearest_label_value(nearest) == nearest
+    assert sanitize_label_value(nearest) == nearest
 
 
 @given(st.from_regex(r"([A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)?", fullmatch=True))
 def test_a_label_value_stays_as_it_is(value: str):
-    assert nearest_label_value(value) == value
+    assert sanitize_label_value(value) == value

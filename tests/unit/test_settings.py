@@ -18,15 +18,15 @@ from libs.common.settings.flags import (
     TALOSCONFIG,
     Flag,
 )
-from libs.common.settings.help_text import help_text
-from libs.common.settings.of_process import ProcessSettings
-from libs.common.settings.reading import Reading, SettingsError, options_of, read_settings
+from libs.common.settings.help_text import format_help
+from libs.common.settings.process_settings import ProcessSettings
+from libs.common.settings.read_settings import ParsedSettings, SettingsError, list_options, read_settings
 from libs.common.settings.reference_flags import (
-    ACCEPTED,
     CSR_APPROVAL,
+    IGNORED_FLAGS,
     NODE_LIFECYCLE,
     allocates_pod_cidrs,
-    runs_controller,
+    is_controller_selected,
 )
 
 
@@ -53,12 +53,12 @@ class GardenerSettings(msgspec.Struct, frozen=True, kw_only=True):
         return ()
 
 
-def read(*arguments: str, **environment: str) -> Reading:
+def read(*arguments: str, **environment: str) -> ParsedSettings:
     return read_settings([GardenerSettings, ProcessSettings], arguments, environment)
 
 
 def garden(*arguments: str, **environment: str) -> GardenerSettings:
-    return read(*arguments, **environment).of(GardenerSettings)
+    return read(*arguments, **environment).get(GardenerSettings)
 
 
 def mistakes(*arguments: str, **environment: str) -> list[str]:
@@ -105,7 +105,7 @@ def test_the_command_line_wins_over_the_environment():
 
 def test_klog_verbosity_in_both_spellings():
     for arguments in (["--v=4"], ["-v=4"], ["-v4"], ["-v", "4"], ["--v", "4"]):
-        assert read(*arguments).of(ProcessSettings).verbosity == 4
+        assert read(*arguments).get(ProcessSettings).verbosity == 4
 
 
 def test_every_mistake_is_told_at_once_and_by_name():
@@ -180,15 +180,18 @@ def test_a_bad_value_says_what_was_expected(arguments: list[str], told: str):
 def test_messages_stay_in_a_process_of_all_services_unless_somebody_speaks_of_nats(
     arguments: list[str], together: bool, alone: bool
 ):
-    settings = read(*arguments).of(ProcessSettings)
-    assert (settings.in_memory(alone=False), settings.in_memory(alone=True)) == (together, alone)
+    settings = read(*arguments).get(ProcessSettings)
+    assert (settings.uses_memory_bus(is_standalone=False), settings.uses_memory_bus(is_standalone=True)) == (
+        together,
+        alone,
+    )
 
 
 def test_nats_is_looked_for_where_it_was_said_to_be():
-    assert read().of(ProcessSettings).nats_servers == ("nats://127.0.0.1:4222",)
-    settings = read(NATS_URL="nats://a,tls://b:4222").of(ProcessSettings)
+    assert read().get(ProcessSettings).nats_servers == ("nats://127.0.0.1:4222",)
+    settings = read(NATS_URL="nats://a,tls://b:4222").get(ProcessSettings)
     assert settings.nats_servers == ("nats://a", "tls://b:4222")
-    assert not settings.in_memory(alone=False)
+    assert not settings.uses_memory_bus(is_standalone=False)
 
 
 def test_nats_flags_that_the_memory_bus_does_not_use_are_warned_of():
@@ -218,8 +221,8 @@ def test_the_arguments_of_the_reference_s_chart_start_us(tmp_path: Path):
     config = tmp_path / "ccm-config.yaml"
     config.write_text("global:\n  clusterName: prod\n")
     reading = read(*REFERENCE_CHART.format(config=config).split())
-    assert reading.of(GardenerSettings).cluster_name == "prod"
-    assert reading.of(ProcessSettings).secure_port == 10458
+    assert reading.get(GardenerSettings).cluster_name == "prod"
+    assert reading.get(ProcessSettings).secure_port == 10458
     assert [warning.split(":")[0] for warning in reading.warnings] == [
         "--leader-elect-resource-name has no effect here",
         "--use-service-account-credentials=true has no effect",
@@ -297,7 +300,10 @@ webhook-bind-address webhook-cert-dir webhook-disable-http2-serving webhook-secu
 webhook-tls-cipher-suites webhook-tls-curve-preferences webhook-tls-min-version webhook-tls-private-key-file
 webhook-tls-sni-cert-key webhooks
 """.split()  # noqa: SIM905 - a list of 80 words reads better as text
-BOOLEANS = {name for name, flag in ACCEPTED.items() if flag.boolean} | {"leader-elect", "allocate-node-cidrs"}
+BOOLEANS = {name for name, flag in IGNORED_FLAGS.items() if flag.is_boolean} | {
+    "leader-elect",
+    "allocate-node-cidrs",
+}
 OF_IPAM = {
     "allocate-node-cidrs", "cluster-cidr", "service-cluster-ip-range", "cidr-allocator-type",
     "node-cidr-mask-size", "node-cidr-mask-size-ipv4", "node-cidr-mask-size-ipv6",
@@ -324,7 +330,7 @@ def test_every_flag_of_the_reference_is_obeyed_or_its_uselessness_explained(name
     if name in ("tls-cert-file", "tls-private-key-file"):
         arguments = ["--tls-cert-file=/c", "--tls-private-key-file=/k"]
     warnings = read(*arguments).warnings
-    obeyed = {option.flag.name for option in options_of(GardenerSettings, ProcessSettings)}
+    obeyed = {option.flag.name for option in list_options(GardenerSettings, ProcessSettings)}
     shared = {"leader-elect-retry-period", "leader-elect-resource-name", "leader-elect-resource-namespace"}
     assert len(warnings) == (0 if name in obeyed else 1), warnings
     assert name in obeyed | shared | OF_IPAM or warnings[0].startswith(f"--{name}=")
@@ -332,12 +338,12 @@ def test_every_flag_of_the_reference_is_obeyed_or_its_uselessness_explained(name
 
 def test_the_booleans_among_the_accepted_do_not_swallow_the_next_flag():
     for name in BOOLEANS:
-        assert read(f"--{name}", "--in-flight=3").of(GardenerSettings).in_flight == 3
+        assert read(f"--{name}", "--in-flight=3").get(GardenerSettings).in_flight == 3
 
 
 def test_old_throttling_values_change_nothing_and_say_why():
     reading = read("--kube-api-qps", "20", "--kube-api-burst=30", "--concurrent-node-syncs=1")
-    assert reading.of(GardenerSettings) == GardenerSettings()
+    assert reading.get(GardenerSettings) == GardenerSettings()
     assert [warning.split(" ")[0] for warning in reading.warnings] == [
         "--kube-api-qps=20",
         "--kube-api-burst=30",
@@ -420,9 +426,9 @@ def test_without_any_controller_of_this_version_there_is_nothing_to_run(items: s
     ],
 )
 def test_controllers_say_what_runs(items: tuple[str, ...], nodes: bool, requests: bool):
-    assert runs_controller(items, "cloud-node") is nodes
-    assert runs_controller(items, "node-csr-approval") is requests
-    assert runs_controller(items, CSR_APPROVAL) is requests
+    assert is_controller_selected(items, "cloud-node") is nodes
+    assert is_controller_selected(items, "node-csr-approval") is requests
+    assert is_controller_selected(items, CSR_APPROVAL) is requests
 
 
 @pytest.mark.parametrize(
@@ -450,7 +456,7 @@ def test_pod_cidrs_are_allocated_only_by_name_or_by_flag(items: tuple[str, ...],
     ],
 )
 def test_nodes_are_deleted_only_where_that_is_asked_for_by_name(items: tuple[str, ...], on: bool):
-    assert runs_controller(items, NODE_LIFECYCLE) is on
+    assert is_controller_selected(items, NODE_LIFECYCLE) is on
 
 
 def test_a_misspelt_controller_is_a_mistake():
@@ -462,12 +468,12 @@ def test_a_misspelt_controller_is_a_mistake():
 
 
 def test_help_names_every_flag_once_within_80_columns():
-    text = help_text("probe", "Waits.", options_of(GardenerSettings, ProcessSettings, GardenerSettings))
+    text = format_help("probe", "Waits.", list_options(GardenerSettings, ProcessSettings, GardenerSettings))
     assert all(len(line) <= 80 for line in text.splitlines())
     assert text.count("--in-flight") == 1
     assert "Default: 5m0s." in text
     assert "Environment: TALOS_ENDPOINTS." in text
-    for option in options_of(ProcessSettings):
+    for option in list_options(ProcessSettings):
         assert f"--{option.flag.name}" in text
 
 

@@ -7,9 +7,9 @@ import msgspec
 import pytest
 
 from libs.common.cloud_config.document import CloudConfigError, parse_cloud_config
-from libs.common.cloud_config.rule import CloudConfig
+from libs.common.cloud_config.model import CloudConfig
 from libs.common.settings.flags import CLOUD_CONFIG, CLUSTER_NAME, PREFER_IPV6
-from libs.common.settings.reading import Reading, SettingsError, read_settings
+from libs.common.settings.read_settings import ParsedSettings, SettingsError, read_settings
 
 
 class NamedSettings(msgspec.Struct, frozen=True):
@@ -17,8 +17,8 @@ class NamedSettings(msgspec.Struct, frozen=True):
     prefer_ipv6: Annotated[bool, PREFER_IPV6] = False
 
 
-def read(file: Path, *arguments: str) -> Reading:
-    from libs.common.settings.of_process import ProcessSettings
+def read(file: Path, *arguments: str) -> ParsedSettings:
+    from libs.common.settings.process_settings import ProcessSettings
 
     return read_settings([NamedSettings, ProcessSettings], [f"--cloud-config={file}", *arguments], {})
 
@@ -67,7 +67,7 @@ def test_a_broken_file_says_where(text: str, told: str):
 def test_the_file_wins_over_the_command_line(tmp_path: Path):
     file = tmp_path / "ccm.yaml"
     file.write_text("global:\n  clusterName: prod\n  preferipv6: true\n")
-    settings = read(file, "--cluster-name=kubernetes").of(NamedSettings)
+    settings = read(file, "--cluster-name=kubernetes").get(NamedSettings)
     assert (settings.cluster_name, settings.prefer_ipv6) == ("prod", True)
 
 
@@ -98,10 +98,10 @@ def test_a_service_may_take_the_whole_file(tmp_path: Path):
 
     file = tmp_path / "ccm.yaml"
     file.write_text("transformations: [{name: web}, {name: db}]\n")
-    settings = read_settings([RuleSettings], [f"--cloud-config={file}"], {}).of(RuleSettings)
+    settings = read_settings([RuleSettings], [f"--cloud-config={file}"], {}).get(RuleSettings)
     assert settings.file == file
     assert [rule.name for rule in settings.config.rules] == ["web", "db"]
-    assert read_settings([RuleSettings], [], {}).of(RuleSettings) == RuleSettings()
+    assert read_settings([RuleSettings], [], {}).get(RuleSettings) == RuleSettings()
 
 
 def test_what_has_no_effect_in_the_file_is_warned_of(tmp_path: Path):

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from libs.common.settings.command_line import take_apart
-from libs.common.settings.flag_values import duration_text, parse_duration, parse_list
+from libs.common.settings.command_line import parse_command_line
+from libs.common.settings.flag_values import format_duration, parse_duration, parse_list
 
 
 @pytest.mark.parametrize(
@@ -41,14 +41,16 @@ def test_what_go_refuses_we_refuse(text: str):
 
 @given(st.integers(min_value=0, max_value=10**7))
 def test_a_duration_survives_the_way_there_and_back(milliseconds: int):
-    assert parse_duration(duration_text(milliseconds / 1000)) == pytest.approx(milliseconds / 1000, rel=1e-5)
+    assert parse_duration(format_duration(milliseconds / 1000)) == pytest.approx(
+        milliseconds / 1000, rel=1e-5
+    )
 
 
 @pytest.mark.parametrize(
     ("seconds", "text"), [(300.0, "5m0s"), (0.0, "0s"), (0.5, "500ms"), (3723.5, "1h2m3.5s"), (15.0, "15s")]
 )
 def test_durations_are_written_as_go_writes_them(seconds: float, text: str):
-    assert duration_text(seconds) == text
+    assert format_duration(seconds) == text
 
 
 def test_lists_are_comma_separated_and_forgive_spaces():
@@ -58,6 +60,6 @@ def test_lists_are_comma_separated_and_forgive_spaces():
 
 @given(st.lists(st.text(max_size=8), max_size=8))
 def test_no_command_line_breaks_the_reader(arguments: list[str]):
-    words = take_apart(arguments, {"v": True, "leader-elect": False})
-    told = len(words.given) + len(words.unknown) + len(words.mistakes)
+    words = parse_command_line(arguments, {"v": True, "leader-elect": False})
+    told = len(words.flags) + len(words.unknown) + len(words.mistakes)
     assert words.wants_help or words.wants_version or (told > 0) is bool(arguments)

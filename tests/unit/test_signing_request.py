@@ -7,8 +7,8 @@ from libs.common.signing_request import (
     REQUEST_LIMIT,
     SigningRequest,
     SigningRequestCondition,
-    same_request_to_us,
-    what_we_read_of_request,
+    is_same_request,
+    trim_signing_request,
 )
 from tests.builders import a_request
 
@@ -24,21 +24,25 @@ FROM_KUBERNETES = b"""{"kind": "CertificateSigningRequest", "apiVersion": "certi
 def test_a_request_decodes_from_what_the_api_server_says():
     request = msgspec.json.decode(FROM_KUBERNETES, type=SigningRequest)
     assert request.spec.request == b"-----BEGIN"
-    assert (request.node_name, request.version, request.spec.expiration_seconds) == ("web-1", 7, 600)
+    assert (request.node_name, request.resource_version_number, request.spec.expiration_seconds) == (
+        "web-1",
+        7,
+        600,
+    )
     assert request.is_kubelet_serving
-    assert not request.pending
+    assert not request.is_pending
 
 
 def test_what_is_published_says_that_there_is_a_certificate_but_not_which():
-    read = what_we_read_of_request(msgspec.json.decode(FROM_KUBERNETES, type=SigningRequest))
+    read = trim_signing_request(msgspec.json.decode(FROM_KUBERNETES, type=SigningRequest))
     assert (read.status.certificate, read.status.issued, read.metadata.labels) == ("", True, {})
-    assert what_we_read_of_request(read) == read
+    assert trim_signing_request(read) == read
 
 
 def test_an_oversized_request_is_published_without_it():
     fits, too_large = a_request(pem=b"x" * REQUEST_LIMIT), a_request(pem=b"x" * (REQUEST_LIMIT + 1))
-    assert what_we_read_of_request(fits).spec.request == fits.spec.request
-    assert what_we_read_of_request(too_large).spec.request == b""
+    assert trim_signing_request(fits).spec.request == fits.spec.request
+    assert trim_signing_request(too_large).spec.request == b""
 
 
 @pytest.mark.parametrize("username", ["system:node:", "system:nodes:web-1", "web-1", "", "System:node:web-1"])
@@ -49,11 +53,11 @@ def test_a_user_that_is_no_node_has_no_node_name(username: str):
 
 @pytest.mark.parametrize("kind", ["Approved", "Denied", "Failed"])
 def test_a_request_is_pending_until_somebody_has_decided_it(kind: str):
-    assert a_request().pending
-    assert not a_request(conditions=(SigningRequestCondition(type=kind),)).pending
-    assert not what_we_read_of_request(a_request(certificate="LS0t")).pending
+    assert a_request().is_pending
+    assert not a_request(conditions=(SigningRequestCondition(type=kind),)).is_pending
+    assert not trim_signing_request(a_request(certificate="LS0t")).is_pending
 
 
 def test_only_the_version_apart_is_the_same_to_us():
-    assert same_request_to_us(a_request(resource_version="1"), a_request(resource_version="2"))
-    assert not same_request_to_us(a_request(), a_request(uid="another"))
+    assert is_same_request(a_request(resource_version="1"), a_request(resource_version="2"))
+    assert not is_same_request(a_request(), a_request(uid="another"))

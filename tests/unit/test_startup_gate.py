@@ -20,18 +20,18 @@ class Heard:
         self.gate = StartupGate()
 
     def sees(self, name: str, uid: str = "", ip: str = "10.0.0.5") -> bool:
-        return self.gate.take_in(observed(a_node(name, uid=uid or f"uid-{name}", ip=ip)))
+        return self.gate.apply(observed(a_node(name, uid=uid or f"uid-{name}", ip=ip)))
 
     def speaks_of(self, name: str, uid: str = "") -> bool:
         node = a_node(name, uid=uid or f"uid-{name}")
-        return self.gate.take_in(enriched(node, some_facts()))
+        return self.gate.apply(enriched(node, some_facts()))
 
     def fails_at(
         self, name: str, fault: MachineFault = REFUSED, last_known: MachineFacts | None = None
     ) -> bool:
-        return self.gate.take_in(
+        return self.gate.apply(
             NodeUnreachable(
-                incarnation=INCARNATION,
+                stream_id=INCARNATION,
                 observed_sequence=1,
                 node=a_node(name, uid=f"uid-{name}"),
                 fault=fault,
@@ -44,7 +44,7 @@ class Heard:
         )
 
     def loses(self, name: str) -> bool:
-        return self.gate.take_in(gone(a_node(name, uid=f"uid-{name}")))
+        return self.gate.apply(gone(a_node(name, uid=f"uid-{name}")))
 
 
 @pytest.fixture
@@ -230,7 +230,7 @@ def test_a_report_that_aged_out_of_the_stream_is_awaited_when_the_flow_is_comple
     heard.gate.set()
     assert heard.gate.is_open
     heard.gate.dropped(f"{ENRICHED_NODE}.a")
-    gone_b = EnrichedNodeGone(incarnation=INCARNATION, observed_sequence=2, name="b", uid="uid-b")
+    gone_b = EnrichedNodeGone(stream_id=INCARNATION, observed_sequence=2, name="b", uid="uid-b")
     heard.gate.take_in(gone_b)
     assert heard.gate.is_open
     heard.gate.set()

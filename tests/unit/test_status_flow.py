@@ -30,9 +30,9 @@ from cli.status.flow_text import ago, of_flow
 from libs.common.events import DeadLetter, Decided, Leading, NodeUnreachable
 from libs.common.kube_api.pods import Pod
 from libs.common.machine import MachineFault
-from libs.common.node import CONDITION_BLOCKED, Node, NodeCondition, ObjectMeta
+from libs.common.node import BLOCKED_CONDITION, Node, NodeCondition, ObjectMeta
 from libs.common.signing_request import SigningRequest, SigningRequestCondition, SigningRequestStatus
-from services.ipam.pages import Claim, Page, encoded, page_of
+from services.ipam.pages import Claim, Page, encode_page, page_range_of
 from tests.architecture.sources import ROOT
 from tests.builders import INCARNATION, NOW, a_node, a_request
 from tests.cli_screen import printed
@@ -111,7 +111,7 @@ FLOW = FlowSeen(
         a_queue("csr-requests", "csr"),
         a_queue("ipam-nodes", "ipam", waiting=0, pending=50),
     ),
-    leading=a_word(Leading(incarnation=INCARNATION, epoch=4, holder="ccm-watcher-1"), 2),
+    leading=a_word(Leading(stream_id=INCARNATION, epoch=4, holder="ccm-watcher-1"), 2),
     services=(
         ServiceSeen(service="watcher", here=True, why="its leader spoke 2 s ago"),
         ServiceSeen(service="metadata", why="it has no durable by which one could tell"),
@@ -142,7 +142,7 @@ WELL = Evidence(
 )
 REFUSED = "10.0.0.7:50000: connection refused; retried for ever"
 BLOCKED = NodeCondition(
-    type=CONDITION_BLOCKED,
+    type=BLOCKED_CONDITION,
     status="True",
     reason="TalosUnreachable",
     message=REFUSED,
@@ -195,7 +195,7 @@ ILL = msgspec.structs.replace(
                 object=Object("node", "web-5"),
                 enriched=a_word(
                     NodeUnreachable(
-                        incarnation=INCARNATION,
+                        stream_id=INCARNATION,
                         observed_sequence=1,
                         node=a_node("web-5"),
                         fault=MachineFault(kind="refused", step="s", message="no route to 10.0.0.5"),
@@ -419,11 +419,11 @@ def test_a_stream_that_is_not_there_is_wrong_and_an_unreachable_nats_is_unknown(
 
 def test_pod_cidrs_are_counted_and_conflicts_are_wrong():
     node = msgspec.structs.replace(usable("web-1"), spec=a_node(pod_cidrs=("10.244.0.0/24",), taints=()).spec)
-    block, name = "10.244.0.0/24", page_of("10.244.0.0/24")
+    block, name = "10.244.0.0/24", page_range_of("10.244.0.0/24")
 
     def claimed_for(uid: str) -> ClaimsSeen:
         page = Page(range=name, claims={block: Claim(block=block, uid=uid, node="web-1")})
-        stored = (encoded(page),)
+        stored = (encode_page(page),)
         return ClaimsSeen(before=stored, pages=stored)
 
     well = judged(WELL, nodes=(node,), claims=claimed_for(node.uid))

@@ -19,12 +19,12 @@ from cli.status.offered import offered
 from cli.status.standing import Read, Standing, read, standing
 from cli.status.text import number, of_standing
 from libs.common.cloud_config.document import parse_cloud_config
-from libs.common.cloud_config.rule import Pool as PoolSpec
+from libs.common.cloud_config.model import Pool as PoolSpec
 from libs.common.node import Node, NodeSpec, ObjectMeta
-from services.ipam.cluster_networks import SaidNetworks
-from services.ipam.pages import PAGE_BYTES, Claim, Page, StoredPage, encoded, page_of
-from services.ipam.pools import Pool
-from services.ipam.release import Present, odd_in_themselves, ranges_of, release_plan
+from services.ipam.effective_networks import NetworkFlags
+from services.ipam.pages import PAGE_BYTES, Claim, Page, StoredPage, encode_page, page_range_of
+from services.ipam.pool_selection import Pool
+from services.ipam.release_plan import PresentNode, find_invalid_pod_cidrs, list_page_ranges, plan_release
 from tests.architecture.sources import ROOT
 from tests.builders import NOW
 from tests.cli_screen import printed
@@ -46,7 +46,7 @@ def claim(block: str, name: str, *, gone_minutes: int | None = None) -> Claim:
 def pages(*claims: Claim) -> Read:
     found: dict[str, dict[str, Claim]] = {}
     for one in claims:
-        found.setdefault(page_of(one.block), {})[one.block] = one
+        found.setdefault(page_range_of(one.block), {})[one.block] = one
     return Read(tuple(Page(range=where, claims=held) for where, held in found.items()), ())
 
 
@@ -142,7 +142,7 @@ def test_what_a_node_of_anothers_carries_unclaimed_is_no_conflict_and_it_waits_f
     there = pages(claim("10.244.0.0/24", "web-1"))
     only_web_1 = "{matchExpressions: [{key: metadata.name, operator: In, values: [web-1]}]}"
     file = parse_cloud_config(f"ownership: {{nodeSelector: [{only_web_1}]}}", "f")
-    by_name = file.ownership.of_all
+    by_name = file.ownership.default
     assert kinds(judged(there, *nodes)) == ["unclaimed"]
     found = standing(there, there, nodes, BOTH, at=NOW, rest=REST, ownership=by_name)
     assert (kinds(found), found.waiting, found.exit_status) == ([], 0, 0)
@@ -201,7 +201,7 @@ def test_no_number_takes_more_than_a_column(value: int):
 
 
 def test_pools_of_the_file_go_before_the_clusters_networks_and_masks_are_those_of_most_claims():
-    said = SaidNetworks(cluster_cidrs=("10.244.0.0/16",))
+    said = NetworkFlags(cluster_cidrs=("10.244.0.0/16",))
     there = pages(claim("10.8.0.0/26", "a"), claim("10.8.0.64/26", "b"), claim("10.8.1.0/24", "c")).pages
     metal = PoolSpec(name="metal", index=0, cidrs=("10.8.0.0/16", "fd00:8::/56"))
     own = PoolSpec(name="own", index=1, cidrs=("10.9.0.0/16",), mask_size_ipv4=28)
@@ -214,11 +214,11 @@ def test_pools_of_the_file_go_before_the_clusters_networks_and_masks_are_those_o
     assert offered(msgspec.structs.replace(said, mask_size=25), (), there)[0].mask == 25
     assert offered(msgspec.structs.replace(said, mask_size_ipv4=27), (metal,), there)[0].mask == 27
     assert offered(
-        SaidNetworks(mask_size=29), (own, PoolSpec(name="x", index=2, cidrs=("10.7.0.0/16",))), ()
+        NetworkFlags(mask_size=29), (own, PoolSpec(name="x", index=2, cidrs=("10.7.0.0/16",))), ()
     )[1] == Pool("x", 4, "10.7.0.0/16", 29)
-    assert offered(SaidNetworks(), (), there) == ()
+    assert offered(NetworkFlags(), (), there) == ()
     with pytest.raises(ValueError, match="pool default cannot be used: a block of /24 is larger"):
-        offered(SaidNetworks(cluster_cidrs=("10.0.0.0/26",)), (), ())
+        offered(NetworkFlags(cluster_cidrs=("10.0.0.0/26",)), (), ())
 
 
 BLOCKS = st.sampled_from(
@@ -236,10 +236,10 @@ def test_what_ipams_next_look_would_take_over_or_call_odd_is_told_and_nothing_el
 ):
     there = pages(*(claim(block, name) for block, name in claims.items()))
     nodes = [node(name, cidr) for name, cidr in carried.items()]
-    present = {one.uid: Present(one.name, one.spec.pod_cidrs) for one in nodes}
+    present = {one.uid: PresentNode(one.name, one.spec.pod_cidrs) for one in nodes}
     by_range = {page.range: page for page in there.pages}
     released = [
-        release_plan(
+        plan_release(
             by_range.get(where) or Page(range=where),
             present,
             list_began=NOW,
@@ -247,11 +247,11 @@ def test_what_ipams_next_look_would_take_over_or_call_odd_is_told_and_nothing_el
             quarantine=REST,
             page_bytes=PAGE_BYTES,
         )
-        for where in {*by_range, *ranges_of(present)}
+        for where in {*by_range, *list_page_ranges(present)}
     ]
-    of_ipam = {(one.node, one.cidr) for one in odd_in_themselves(present)}
+    of_ipam = {(one.node, one.cidr) for one in find_invalid_pod_cidrs(present)}
     for page in released:
-        of_ipam |= {(one.node, one.cidr) for one in page.odd} | {
+        of_ipam |= {(one.node, one.cidr) for one in page.invalid} | {
             (one.node, one.block) for one in page.adopted
         }
     found = judged(there, *nodes)
@@ -270,7 +270,7 @@ def test_what_ipams_next_look_would_take_over_or_call_odd_is_told_and_nothing_el
     }
     assert told - blocked <= of_ipam <= told
     assert {conflict.nodes for conflict in found.conflicts if conflict.kind == "odd"} == {
-        (one.node,) for one in odd_in_themselves(present)
+        (one.node,) for one in find_invalid_pod_cidrs(present)
     }
     assert beside == dropped
 
@@ -316,7 +316,7 @@ def test_a_block_that_is_gone_since_the_end_of_days_rests_until_then():
 
 def test_a_page_as_ipam_writes_it_is_read():
     page = pages(claim("10.244.0.0/24", "web-1")).pages[0]
-    assert read([encoded(page)]).pages == (page,)
+    assert read([encode_page(page)]).pages == (page,)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from libs.common.signing_request import SigningRequestCondition, SigningRequestS
 from tests.builders import INCARNATION, NOW, a_node, a_request
 
 SECONDS: Final = timedelta(seconds=1)
-LEADING: Final = Leading(incarnation=INCARNATION, epoch=1, holder="watcher-1")
+LEADING: Final = Leading(stream_id=INCARNATION, epoch=1, holder="watcher-1")
 
 
 def a_pod(component: str) -> Pod:

@@ -8,7 +8,7 @@ import pytest
 
 from cli.explain.node.faults import FAULTS, OF_BLOCK, OF_FAULT
 from libs.common.machine import FaultKind
-from services.labeler.blocked import REASON_OF_FAULT
+from services.labeler.blocker import FAULT_REASONS
 from tests.architecture.sources import ROOT, sources
 
 PAGE: Final = (ROOT / "docs" / "stuck-nodes.md").read_text()
@@ -50,9 +50,9 @@ def test_each_fault_is_told_by_somebody():
 def test_whatever_a_machine_or_the_labeler_calls_a_fault_has_its_words():
     assert set(OF_FAULT) == set(get_args(FaultKind))
     said = {
-        each for each in constants("services.labeler.blocked") if re.fullmatch(r"([A-Z][A-Za-z]+){2,}", each)
+        each for each in constants("services.labeler.blocker") if re.fullmatch(r"([A-Z][A-Za-z]+){2,}", each)
     }
-    assert said - set(REASON_OF_FAULT.values()) == set(OF_BLOCK)
+    assert said - set(FAULT_REASONS.values()) == set(OF_BLOCK)
     assert {*OF_FAULT.values(), *OF_BLOCK.values()} <= set(FAULTS)
 
 

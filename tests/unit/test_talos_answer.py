@@ -4,8 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.metadata.talos_api.answer import LARGEST_MESSAGE_BYTES, MOST_WAITING_BYTES, Answer, CallEnded
-from services.metadata.talos_api.checked import Unreadable
+from services.metadata.talos_api.grpc_response import (
+    MAX_BUFFERED_BYTES,
+    MAX_MESSAGE_BYTES,
+    CallEnded,
+    GrpcResponse,
+)
+from services.metadata.talos_api.validation import InvalidResponse
 
 BEGIN = [(":status", "200"), ("content-type", "application/grpc")]
 OK = [("grpc-status", "0")]
@@ -15,13 +20,13 @@ def prefixed(message: bytes) -> bytes:
     return b"\0" + len(message).to_bytes(4, "big") + message
 
 
-def begun(taken: list[bytes], *, waits: bool = False) -> Answer:
+def begun(taken: list[bytes], *, waits: bool = False) -> GrpcResponse:
     def take(message: bytes) -> bool:
         taken.append(message)
         return waits
 
-    answer = Answer(take)
-    answer.begin_or_end(BEGIN, is_last=False)
+    answer = GrpcResponse(take)
+    answer.receive_headers(BEGIN, is_last=False)
     return answer
 
 
@@ -32,52 +37,52 @@ def test_messages_are_handed_over_as_they_were_sent_however_they_are_cut(message
     data = b"".join(map(prefixed, messages))
     for size in cuts:
         answer.receive(data[:size])
-        assert not answer.hand_over()
+        assert not answer.deliver()
         data = data[size:]
     answer.receive(data)
-    answer.hand_over()
-    answer.begin_or_end(OK, is_last=True)
+    answer.deliver()
+    answer.receive_headers(OK, is_last=True)
     assert taken == messages
-    assert answer.waiting == 0
+    assert answer.buffered_bytes == 0
 
 
 def test_messages_that_have_to_wait_come_one_by_one_and_at_the_end_all():
     taken: list[bytes] = []
     answer = begun(taken, waits=True)
     answer.receive(prefixed(b"a") + prefixed(b"b") + prefixed(b"c"))
-    assert answer.hand_over()
+    assert answer.deliver()
     assert taken == [b"a"]
-    assert answer.hand_over()
+    assert answer.deliver()
     assert taken == [b"a", b"b"]
-    answer.begin_or_end(OK, is_last=True)
+    answer.receive_headers(OK, is_last=True)
     assert taken == [b"a", b"b", b"c"]
 
 
 def test_the_largest_message_fits_in_behind_another():
     taken: list[bytes] = []
     answer = begun(taken, waits=True)
-    answer.receive(prefixed(b"a") + prefixed(b"x" * LARGEST_MESSAGE_BYTES))
-    assert answer.hand_over()
-    answer.hand_over()
+    answer.receive(prefixed(b"a") + prefixed(b"x" * MAX_MESSAGE_BYTES))
+    assert answer.deliver()
+    answer.deliver()
     assert len(taken) == 2
 
 
 @pytest.mark.parametrize(
     "data",
-    [b"\1\0\0\0\1a", b"\0\xff\xff\xff\xff", b"\0" + (LARGEST_MESSAGE_BYTES + 1).to_bytes(4, "big")],
+    [b"\1\0\0\0\1a", b"\0\xff\xff\xff\xff", b"\0" + (MAX_MESSAGE_BYTES + 1).to_bytes(4, "big")],
     ids=["compressed", "4 GB", "one byte too long"],
 )
 def test_what_is_too_large_or_compressed_is_refused_by_its_prefix(data):
     answer = begun([])
     answer.receive(data)
-    with pytest.raises(Unreadable):
-        answer.hand_over()
+    with pytest.raises(InvalidResponse):
+        answer.deliver()
 
 
 def test_what_nobody_takes_is_bounded():
     answer = begun([], waits=True)
-    answer.receive(b"\0" * MOST_WAITING_BYTES)
-    with pytest.raises(Unreadable):
+    answer.receive(b"\0" * MAX_BUFFERED_BYTES)
+    with pytest.raises(InvalidResponse):
         answer.receive(b"\0")
 
 
@@ -97,7 +102,7 @@ def test_what_nobody_takes_is_bounded():
 )
 def test_a_status_is_told_as_grpc_means_it(block, code, text):
     with pytest.raises(CallEnded) as ended:
-        Answer(lambda message: False).begin_or_end(block, is_last=True)
+        GrpcResponse(lambda message: False).receive_headers(block, is_last=True)
     assert ended.value.status.code == code
     assert text in ended.value.status.message
 
@@ -108,12 +113,12 @@ def test_an_answer_that_ends_without_trailers_has_no_status():
 
 
 def test_an_informational_response_is_no_answer_yet():
-    answer = Answer(lambda message: False)
-    answer.begin_or_end([(":status", "103")], is_last=False)
-    answer.begin_or_end(BEGIN, is_last=False)
-    answer.begin_or_end(OK, is_last=True)
+    answer = GrpcResponse(lambda message: False)
+    answer.receive_headers([(":status", "103")], is_last=False)
+    answer.receive_headers(BEGIN, is_last=False)
+    answer.receive_headers(OK, is_last=True)
 
 
 def test_data_before_headers_are_refused():
-    with pytest.raises(Unreadable):
-        Answer(lambda message: False).receive(b"abc")
+    with pytest.raises(InvalidResponse):
+        GrpcResponse(lambda message: False).receive(b"abc")

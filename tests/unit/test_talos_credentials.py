@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from libs.testbed.talos_pki import TalosPki
-from services.metadata.talos_api.client_certificate import validity_problem
+from services.metadata.talos_api.client_certificate import describe_validity_problem
 from services.metadata.talos_api.credentials import CredentialStore
 from services.metadata.talos_api.talosconfig import CredentialsError
 
@@ -146,7 +146,7 @@ def test_a_file_touched_but_not_changed_gives_the_same_credentials(pki: TalosPki
 def test_new_content_behind_an_unchanged_stamp_is_found_when_talos_refuses(pki: TalosPki, tmp_path: Path):
     path, store = _replaced_unnoticed(pki, tmp_path)
     assert store.current(NOW).not_after == NOW + 6 * HOUR
-    assert store.suspect(NOW).not_after == NOW + 6 * HOUR + timedelta(minutes=1)
+    assert store.reload(NOW).not_after == NOW + 6 * HOUR + timedelta(minutes=1)
     assert path.exists()
 
 
@@ -230,7 +230,7 @@ def test_an_expired_certificate_is_a_problem_but_the_server_judges(pki: TalosPki
 )
 def test_the_clock_is_suspected_where_nobody_else_can_be_to_blame(now: float, written: float, told: str):
     begin = datetime(2026, 1, 1, tzinfo=UTC)
-    problem = validity_problem(
+    problem = describe_validity_problem(
         not_before=begin,
         not_after=begin + 6 * HOUR,
         written_at=begin + written * HOUR,

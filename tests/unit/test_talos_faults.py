@@ -2,10 +2,10 @@ import pytest
 
 from libs.common.machine import FaultKind
 from services.metadata.talos_api.faults import (
-    LONGEST_MESSAGE,
+    MAX_MESSAGE_CHARS,
     Status,
-    fault_of_connection,
-    fault_of_status,
+    translate_connection_error,
+    translate_status,
 )
 
 DIAL = 'connection error: desc = "transport: Error while dialing: dial tcp 10.0.0.5:50000: connect: refused"'
@@ -34,7 +34,7 @@ STATUSES: list[tuple[int, str, FaultKind]] = [
 
 @pytest.mark.parametrize(("code", "message", "kind"), STATUSES)
 def test_every_status_is_told_apart(code: int, message: str, kind: FaultKind):
-    fault = fault_of_status(Status(code, message), step="Nodename", asked="10.0.0.1:50000 for 10.0.0.5")
+    fault = translate_status(Status(code, message), step="Nodename", asked="10.0.0.1:50000 for 10.0.0.5")
     assert fault.kind == kind
     assert fault.step == "Nodename"
     assert fault.endpoint == "10.0.0.1:50000 for 10.0.0.5"
@@ -52,24 +52,24 @@ def test_every_status_is_told_apart(code: int, message: str, kind: FaultKind):
     ],
 )
 def test_a_machine_that_is_down_is_not_the_endpoints_fault(status: Status, another_may_answer: bool):
-    assert status.is_of_the_endpoint == another_may_answer
+    assert status.is_endpoint_error == another_may_answer
 
 
 def test_words_say_what_to_do_about_a_permission():
     asked = {"step": "s", "asked": "e"}
-    assert "os:reader" in fault_of_status(Status(7, "not authorized"), **asked).message
-    assert "not a control plane" in fault_of_status(Status(7, "no request forwarding"), **asked).message
+    assert "os:reader" in translate_status(Status(7, "not authorized"), **asked).message
+    assert "not a control plane" in translate_status(Status(7, "no request forwarding"), **asked).message
 
 
 def test_a_server_cannot_make_a_fault_long():
-    fault = fault_of_status(Status(13, "x" * 100_000), step="s", asked="e")
-    assert len(fault.message) == LONGEST_MESSAGE
+    fault = translate_status(Status(13, "x" * 100_000), step="s", asked="e")
+    assert len(fault.message) == MAX_MESSAGE_CHARS
 
 
 def test_the_clock_is_blamed_only_where_a_certificate_failed():
     hint = "our certificate expired"
-    told = fault_of_connection("certificate", "no", endpoint="e:1", certificate_problem=hint)
+    told = translate_connection_error("certificate", "no", endpoint="e:1", certificate_problem=hint)
     assert told.message == "no connection to e:1: no; our certificate expired"
-    told = fault_of_connection("refused", "no", endpoint="e:1", certificate_problem=hint)
+    told = translate_connection_error("refused", "no", endpoint="e:1", certificate_problem=hint)
     assert told.message == "no connection to e:1: no"
     assert (told.step, told.endpoint, told.kind) == ("connect", "e:1", "refused")

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.metadata.talos_api import frames
-from services.metadata.talos_api.frames import Frame, FrameReader, ProtocolError, request_headers
+from services.metadata.talos_api.frames import Frame, FrameReader, ProtocolError, encode_request_headers
 
 VALUES = st.text(st.characters(min_codepoint=0x20, max_codepoint=0x7E), max_size=400)
 SENT = st.builds(
@@ -22,7 +22,7 @@ SENT = st.builds(
 
 @given(st.lists(SENT, max_size=5), st.lists(st.integers(1, 40), max_size=50))
 def test_frames_are_read_as_they_were_sent_however_they_are_cut(sent, cuts):
-    data = b"".join(frames.frame(one.kind, one.flags, one.stream, one.payload) for one in sent)
+    data = b"".join(frames.encode_frame(one.kind, one.flags, one.stream, one.payload) for one in sent)
     reader, read = FrameReader(), list[Frame]()
     for size in cuts:
         read += reader.feed(data[:size])
@@ -39,7 +39,7 @@ def test_a_frame_larger_than_allowed_is_refused_before_it_has_come():
 def test_others_read_the_headers_of_a_call_as_they_are_meant(more):
     decoder = Decoder()
     for path in ("/cosi.resource.State/Get", "/x", "/cosi.resource.State/Get"):
-        headers = decoder.decode(request_headers("10.0.0.1:50000", path, more))
+        headers = decoder.decode(encode_request_headers("10.0.0.1:50000", path, more))
         assert headers == [
             (":method", "POST"),
             (":scheme", "https"),
@@ -57,16 +57,16 @@ def test_others_read_the_headers_of_a_call_as_they_are_meant(more):
 )
 def test_what_cannot_be_a_header_is_not_sent(name, value):
     with pytest.raises(ValueError, match="cannot be a header"):
-        request_headers("a:1", "/x", {name: value})
+        encode_request_headers("a:1", "/x", {name: value})
 
 
 def test_others_read_our_settings_and_windows():
     ours = {frames.ENABLE_PUSH: 0, frames.INITIAL_WINDOW_SIZE: 131_072}
-    read = theirs(frames.settings(ours))
+    read = theirs(frames.encode_settings(ours))
     assert isinstance(read, SettingsFrame)
     assert read.settings == ours
-    assert frames.settings_in(frames.settings(ours)[9:]) == list(ours.items())
-    read = theirs(frames.window_update(7, 123_456))
+    assert frames.decode_settings(frames.encode_settings(ours)[9:]) == list(ours.items())
+    read = theirs(frames.encode_window_update(7, 123_456))
     assert isinstance(read, WindowUpdateFrame)
     assert (read.stream_id, read.window_increment) == (7, 123_456)
 
@@ -81,10 +81,10 @@ def theirs(data: bytes) -> Theirs:
 def test_padding_of_others_is_taken_off(data, padding):
     sent = DataFrame(1, data, flags=["PADDED"], pad_length=padding).serialize()
     (read,) = FrameReader().feed(sent)
-    assert frames.unpadded(read) == data
+    assert frames.strip_padding(read) == data
     headers = HeadersFrame(1, data, flags=["PADDED", "PRIORITY"], pad_length=padding, depends_on=3)
     (read,) = FrameReader().feed(headers.serialize())
-    assert frames.unpadded(read) == data
+    assert frames.strip_padding(read) == data
 
 
 @pytest.mark.parametrize(
@@ -97,13 +97,13 @@ def test_padding_of_others_is_taken_off(data, padding):
 )
 def test_more_padding_than_frame_is_refused(one):
     with pytest.raises(ProtocolError):
-        frames.unpadded(one)
+        frames.strip_padding(one)
 
 
 @pytest.mark.parametrize("payload", [b"", b"abc", b"abcde"])
 def test_numbers_and_settings_of_a_wrong_size_are_refused(payload):
     with pytest.raises(ProtocolError):
-        frames.number_in(payload)
+        frames.decode_number(payload)
     if payload:
         with pytest.raises(ProtocolError):
-            frames.settings_in(payload)
+            frames.decode_settings(payload)

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from services.metadata.talos_api import frames
-from services.metadata.talos_api.answer import MOST_WAITING_BYTES, Answer
-from services.metadata.talos_api.http2 import Http2, Stream, StreamLost
+from services.metadata.talos_api.grpc_response import MAX_BUFFERED_BYTES, GrpcResponse
+from services.metadata.talos_api.http2 import Http2Connection, Stream, StreamLost
 
 HEADERS = b"\x88\x5f\x10application/grpc"  # :status 200, content-type
 OK = b"\x00\x0bgrpc-status\x010"
@@ -52,7 +52,7 @@ class Conversation:
 
     def __init__(self) -> None:
         self.wire = Wire()
-        self.http = Http2("server:50000")
+        self.http = Http2Connection("server:50000")
         self.http.connection_made(self.wire)
         self.ends: dict[int, Exception | None] = {}
         self.waits = False  # whether who hears a message wants the next one later
@@ -61,7 +61,7 @@ class Conversation:
         def end(error: Exception | None) -> None:
             self.ends[stream.id] = error
 
-        stream = Stream(b"", b"request", Answer(lambda message: self.waits), end)
+        stream = Stream(b"", b"request", GrpcResponse(lambda message: self.waits), end)
         self.http.start(stream)
         return stream
 
@@ -75,7 +75,7 @@ async def test_a_server_that_only_sends_and_never_reads_does_not_fill_our_memory
     stream = talk.call()
     await asyncio.sleep(0)
     talk.wire.reads = False
-    ping = frames.frame(frames.PING, 0, 0, b"8 bytes.")
+    ping = frames.encode_frame(frames.PING, 0, 0, b"8 bytes.")
     for _ in range(200):
         if talk.wire.closed:
             break
@@ -88,7 +88,7 @@ async def test_a_server_that_only_sends_and_never_reads_does_not_fill_our_memory
 
 async def test_a_ping_of_another_size_is_no_http2():
     talk = Conversation()
-    talk.hear(frames.frame(frames.PING, 0, 0, bytes(16_000)))
+    talk.hear(frames.encode_frame(frames.PING, 0, 0, bytes(16_000)))
     assert talk.wire.closed
 
 
@@ -118,17 +118,17 @@ async def _byte_by_byte(acts: list[tuple[str, int, int]]) -> None:
         stream = calls[which % len(calls)]
         match act:
             case "headers":
-                talk.hear(frames.frame(frames.HEADERS, frames.END_HEADERS, stream.id, HEADERS))
+                talk.hear(frames.encode_frame(frames.HEADERS, frames.END_HEADERS, stream.id, HEADERS))
             case "data" | "message":
                 body = bytes(size) if act == "data" else b"\0" + size.to_bytes(4, "big") + bytes(size)
                 payload = bytes((which,)) + body + bytes(which)
                 sent += len(payload)
-                talk.hear(frames.frame(frames.DATA, frames.PADDED, stream.id, payload))
+                talk.hear(frames.encode_frame(frames.DATA, frames.PADDED, stream.id, payload))
             case "trailers":
                 flags = frames.END_HEADERS | frames.END_STREAM
-                talk.hear(frames.frame(frames.HEADERS, flags, stream.id, OK))
+                talk.hear(frames.encode_frame(frames.HEADERS, flags, stream.id, OK))
             case "reset":
-                talk.hear(frames.frame(frames.RST_STREAM, 0, stream.id, bytes(4)))
+                talk.hear(frames.encode_frame(frames.RST_STREAM, 0, stream.id, bytes(4)))
             case "cancel":
                 stream.cancel()
             case "wait":
@@ -138,7 +138,7 @@ async def _byte_by_byte(acts: list[tuple[str, int, int]]) -> None:
         stream.cancel()
     await asyncio.sleep(0)
     told = [
-        frames.number_in(one.payload)
+        frames.decode_number(one.payload)
         for one in talk.wire.frames()
         if one.kind == frames.WINDOW_UPDATE and not one.stream
     ]
@@ -149,12 +149,12 @@ async def test_what_a_stalled_reader_may_be_sent_is_bounded():
     talk = Conversation()
     talk.waits = True
     stream = talk.call()
-    talk.hear(frames.frame(frames.HEADERS, frames.END_HEADERS, stream.id, HEADERS))
+    talk.hear(frames.encode_frame(frames.HEADERS, frames.END_HEADERS, stream.id, HEADERS))
     message = b"\0" + (1000).to_bytes(4, "big") + bytes(1000)
-    for _ in range(MOST_WAITING_BYTES // len(message) + 2):
-        talk.hear(frames.frame(frames.DATA, 0, stream.id, message))
+    for _ in range(MAX_BUFFERED_BYTES // len(message) + 2):
+        talk.hear(frames.encode_frame(frames.DATA, 0, stream.id, message))
     assert stream.id in talk.ends
-    assert stream.answer.waiting <= MOST_WAITING_BYTES + len(message)
+    assert stream.response.buffered_bytes <= MAX_BUFFERED_BYTES + len(message)
 
 
 @pytest.mark.parametrize("late", ["data", "headers", "reset", "window"])
@@ -164,13 +164,13 @@ async def test_a_late_frame_of_a_call_that_was_cancelled_harms_no_other(late: st
     cancelled.cancel()
     talk.hear(
         {
-            "data": frames.frame(frames.DATA, 0, cancelled.id, bytes(100)),
-            "headers": frames.frame(frames.HEADERS, frames.END_HEADERS, cancelled.id, HEADERS),
-            "reset": frames.frame(frames.RST_STREAM, 0, cancelled.id, bytes(4)),
-            "window": frames.window_update(cancelled.id, 5),
+            "data": frames.encode_frame(frames.DATA, 0, cancelled.id, bytes(100)),
+            "headers": frames.encode_frame(frames.HEADERS, frames.END_HEADERS, cancelled.id, HEADERS),
+            "reset": frames.encode_frame(frames.RST_STREAM, 0, cancelled.id, bytes(4)),
+            "window": frames.encode_window_update(cancelled.id, 5),
         }[late],
-        frames.frame(frames.HEADERS, frames.END_HEADERS, other.id, HEADERS),
-        frames.frame(frames.HEADERS, frames.END_HEADERS | frames.END_STREAM, other.id, OK),
+        frames.encode_frame(frames.HEADERS, frames.END_HEADERS, other.id, HEADERS),
+        frames.encode_frame(frames.HEADERS, frames.END_HEADERS | frames.END_STREAM, other.id, OK),
     )
     assert talk.ends == {other.id: None}
     await asyncio.sleep(0)

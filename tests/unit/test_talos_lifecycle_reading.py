@@ -4,9 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.metadata.talos_api.checked import Unreadable
-from services.metadata.talos_api.lifecycle_reading import MOST_MEMBERS, read_member_names, read_stage
-from services.metadata.talos_api.machine_events import Opening
+from services.metadata.talos_api.lifecycle_reading import MAX_MEMBERS, read_member_names, read_stage
+from services.metadata.talos_api.machine_events import WatchOpening
 from services.metadata.talos_api.proto.generated.cosi.resource import (
     Event,
     EventType,
@@ -18,6 +17,7 @@ from services.metadata.talos_api.proto.generated.cosi.resource import (
     WatchResponse,
 )
 from services.metadata.talos_api.resources import MACHINE_STATUS, MEMBERS
+from services.metadata.talos_api.validation import InvalidResponse
 
 RUNNING, RUNNING_AND_READY, SHUTTING_DOWN = b"\x08\x04", b"\x08\x04\x12\x02\x08\x01", b"\x08\x06"
 
@@ -57,12 +57,12 @@ def test_the_stage_is_told_in_talos_own_words(spec: bytes, stage: str):
 
 @pytest.mark.parametrize("spec", [b"\x08", b"\x0a\x01x", b"\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"])
 def test_a_stage_that_no_talos_would_send_is_unreadable(spec: bytes):
-    with pytest.raises(Unreadable):
+    with pytest.raises(InvalidResponse):
         read_stage(answered(spec))
 
 
 def test_the_status_of_something_else_is_unreadable():
-    with pytest.raises(Unreadable):
+    with pytest.raises(InvalidResponse):
         read_stage(answered(RUNNING, identifier="another"))
 
 
@@ -70,7 +70,7 @@ def test_the_status_of_something_else_is_unreadable():
 def test_any_bytes_are_a_stage_or_unreadable(spec: bytes):
     try:
         assert isinstance(read_stage(answered(spec)), str)
-    except Unreadable:
+    except InvalidResponse:
         return
 
 
@@ -81,20 +81,20 @@ def test_members_are_known_by_the_names_of_their_nodes():
 
 @pytest.mark.parametrize(
     "answers",
-    [[a_member("")], [a_member("web-1", namespace="cluster-raw")], [a_member("web-1")] * (MOST_MEMBERS + 1)],
+    [[a_member("")], [a_member("web-1", namespace="cluster-raw")], [a_member("web-1")] * (MAX_MEMBERS + 1)],
     ids=["nameless", "raw", "too many"],
 )
 def test_members_that_no_talos_would_send_are_unreadable(answers: list[bytes]):
-    with pytest.raises(Unreadable):
+    with pytest.raises(InvalidResponse):
         read_member_names(answers)
 
 
 def test_a_watched_status_is_news_when_the_stage_changes_and_not_when_readiness_does():
-    opening = Opening(MACHINE_STATUS)
-    opening.hear(
+    opening = WatchOpening(MACHINE_STATUS)
+    opening.apply(
         bytes(WatchResponse(event=[Event(event_type=EventType.CREATED, resource=a_status(RUNNING))]))
     )
     assert opening.is_open
-    assert not opening.hear(updated(RUNNING_AND_READY, RUNNING))
-    assert not opening.hear(updated(RUNNING, RUNNING_AND_READY))
-    assert opening.hear(updated(SHUTTING_DOWN, RUNNING_AND_READY))
+    assert not opening.apply(updated(RUNNING_AND_READY, RUNNING))
+    assert not opening.apply(updated(RUNNING, RUNNING_AND_READY))
+    assert opening.apply(updated(SHUTTING_DOWN, RUNNING_AND_READY))

@@ -2,8 +2,7 @@
 
 import pytest
 
-from services.metadata.talos_api.checked import Unreadable
-from services.metadata.talos_api.machine_events import Opening
+from services.metadata.talos_api.machine_events import WatchOpening
 from services.metadata.talos_api.proto.generated.cosi.resource import (
     Event,
     EventType,
@@ -13,6 +12,7 @@ from services.metadata.talos_api.proto.generated.cosi.resource import (
     WatchResponse,
 )
 from services.metadata.talos_api.resources import ADDRESSES
+from services.metadata.talos_api.validation import InvalidResponse
 
 NOTHING = WatchResponse()
 NOOP = WatchResponse(event=[Event(event_type=EventType.NOOP)])
@@ -29,23 +29,23 @@ def an_address(size: int) -> WatchResponse:
 
 
 def test_a_watch_opens_after_all_there_is():
-    opening = Opening(ADDRESSES)
+    opening = WatchOpening(ADDRESSES)
     for answer in (NOTHING, *[an_address(300)] * 700):
-        assert not opening.hear(bytes(answer))
+        assert not opening.apply(bytes(answer))
         assert not opening.is_open
-    opening.hear(bytes(END))
+    opening.apply(bytes(END))
     assert opening.is_open
-    assert len(opening.resources) == 700
+    assert len(opening.initial_resources) == 700
 
 
 @pytest.mark.parametrize("answer", [NOTHING, NOOP, an_address(60_000)], ids=["nothing", "noops", "large"])
 def test_a_machine_that_never_comes_to_the_end_of_what_there_is_is_not_heard_out(answer: WatchResponse):
-    opening, encoded = Opening(ADDRESSES), bytes(answer)
+    opening, encoded = WatchOpening(ADDRESSES), bytes(answer)
 
     def listen() -> None:
         for _ in range(3000):
-            opening.hear(encoded)
+            opening.apply(encoded)
 
-    with pytest.raises(Unreadable):
+    with pytest.raises(InvalidResponse):
         listen()
-    assert sum(len(resource.spec) for resource in opening.resources) <= 512 * 1024
+    assert sum(len(resource.spec) for resource in opening.initial_resources) <= 512 * 1024

@@ -3,8 +3,8 @@
 import pytest
 
 from libs.testbed.sim_machines.wire import Field, encode
-from services.metadata.talos_api.checked import Unreadable
-from services.metadata.talos_api.route_reading import gateways_in
+from services.metadata.talos_api.route_reading import read_gateways
+from services.metadata.talos_api.validation import InvalidResponse
 
 FIRST, SECOND = bytes((10, 0, 0, 1)), bytes((10, 0, 0, 2))
 
@@ -22,17 +22,17 @@ def an_answer(spec: dict[int, Field], name: str = "inet4///1024") -> bytes:
 
 def test_each_next_hop_of_a_route_is_a_gateway():
     hops: list[Field] = [{1: {1: SECOND}, 2: "eth1", 3: 1}, {1: {1: FIRST}, 2: "eth0", 3: 1}, {2: "wg0"}]
-    assert gateways_in([an_answer({1: 2, 14: hops})]) == ("10.0.0.1", "10.0.0.2")
+    assert read_gateways([an_answer({1: 2, 14: hops})]) == ("10.0.0.1", "10.0.0.2")
 
 
 def test_an_ipv4_gateway_in_the_form_of_an_ipv6_one_is_the_same_gateway():
     mapped = bytes(10) + b"\xff\xff" + FIRST
     answers = [an_answer({4: {1: FIRST}}), an_answer({4: {1: mapped}}, "eth0/inet6/::ffff:10.0.0.1//1")]
-    assert gateways_in(answers) == ("10.0.0.1",)
+    assert read_gateways(answers) == ("10.0.0.1",)
 
 
 def test_an_unspecified_gateway_is_none():
-    assert gateways_in([an_answer({4: {1: bytes(4)}}), an_answer({4: {1: bytes(16)}}, "other")]) == ()
+    assert read_gateways([an_answer({4: {1: bytes(4)}}), an_answer({4: {1: bytes(16)}}, "other")]) == ()
 
 
 @pytest.mark.parametrize(
@@ -46,12 +46,12 @@ def test_an_unspecified_gateway_is_none():
     ],
 )
 def test_what_no_talos_would_send_is_refused(spec: dict[int, Field], why: str):
-    with pytest.raises(Unreadable, match=why):
-        gateways_in([an_answer(spec)])
+    with pytest.raises(InvalidResponse, match=why):
+        read_gateways([an_answer(spec)])
 
 
 def test_more_gateways_than_fit_into_a_message_are_refused():
     answers = [an_answer({4: {1: bytes((10, 0, n >> 8, n & 255))}}, str(n)) for n in range(1, 1026)]
-    assert len(gateways_in(answers[:1024])) == 1024
-    with pytest.raises(Unreadable, match="more than 1024 gateways"):
-        gateways_in(answers)
+    assert len(read_gateways(answers[:1024])) == 1024
+    with pytest.raises(InvalidResponse, match="more than 1024 gateways"):
+        read_gateways(answers)

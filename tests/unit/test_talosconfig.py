@@ -12,7 +12,7 @@ from services.metadata.talos_api.client_certificate import ClientCertificate
 from services.metadata.talos_api.talosconfig import (
     CredentialsError,
     Endpoint,
-    file_candidates,
+    list_candidate_files,
     parse_talosconfig,
 )
 
@@ -203,7 +203,7 @@ def test_any_endpoints_are_endpoints_or_a_credentials_error(text: str):
     ],
 )
 def test_the_file_is_looked_for_where_talosctl_looks(environment: dict[str, str], first: list[str]):
-    candidates = file_candidates(environment, Path("/home/me"))
+    candidates = list_candidate_files(environment, Path("/home/me"))
     assert [str(path) for path in candidates] == [*first, "/var/run/secrets/talos.dev/config"]
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from cli.credentials import NoAccess, talos
 from cli.doctor import inside_talos
-from services.metadata.ask_machine import open_talos
+from services.metadata.query_machine import open_talos
 from services.metadata.settings import MetadataSettings
 from tests.watcher_actors import parts
 

@@ -17,7 +17,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span as ExportedSpan
 
 from libs.common import telemetry
 from libs.common.bus import Message
-from libs.common.handling import Handling
+from libs.common.consumer_middleware import ConsumerMiddleware
 from libs.common.logs import JsonFormatter, TextFormatter, level_of_verbosity, setup_logging
 from tests.builders import a_message, a_node, observed
 from tests.collector import a_collector, tracing_to
@@ -86,12 +86,14 @@ async def test_the_span_of_a_handled_message_says_what_carried_it_and_continues_
     async def handle(message: Message) -> None:
         telemetry.annotate(outcome="initialized")
 
-    handling = Handling("labeler", "node", system="memory", clock=time.monotonic, random=random.Random(1))
+    handling = ConsumerMiddleware(
+        "labeler", "node", system="memory", clock=time.monotonic, random=random.Random(1)
+    )
     async with a_collector() as collector:
         with tracing_to(collector.url):
             with telemetry.span("send", kind="producer"):
                 headers = telemetry.outgoing_headers()
-            await handling.around(handle)(a_message(observed(a_node("web-1")), headers=headers))
+            await handling.wrap(handle)(a_message(observed(a_node("web-1")), headers=headers))
             await telemetry.flush(5)
     processed = collector.spans["process talosccm.v1.flow.observed.node"]
     told = {pair.key: pair.value.string_value for pair in processed.attributes}

@@ -4,19 +4,19 @@ import asyncio
 
 import pytest
 
-from libs.common import watch_flow
+from libs.common import cache_sync
+from libs.common.cache_sync import CacheSync
 from libs.common.delivery import TemporaryError
-from libs.common.flow_table import FlowTable
-from libs.common.watch_flow import WatchFlow
+from libs.common.stream_cache import StreamCache
 from tests.builders import a_message, a_node, a_snapshot, observed, opened
 from tests.turned_clock import TurnedClock
 
 
-def a_complete_table() -> FlowTable:
-    table = FlowTable(clock=TurnedClock())
-    table.begin(opened())
+def a_complete_table() -> StreamCache:
+    table = StreamCache(clock=TurnedClock())
+    table.start_replay(opened())
     table.apply(a_message(a_snapshot(), sequence=1))
-    table.caught_up()
+    table.finish_replay()
     return table
 
 
@@ -27,17 +27,17 @@ async def the_others_have_run() -> None:
 
 async def test_what_is_known_is_not_waited_for():
     table = a_complete_table()
-    await WatchFlow(table).reached(table.sequence)
+    await CacheSync(table).wait_for(table.sequence)
 
 
 async def test_each_goes_on_when_the_table_has_heard_its_message():
     table = a_complete_table()
-    flow = WatchFlow(table)
-    later, sooner = (asyncio.create_task(flow.reached(table.sequence + more)) for more in (2, 1))
+    flow = CacheSync(table)
+    later, sooner = (asyncio.create_task(flow.wait_for(table.sequence + more)) for more in (2, 1))
     await the_others_have_run()
     for first, (done, waits) in ((2, (sooner, later)), (3, (later, None))):
         table.apply(a_message(observed(a_node()), sequence=first))
-        flow.moved()
+        flow.wake_waiters()
         await the_others_have_run()
         assert done.done()
         assert waits is None or not waits.done()
@@ -45,34 +45,34 @@ async def test_each_goes_on_when_the_table_has_heard_its_message():
 
 
 async def test_a_flow_that_stays_behind_is_a_temporary_error(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(watch_flow, "BEHIND_SECONDS", 0.01)
+    monkeypatch.setattr(cache_sync, "BEHIND_SECONDS", 0.01)
     table = a_complete_table()
     with pytest.raises(TemporaryError, match="the flow is behind"):
-        await WatchFlow(table).reached(table.sequence + 1)
+        await CacheSync(table).wait_for(table.sequence + 1)
 
 
 async def test_what_a_service_lacks_besides_keeps_everybody_waiting_until_it_is_there():
     table, lacks = a_complete_table(), ["no requests"]
-    flow = WatchFlow(table, problems=lambda _: tuple(lacks))
-    waits = asyncio.create_task(flow.reached(table.sequence))
+    flow = CacheSync(table, problems=lambda _: tuple(lacks))
+    waits = asyncio.create_task(flow.wait_for(table.sequence))
     await the_others_have_run()
-    flow.moved()
+    flow.wake_waiters()
     await the_others_have_run()
     assert not waits.done()
     assert flow.problems() == ("no requests",)
     lacks.clear()
-    flow.moved()
+    flow.wake_waiters()
     await waits
 
 
 async def test_who_gives_up_waiting_is_not_in_the_way_of_the_others():
     table = a_complete_table()
-    flow = WatchFlow(table)
-    gives_up, stays = (asyncio.create_task(flow.reached(table.sequence + 1)) for _ in range(2))
+    flow = CacheSync(table)
+    gives_up, stays = (asyncio.create_task(flow.wait_for(table.sequence + 1)) for _ in range(2))
     await the_others_have_run()
     gives_up.cancel()
     await the_others_have_run()
     table.apply(a_message(observed(a_node()), sequence=table.sequence + 1))
-    flow.moved()
+    flow.wake_waiters()
     await stays
     assert gives_up.cancelled()

@@ -4,111 +4,111 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from services.watcher.agenda import Agenda, Errand, rest_seconds
+from services.watcher.work_queue import WorkItem, WorkQueue, compute_cooldown
 
 NAMES = ["a", "b", "c", "d"]
 
 
 def test_names_are_served_in_the_order_of_their_news():
-    agenda = Agenda(in_flight=2)
+    agenda = WorkQueue(in_flight=2)
     for name in ("b", "a", "c"):
-        agenda.want(name)
-    assert [agenda.take(), agenda.take(), agenda.take()] == [Errand("b", False), Errand("a", False), None]
+        agenda.add(name)
+    assert [agenda.get(), agenda.get(), agenda.get()] == [WorkItem("b", False), WorkItem("a", False), None]
     agenda.done("a")
-    assert agenda.take() == Errand("c", False)
+    assert agenda.get() == WorkItem("c", False)
 
 
 def test_a_name_in_flight_waits_for_its_flight_to_end_and_then_goes_once():
-    agenda = Agenda(in_flight=8)
-    agenda.want("a")
-    agenda.take()
+    agenda = WorkQueue(in_flight=8)
+    agenda.add("a")
+    agenda.get()
     for _ in range(5):
-        agenda.want("a")
-    assert agenda.take() is None
+        agenda.add("a")
+    assert agenda.get() is None
     agenda.done("a")
-    assert agenda.take() == Errand("a", False)
+    assert agenda.get() == WorkItem("a", False)
     agenda.done("a")
-    assert agenda.take() is None
+    assert agenda.get() is None
 
 
 def test_a_round_is_not_complete_by_a_flight_that_began_before_it():
-    agenda = Agenda(in_flight=8)
-    agenda.want("a")
-    agenda.take()
-    agenda.begin_round({"a"})
+    agenda = WorkQueue(in_flight=8)
+    agenda.add("a")
+    agenda.get()
+    agenda.start_round({"a"})
     agenda.done("a")
-    assert not agenda.round_complete
-    assert agenda.take() == Errand("a", True)
+    assert not agenda.is_round_complete
+    assert agenda.get() == WorkItem("a", True)
     agenda.done("a")
-    assert agenda.round_complete
+    assert agenda.is_round_complete
 
 
 def test_a_failed_errand_keeps_its_round_open_and_comes_back_as_it_was():
-    agenda = Agenda(in_flight=8)
-    agenda.begin_round({"a"})
-    agenda.take()
-    assert agenda.failed("a") == 1
-    assert agenda.take() is None
+    agenda = WorkQueue(in_flight=8)
+    agenda.start_round({"a"})
+    agenda.get()
+    assert agenda.mark_failed("a") == 1
+    assert agenda.get() is None
     agenda.retry("a")
-    assert agenda.take() == Errand("a", True)
-    assert agenda.failed("a") == 2
-    assert not agenda.round_complete
-    agenda.want("a")  # news do not wait for the back-off
-    assert agenda.take() == Errand("a", True)
+    assert agenda.get() == WorkItem("a", True)
+    assert agenda.mark_failed("a") == 2
+    assert not agenda.is_round_complete
+    agenda.add("a")  # news do not wait for the back-off
+    assert agenda.get() == WorkItem("a", True)
     agenda.done("a")
     agenda.retry("a")
-    assert agenda.take() is None
+    assert agenda.get() is None
 
 
 def test_a_new_round_does_not_wait_for_the_back_off_of_the_last_one():
-    agenda = Agenda(in_flight=8)
-    agenda.want("a")
-    agenda.take()
-    agenda.failed("a")
-    agenda.begin_round({"b"})
-    assert {agenda.take(), agenda.take()} == {Errand("a", False), Errand("b", True)}
-    assert agenda.failed("a") == 1
+    agenda = WorkQueue(in_flight=8)
+    agenda.add("a")
+    agenda.get()
+    agenda.mark_failed("a")
+    agenda.start_round({"b"})
+    assert {agenda.get(), agenda.get()} == {WorkItem("a", False), WorkItem("b", True)}
+    assert agenda.mark_failed("a") == 1
 
 
 def test_a_name_that_was_said_rests_and_its_news_go_once_afterwards():
-    agenda = Agenda(in_flight=8)
-    agenda.want("a")
-    agenda.take()
-    agenda.want("a")  # while it is in flight
-    agenda.done("a", rests=True)
-    agenda.want("a")  # and while it rests
-    assert agenda.take() is None
-    assert agenda.waiting == 1
-    agenda.rested("a")
-    assert agenda.take() == Errand("a", False)
-    agenda.done("a", rests=True)
-    agenda.rested("a")
-    assert agenda.take() is None
+    agenda = WorkQueue(in_flight=8)
+    agenda.add("a")
+    agenda.get()
+    agenda.add("a")  # while it is in flight
+    agenda.done("a", cool_down=True)
+    agenda.add("a")  # and while it rests
+    assert agenda.get() is None
+    assert agenda.pending_count == 1
+    agenda.end_cooldown("a")
+    assert agenda.get() == WorkItem("a", False)
+    agenda.done("a", cool_down=True)
+    agenda.end_cooldown("a")
+    assert agenda.get() is None
 
 
 def test_one_node_rests_a_second_and_thousands_no_longer_than_eight():
-    assert rest_seconds(1, at_most=8.0) < 1.01
-    assert 6.0 < rest_seconds(700, at_most=8.0) < rest_seconds(800, at_most=8.0)
-    assert rest_seconds(1001, at_most=8.0) == rest_seconds(100_000, at_most=8.0) == 8.0
+    assert compute_cooldown(1, at_most=8.0) < 1.01
+    assert 6.0 < compute_cooldown(700, at_most=8.0) < compute_cooldown(800, at_most=8.0)
+    assert compute_cooldown(1001, at_most=8.0) == compute_cooldown(100_000, at_most=8.0) == 8.0
 
 
 def test_who_is_to_be_said_anyway_does_not_rest():
-    agenda = Agenda(in_flight=8)
-    agenda.want("a")
-    agenda.take()
-    agenda.done("a", rests=True)
-    agenda.begin_round({"a"})
-    assert agenda.take() == Errand("a", True)
-    agenda.want("a", anyway=True)
-    agenda.done("a", rests=True)
-    assert agenda.take() == Errand("a", True)
+    agenda = WorkQueue(in_flight=8)
+    agenda.add("a")
+    agenda.get()
+    agenda.done("a", cool_down=True)
+    agenda.start_round({"a"})
+    assert agenda.get() == WorkItem("a", True)
+    agenda.add("a", force=True)
+    agenda.done("a", cool_down=True)
+    assert agenda.get() == WorkItem("a", True)
 
 
 @given(st.sets(st.sampled_from(NAMES)))
 def test_an_empty_agenda_has_nothing_outstanding(names):
-    agenda = Agenda(in_flight=2)
-    agenda.begin_round(names)
-    assert agenda.round_complete is not bool(names)
+    agenda = WorkQueue(in_flight=2)
+    agenda.start_round(names)
+    assert agenda.is_round_complete is not bool(names)
 
 
 class AgendaMachine(RuleBasedStateMachine):
@@ -116,7 +116,7 @@ class AgendaMachine(RuleBasedStateMachine):
 
     def __init__(self):
         super().__init__()
-        self.agenda = Agenda(in_flight=2)
+        self.agenda = WorkQueue(in_flight=2)
         self.flying: dict[str, bool] = {}
         self.parked: set[str] = set()
         self.resting: set[str] = set()
@@ -128,7 +128,7 @@ class AgendaMachine(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from(NAMES), anyway=st.booleans())
     def want(self, name, anyway):
-        self.agenda.want(name, anyway=anyway)
+        self.agenda.add(name, force=anyway)
         self._owe(name, anyway)
         if anyway:
             self.resting.discard(name)
@@ -137,7 +137,7 @@ class AgendaMachine(RuleBasedStateMachine):
 
     @rule(names=st.sets(st.sampled_from(NAMES)))
     def begin_round(self, names):
-        self.agenda.begin_round(names)
+        self.agenda.start_round(names)
         self.round = set(names)
         self.parked.clear()
         self.resting -= names
@@ -146,7 +146,7 @@ class AgendaMachine(RuleBasedStateMachine):
 
     @rule()
     def take(self):
-        errand = self.agenda.take()
+        errand = self.agenda.get()
         if errand is None:
             waits = self.flying.keys() | self.parked | self.resting
             assert len(self.flying) == 2 or not (self.owed.keys() - waits)
@@ -154,8 +154,8 @@ class AgendaMachine(RuleBasedStateMachine):
         assert errand.name not in self.flying
         assert errand.name not in self.parked
         assert errand.name not in self.resting
-        assert self.owed.pop(errand.name) == errand.anyway
-        self.flying[errand.name] = errand.anyway
+        assert self.owed.pop(errand.name) == errand.force
+        self.flying[errand.name] = errand.force
 
     @rule(data=st.data())
     def settle(self, data):
@@ -165,18 +165,18 @@ class AgendaMachine(RuleBasedStateMachine):
         was_anyway = self.flying.pop(name)
         if data.draw(st.booleans()):
             rests = data.draw(st.booleans())
-            self.agenda.done(name, rests=rests)
+            self.agenda.done(name, cool_down=rests)
             if not self.owed.get(name, False):
                 self.round.discard(name)
                 self.resting |= {name} if rests else set()
         else:
-            self.agenda.failed(name)
+            self.agenda.mark_failed(name)
             self.parked.add(name)
             self._owe(name, was_anyway)
 
     @rule(name=st.sampled_from(NAMES))
     def rested(self, name):
-        self.agenda.rested(name)
+        self.agenda.end_cooldown(name)
         self.resting.discard(name)
 
     @rule(name=st.sampled_from(NAMES))
@@ -186,11 +186,11 @@ class AgendaMachine(RuleBasedStateMachine):
 
     @invariant()
     def the_round_is_as_complete_as_it_says(self):
-        assert self.agenda.round_complete == (not self.round)
+        assert self.agenda.is_round_complete == (not self.round)
 
     @invariant()
     def nothing_is_lost(self):
-        assert self.agenda.waiting == len(self.owed)
+        assert self.agenda.pending_count == len(self.owed)
 
 
 TestAgendaMachine = AgendaMachine.TestCase

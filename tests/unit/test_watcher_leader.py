@@ -6,19 +6,19 @@ from collections.abc import Callable
 
 import pytest
 
-from libs.common.bus import Contact
+from libs.common.bus import ServerLiveness
 from libs.common.delivery import TemporaryError
 from libs.common.kube_api.errors import Unreachable
-from libs.common.kube_api.lock import Held, NotHeld
-from services.watcher.leader import ByLease, LeadershipLost
-from services.watcher.reach import Reach
+from libs.common.kube_api.lease_lock import LeaseDenial, LeaseGrant
+from services.watcher.bus_reachability import BusReachability
+from services.watcher.leader_elector import LeadershipLost, LeaseElector
 from services.watcher.settings import WatcherSettings
 from tests.bus_actors import eventually
 from tests.turned_clock import TurnedClock
 
-HELD = Held(transitions=3)
+HELD = LeaseGrant(transitions=3)
 HANGS = "hangs"
-Answer = Held | NotHeld | Exception | str
+Answer = LeaseGrant | LeaseDenial | Exception | str
 
 
 class ScriptedLock:
@@ -31,23 +31,23 @@ class ScriptedLock:
         self.releases = 0
         self.reports = 0
         self.reported_at = float("-inf")
-        self.is_held_by_reader = True
+        self.holder_reads_reports = True
         self._deadline = renew_deadline_seconds
 
-    async def try_hold(self, *, take: bool = True) -> Held | NotHeld:
+    async def try_acquire_or_renew(self, *, may_acquire: bool = True) -> LeaseGrant | LeaseDenial:
         self.tries += 1
-        if not take:
-            return NotHeld(holder="", seconds=float("inf"))
+        if not may_acquire:
+            return LeaseDenial(holder="", seconds=float("inf"))
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         while isinstance(answer, str):
             await asyncio.Event().wait()
         if isinstance(answer, Exception):
             raise answer
         sent = time.monotonic()
-        self.leading_until = sent + self._deadline if isinstance(answer, Held) else float("-inf")
+        self.leading_until = sent + self._deadline if isinstance(answer, LeaseGrant) else float("-inf")
         return answer
 
-    async def report(self) -> None:
+    async def report_standby(self) -> None:
         self.reports += 1
 
     async def release(self) -> bool:
@@ -61,11 +61,13 @@ class Bus:
     def __init__(self, *, silent: float = 0.0, answering: float = 100.0, leader: float = 0.0) -> None:
         self.silent, self.answering, self.leader = silent, answering, leader
 
-    def contact(self) -> Contact:
-        return Contact(silent_seconds=self.silent, answering_seconds=self.answering)
+    def server_liveness(self) -> ServerLiveness:
+        return ServerLiveness(silent_seconds=self.silent, responsive_seconds=self.answering)
 
-    def reach(self) -> Reach:
-        return Reach(self.contact, lambda: self.leader, candidate_seconds=10.0, leader_seconds=15.0)
+    def reach(self) -> BusReachability:
+        return BusReachability(
+            self.server_liveness, lambda: self.leader, candidate_seconds=10.0, leader_seconds=15.0
+        )
 
 
 def by_lease(
@@ -73,46 +75,46 @@ def by_lease(
     retry_seconds: float = 0.01,
     bus: Bus | None = None,
     clock: Callable[[], float] = time.monotonic,
-) -> ByLease:
-    return ByLease(
+) -> LeaseElector:
+    return LeaseElector(
         lock,
         retry_seconds=retry_seconds,
         clock=clock,
         jitter=lambda: 0.5,
-        reach=(bus or Bus()).reach(),
+        reachability=(bus or Bus()).reach(),
     )
 
 
 async def test_a_candidate_waits_through_another_holder_and_an_unreachable_server():
-    lock = ScriptedLock(NotHeld(holder="b", seconds=9.0), Unreachable("nobody answers"), HELD)
+    lock = ScriptedLock(LeaseDenial(holder="b", seconds=9.0), Unreachable("nobody answers"), HELD)
     candidate = by_lease(lock)
     assert candidate.problems() == ("nobody has said yet who holds the Lease",)
-    assert await candidate.win() == 3
+    assert await candidate.acquire() == 3
     assert lock.tries == 3
     assert candidate.problems() == ()
 
 
 async def test_a_candidate_that_cannot_ask_says_why():
     candidate = by_lease(ScriptedLock(Unreachable("nobody answers")))
-    winning = asyncio.create_task(candidate.win())
+    winning = asyncio.create_task(candidate.acquire())
     await eventually(lambda: "nobody answers" in candidate.problems()[0])
     winning.cancel()
 
 
 async def test_an_expiring_lease_is_tried_for_when_it_expires_and_not_a_period_later():
-    lock = ScriptedLock(NotHeld(holder="b", seconds=0.02), HELD)
+    lock = ScriptedLock(LeaseDenial(holder="b", seconds=0.02), HELD)
     began = time.monotonic()
-    await by_lease(lock, retry_seconds=60.0).win()
+    await by_lease(lock, retry_seconds=60.0).acquire()
     assert time.monotonic() - began < 30.0
 
 
 async def test_each_renewal_is_told_and_failures_between_them_are_survived():
-    lock = ScriptedLock(HELD, HELD, Unreachable("once"), HELD, NotHeld(holder="b", seconds=1.0))
+    lock = ScriptedLock(HELD, HELD, Unreachable("once"), HELD, LeaseDenial(holder="b", seconds=1.0))
     candidate = by_lease(lock)
-    await candidate.win()
+    await candidate.acquire()
     renewals = []
     with pytest.raises(LeadershipLost, match="b holds it now"):
-        await candidate.keep(lambda: renewals.append(lock.tries))
+        await candidate.renew(lambda: renewals.append(lock.tries))
     assert renewals == [2, 4]
 
 
@@ -120,31 +122,31 @@ async def test_each_renewal_is_told_and_failures_between_them_are_survived():
 async def test_the_lead_ends_with_the_renew_deadline_whatever_the_server_does(trouble):
     lock = ScriptedLock(HELD, trouble)
     candidate = by_lease(lock)
-    await candidate.win()
+    await candidate.acquire()
     with pytest.raises(LeadershipLost, match="could not be renewed in time"):
-        await candidate.keep(lambda: None)
+        await candidate.renew(lambda: None)
     assert time.monotonic() >= lock.leading_until
-    await candidate.give_up()
+    await candidate.release()
     assert lock.releases == 0, "a lost Lease is not ours to release"
 
 
 async def test_a_lease_that_is_given_up_is_released():
     lock = ScriptedLock(HELD)
     candidate = by_lease(lock)
-    await candidate.win()
-    await candidate.give_up()
+    await candidate.acquire()
+    await candidate.release()
     assert lock.releases == 1
 
 
 async def test_a_leader_that_is_doubted_asks():
-    lock = ScriptedLock(HELD, HELD, Unreachable("nobody answers"), NotHeld(holder="b", seconds=1.0))
+    lock = ScriptedLock(HELD, HELD, Unreachable("nobody answers"), LeaseDenial(holder="b", seconds=1.0))
     candidate = by_lease(lock)
-    await candidate.win()
-    await candidate.confirm()
+    await candidate.acquire()
+    await candidate.confirm_leadership()
     with pytest.raises(TemporaryError, match="nobody answers"):
-        await candidate.confirm()
+        await candidate.confirm_leadership()
     with pytest.raises(LeadershipLost, match="b holds it"):
-        await candidate.confirm()
+        await candidate.confirm_leadership()
 
 
 # ---- the bus
@@ -153,16 +155,16 @@ async def test_a_leader_that_is_doubted_asks():
 async def test_a_leader_that_the_bus_does_not_answer_steps_down_once_a_standby_reports_that_it_does():
     lock, bus = ScriptedLock(HELD), Bus()
     candidate = by_lease(lock, bus=bus)
-    await candidate.win()
+    await candidate.acquire()
     bus.silent = 16.0
-    keeping = asyncio.create_task(candidate.keep(lambda: None))
+    keeping = asyncio.create_task(candidate.renew(lambda: None))
     renewed = lock.tries
     await eventually(lambda: lock.tries > renewed + 5, "the Lease does not rotate: nobody reports")
     assert "NATS does not answer" in candidate.problems()[0]
     lock.reported_at = time.monotonic()
     with pytest.raises(LeadershipLost, match="stepped down"):
         await keeping
-    await candidate.give_up()
+    await candidate.release()
     assert lock.releases == 1, "the standby need not wait until it expires"
 
 
@@ -174,18 +176,18 @@ async def test_a_leader_that_the_bus_does_not_answer_steps_down_once_a_standby_r
 async def test_a_leader_keeps_the_lease(silent, reported_ago):
     lock, bus = ScriptedLock(HELD), Bus()
     candidate = by_lease(lock, bus=bus)
-    await candidate.win()
+    await candidate.acquire()
     bus.silent, lock.reported_at = silent, time.monotonic() - reported_ago
-    keeping = asyncio.create_task(candidate.keep(lambda: None))
+    keeping = asyncio.create_task(candidate.renew(lambda: None))
     await eventually(lambda: lock.tries > 5)
     assert not keeping.done()
     keeping.cancel()
 
 
 async def test_a_standby_reports_a_leader_that_renews_and_publishes_nothing():
-    lock, bus, clock = ScriptedLock(NotHeld(holder="b", seconds=9.0)), Bus(), TurnedClock()
+    lock, bus, clock = ScriptedLock(LeaseDenial(holder="b", seconds=9.0)), Bus(), TurnedClock()
     candidate = by_lease(lock, bus=bus, clock=clock)
-    winning = asyncio.create_task(candidate.win())
+    winning = asyncio.create_task(candidate.acquire())
     await eventually(lambda: lock.tries > 3)
     assert (lock.reports, candidate.problems()) == (0, ())
     bus.leader = 17.0
@@ -198,14 +200,14 @@ async def test_a_standby_reports_a_leader_that_renews_and_publishes_nothing():
 
 
 async def test_a_standby_gives_a_new_holder_time_and_repeats_a_report_only_every_few_seconds():
-    lock, bus, clock = ScriptedLock(NotHeld(holder="b", seconds=9.0)), Bus(leader=99.0), TurnedClock()
+    lock, bus, clock = ScriptedLock(LeaseDenial(holder="b", seconds=9.0)), Bus(leader=99.0), TurnedClock()
     candidate = by_lease(lock, bus=bus, clock=clock)
 
     async def several_tries() -> None:
         before = lock.tries
         await eventually(lambda: lock.tries > before + 3)
 
-    winning = asyncio.create_task(candidate.win())
+    winning = asyncio.create_task(candidate.acquire())
     await several_tries()
     assert (lock.reports, candidate.problems()) == (0, ())
     clock.turn(15.0)
@@ -217,7 +219,7 @@ async def test_a_standby_gives_a_new_holder_time_and_repeats_a_report_only_every
     clock.turn(1.0)
     await several_tries()
     assert lock.reports == 2
-    lock.answers = [NotHeld(holder="c", seconds=9.0)]
+    lock.answers = [LeaseDenial(holder="c", seconds=9.0)]
     await several_tries()
     clock.turn(14.0)
     await several_tries()
@@ -226,11 +228,11 @@ async def test_a_standby_gives_a_new_holder_time_and_repeats_a_report_only_every
 
 
 async def test_a_standby_is_ready_and_reports_nothing_while_another_program_holds_the_lease():
-    lock, bus = ScriptedLock(NotHeld(holder="reference", seconds=9.0)), Bus(leader=float("inf"))
-    lock.is_held_by_reader = False
+    lock, bus = ScriptedLock(LeaseDenial(holder="reference", seconds=9.0)), Bus(leader=float("inf"))
+    lock.holder_reads_reports = False
     clock = TurnedClock()
     candidate = by_lease(lock, bus=bus, clock=clock)
-    winning = asyncio.create_task(candidate.win())
+    winning = asyncio.create_task(candidate.acquire())
     await eventually(lambda: lock.tries > 3)
     clock.turn(99.0)
     await eventually(lambda: lock.tries > 6)
@@ -240,10 +242,10 @@ async def test_a_standby_is_ready_and_reports_nothing_while_another_program_hold
 
 @pytest.mark.parametrize("bus", [Bus(leader=99.0, answering=14.0), Bus(leader=99.0, silent=11.0)])
 async def test_a_standby_that_reaches_the_bus_only_just_or_not_reports_nothing(bus):
-    lock = ScriptedLock(NotHeld(holder="b", seconds=9.0))
+    lock = ScriptedLock(LeaseDenial(holder="b", seconds=9.0))
     clock = TurnedClock()
     candidate = by_lease(lock, bus=bus, clock=clock)
-    winning = asyncio.create_task(candidate.win())
+    winning = asyncio.create_task(candidate.acquire())
     await eventually(lambda: lock.tries > 3)
     clock.turn(99.0)
     await eventually(lambda: lock.tries > 6)
@@ -254,7 +256,7 @@ async def test_a_standby_that_reaches_the_bus_only_just_or_not_reports_nothing(b
 async def test_a_candidate_that_the_bus_does_not_answer_leaves_a_free_lease_to_others():
     lock, bus = ScriptedLock(HELD), Bus(silent=float("inf"))
     candidate = by_lease(lock, bus=bus)
-    winning = asyncio.create_task(candidate.win())
+    winning = asyncio.create_task(candidate.acquire())
     await eventually(lambda: "does not take the Lease" in candidate.problems()[0])
     await eventually(lambda: lock.tries > 3)
     assert not winning.done()

@@ -7,42 +7,42 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from libs.common.events import NodeGone, NodeObserved, ObservedNode, ObservedOrder
-from libs.common.node import NodeCondition, what_we_read
-from libs.common.ordering import Standing, standing
+from libs.common.events import NodeGone, NodeObserved, ObservationOrder, ObservedNode
+from libs.common.node import NodeCondition, trim_node
+from libs.common.ordering import Recency, compare_events
 from libs.common.stream_size import HEADROOM_BYTES, STREAM_STEP_BYTES
 from services.watcher.kinds import NODE
-from services.watcher.observe import (
-    BYTES_PER_GONE,
+from services.watcher.publish_decision import (
+    BYTES_PER_DELETED,
     BYTES_PER_NODE,
     BYTES_PER_REQUEST,
-    VOID,
+    FENCED_REASON,
+    ConfirmAbsence,
+    FencingToken,
+    NoChange,
     Publish,
-    Skipped,
-    Stamp,
-    Unchanged,
-    Unproven,
-    next_epoch,
-    observe,
-    observe_absence,
-    stream_bytes,
+    Skip,
+    compute_next_epoch,
+    decide_absent,
+    decide_present,
+    estimate_stream_bytes,
 )
 from tests.builders import INCARNATION, a_node, gone, observed
 
 LATER = datetime(2026, 3, 1, 13, 0, tzinfo=UTC)
-STAMP = Stamp(incarnation=INCARNATION, epoch=3)
+STAMP = FencingToken(stream_id=INCARNATION, epoch=3)
 
 
 def look(node, held=None, *, anyway=False):
-    return observe(NODE, node, held, STAMP, now=LATER, anyway=anyway)
+    return decide_present(NODE, node, held, STAMP, now=LATER, force=anyway)
 
 
 def test_a_node_that_the_stream_does_not_hold_is_said_in_the_order_of_its_own_version():
     node = a_node(resource_version="812")
     assert look(node) == Publish(
         event=NodeObserved(
-            incarnation=INCARNATION,
-            order=ObservedOrder(epoch=3, resource_version=812),
+            stream_id=INCARNATION,
+            order=ObservationOrder(epoch=3, resource_version=812),
             node=node,
             observed_at=LATER,
         ),
@@ -54,8 +54,8 @@ def test_a_heartbeat_is_no_news():
     ready = NodeCondition(type="Ready", status="True", reason="KubeletReady")
     said = observed(a_node(conditions=(ready,), resource_version="100"), epoch=3)
     pressure = NodeCondition(type="MemoryPressure", status="False", message="changed by the kubelet")
-    beaten = what_we_read(a_node(conditions=(pressure, ready), resource_version="101"))
-    assert isinstance(look(beaten, said), Unchanged)
+    beaten = trim_node(a_node(conditions=(pressure, ready), resource_version="101"))
+    assert isinstance(look(beaten, said), NoChange)
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_a_node_that_was_said_to_be_gone_and_exists_is_said_again():
 
 def test_what_the_stream_holds_of_a_later_leader_is_not_contradicted():
     later = observed(a_node(labels={"new": "er"}, resource_version="90"), epoch=4)
-    assert isinstance(look(a_node(resource_version="100"), later, anyway=True), Unchanged)
+    assert isinstance(look(a_node(resource_version="100"), later, anyway=True), NoChange)
 
 
 @pytest.mark.parametrize(
@@ -107,17 +107,17 @@ def test_what_the_stream_holds_of_a_later_leader_is_not_contradicted():
 )
 def test_a_node_without_a_subject_or_a_place_in_the_order_is_skipped_and_told(node, word):
     found = look(node, anyway=True)
-    assert isinstance(found, Skipped)
+    assert isinstance(found, Skip)
     assert word in found.reason
 
 
 def test_a_node_that_is_missing_from_the_cluster_is_said_to_be_gone_as_of_what_we_have_heard():
     said = observed(a_node("old", uid="u-9", resource_version="100"), epoch=2)
-    found = observe_absence(NODE, said, STAMP, seen_version=450, now=LATER)
+    found = decide_absent(NODE, said, STAMP, last_resource_version=450, now=LATER)
     assert found == Publish(
         event=NodeGone(
-            incarnation=INCARNATION,
-            order=ObservedOrder(epoch=3, resource_version=450),
+            stream_id=INCARNATION,
+            order=ObservationOrder(epoch=3, resource_version=450),
             name="old",
             uid="u-9",
             observed_at=LATER,
@@ -128,45 +128,45 @@ def test_a_node_that_is_missing_from_the_cluster_is_said_to_be_gone_as_of_what_w
 
 def test_a_node_is_said_to_be_gone_once():
     for held in (None, gone(a_node(), epoch=3)):
-        assert isinstance(observe_absence(NODE, held, STAMP, seen_version=450, now=LATER), Unchanged)
+        assert isinstance(decide_absent(NODE, held, STAMP, last_resource_version=450, now=LATER), NoChange)
 
 
 def test_a_void_message_is_never_unchanged():
     node = a_node(uid="uid-1", resource_version="400")
-    assert observe(NODE, node, observed(node, epoch=2), STAMP, now=LATER, void=True) == Publish(
+    assert decide_present(NODE, node, observed(node, epoch=2), STAMP, now=LATER, is_fenced=True) == Publish(
         event=NodeObserved(
-            incarnation=INCARNATION,
-            order=ObservedOrder(epoch=3, resource_version=400),
+            stream_id=INCARNATION,
+            order=ObservationOrder(epoch=3, resource_version=400),
             node=node,
             observed_at=LATER,
         ),
-        reason=VOID,
+        reason=FENCED_REASON,
     )
     said = gone(node, epoch=2, resource_version=440)
-    found = observe_absence(NODE, said, STAMP, seen_version=450, now=LATER, void=True)
+    found = decide_absent(NODE, said, STAMP, last_resource_version=450, now=LATER, is_fenced=True)
     assert isinstance(found, Publish)
     assert found.event == NodeGone(
-        incarnation=INCARNATION,
-        order=ObservedOrder(epoch=3, resource_version=450),
+        stream_id=INCARNATION,
+        order=ObservationOrder(epoch=3, resource_version=450),
         name=node.name,
         uid="uid-1",
         observed_at=LATER,
     )
-    unheard = observe_absence(NODE, said, STAMP, seen_version=1, now=LATER, void=True)
-    assert isinstance(unheard, Unproven)
+    unheard = decide_absent(NODE, said, STAMP, last_resource_version=1, now=LATER, is_fenced=True)
+    assert isinstance(unheard, ConfirmAbsence)
 
 
 def test_an_observation_from_after_we_looked_is_not_said_to_be_gone():
     for said in (observed(a_node(resource_version="451"), epoch=3), observed(a_node(), epoch=4)):
-        assert isinstance(observe_absence(NODE, said, STAMP, seen_version=450, now=LATER), Unchanged)
+        assert isinstance(decide_absent(NODE, said, STAMP, last_resource_version=450, now=LATER), NoChange)
 
 
 def test_a_newer_state_that_a_former_leader_saw_is_said_to_be_gone_only_when_kubernetes_confirms_it():
     said = observed(a_node(resource_version="451"), epoch=2)
-    assert isinstance(observe_absence(NODE, said, STAMP, seen_version=450, now=LATER), Unproven)
-    found = observe_absence(NODE, said, STAMP, seen_version=450, now=LATER, confirmed=True)
+    assert isinstance(decide_absent(NODE, said, STAMP, last_resource_version=450, now=LATER), ConfirmAbsence)
+    found = decide_absent(NODE, said, STAMP, last_resource_version=450, now=LATER, is_confirmed=True)
     assert isinstance(found, Publish)
-    assert found.event.order == ObservedOrder(epoch=3, resource_version=450)
+    assert found.event.order == ObservationOrder(epoch=3, resource_version=450)
 
 
 versions = st.integers(1, 50)
@@ -187,7 +187,7 @@ observations: st.SearchStrategy[ObservedNode | None] = st.none() | st.builds(
 def test_what_is_said_never_loses_against_what_the_stream_holds(held, version, uid, anyway):
     found = look(a_node(uid=uid, resource_version=str(version)), held, anyway=anyway)
     if isinstance(found, Publish):
-        assert standing(found.event, held, INCARNATION) is not Standing.OLDER
+        assert compare_events(found.event, held, INCARNATION) is not Recency.OLDER
 
 
 @given(observations, versions, st.sampled_from(["u1", "u2"]))
@@ -195,10 +195,10 @@ def test_saying_it_settles_it(held, version, uid):
     node = a_node(uid=uid, resource_version=str(version))
     found = look(node, held)
     if isinstance(found, Publish):
-        assert isinstance(look(node, found.event), Unchanged)
-    if isinstance(found, Unchanged):
+        assert isinstance(look(node, found.event), NoChange)
+    if isinstance(found, NoChange):
         assert held is not None
-        assert held.order > ObservedOrder(epoch=3, resource_version=version) or (
+        assert held.order > ObservationOrder(epoch=3, resource_version=version) or (
             isinstance(held, NodeObserved)
             and msgspec.structs.replace(held.node.metadata, resource_version="")
             == msgspec.structs.replace(node.metadata, resource_version="")
@@ -207,7 +207,7 @@ def test_saying_it_settles_it(held, version, uid):
 
 @given(st.integers(0, 10**6), st.integers(0, 10**6))
 def test_a_new_leader_is_above_all_that_anybody_remembers(heard, transitions):
-    epoch = next_epoch(heard=heard, lease_transitions=transitions)
+    epoch = compute_next_epoch(highest_seen=heard, lease_transitions=transitions)
     assert epoch > heard
     assert epoch > transitions
 
@@ -216,8 +216,8 @@ def test_a_new_leader_is_above_all_that_anybody_remembers(heard, transitions):
 def test_the_stream_grows_in_steps_with_room_for_every_object_and_what_is_left_of_it(
     nodes, requests, gone_names
 ):
-    room = stream_bytes(nodes, requests, gone_names)
-    needed = nodes * BYTES_PER_NODE + requests * BYTES_PER_REQUEST + gone_names * BYTES_PER_GONE
+    room = estimate_stream_bytes(nodes, requests, gone_names)
+    needed = nodes * BYTES_PER_NODE + requests * BYTES_PER_REQUEST + gone_names * BYTES_PER_DELETED
     assert room >= max(needed, 64_000_000)
     assert (room + HEADROOM_BYTES) % STREAM_STEP_BYTES == 0
     assert room < needed + 2 * STREAM_STEP_BYTES

@@ -5,10 +5,10 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from libs.common.bus import QueueLook
+from libs.common.bus import ConsumerStats
 from libs.common.node import Node
-from services.watcher.queues import Stalls, expected_durables, of_interest
-from services.watcher.usable import usability
+from services.watcher.node_stats import count_nodes
+from services.watcher.stall_detector import StallDetector, filter_relevant, select_expected_durables
 from tests.builders import NOW, a_node
 
 
@@ -19,8 +19,8 @@ def a_queue(
     unacknowledged: int = 0,
     delivered: int = 0,
     waiting: int = 0,
-) -> QueueLook:
-    return QueueLook(
+) -> ConsumerStats:
+    return ConsumerStats(
         name=name,
         pending=pending,
         unacknowledged=unacknowledged,
@@ -30,10 +30,10 @@ def a_queue(
     )
 
 
-def stalled(*looks: QueueLook) -> list[float]:
+def stalled(*looks: ConsumerStats) -> list[float]:
     """After each look, ten seconds apart."""
-    stalls = Stalls()
-    return [stalls.saw([look], 10.0 * number)[look.name] for number, look in enumerate(looks)]
+    stalls = StallDetector()
+    return [stalls.measure_stalls([look], 10.0 * number)[look.name] for number, look in enumerate(looks)]
 
 
 def test_a_queue_that_is_empty_never_stalls():
@@ -56,7 +56,7 @@ def test_work_that_nobody_takes_stalls_from_the_last_look_that_saw_none():
     ],
     ids=["taken", "taken-and-more-came", "settled", "made-anew"],
 )
-def test_a_queue_that_moves_does_not_stall_however_much_waits(moved: QueueLook):
+def test_a_queue_that_moves_does_not_stall_however_much_waits(moved: ConsumerStats):
     before = a_queue(pending=5, unacknowledged=2, delivered=3)
     assert stalled(before, before, moved, moved) == [0, 10, 0, 10]
 
@@ -68,16 +68,16 @@ def test_a_handler_that_never_ends_stalls_and_a_retry_that_is_tried_does_not():
 
 def test_a_service_that_is_not_installed_stalls_nothing():
     queues = [a_queue("labeler-nodes", pending=1), a_queue("ipam-nodes", pending=1)]
-    expected = expected_durables(("*",))
+    expected = select_expected_durables(("*",))
     assert expected == {"labeler-nodes", "csr-requests"}
-    assert [queue.name for queue in of_interest(queues, expected)] == ["labeler-nodes"]
+    assert [queue.name for queue in filter_relevant(queues, expected)] == ["labeler-nodes"]
     for seen in (a_queue("ipam-nodes", waiting=1), a_queue("ipam-nodes", delivered=1)):
-        assert of_interest([seen], expected) == (seen,)
+        assert filter_relevant([seen], expected) == (seen,)
 
 
 def test_controllers_that_are_switched_off_are_not_expected():
-    assert expected_durables(("node-csr-approval",)) == {"csr-requests"}
-    assert expected_durables(("*", "-node-csr-approval")) == {"labeler-nodes"}
+    assert select_expected_durables(("node-csr-approval",)) == {"csr-requests"}
+    assert select_expected_durables(("*", "-node-csr-approval")) == {"labeler-nodes"}
 
 
 def of_age(node: Node, seconds: float) -> Node:
@@ -86,7 +86,7 @@ def of_age(node: Node, seconds: float) -> Node:
 
 
 def test_nodes_are_counted_by_their_taint_and_the_oldest_is_remembered():
-    found = usability(
+    found = count_nodes(
         [
             of_age(a_node("done", taints=()), 9_000),
             of_age(a_node("old"), 60),
@@ -94,6 +94,6 @@ def test_nodes_are_counted_by_their_taint_and_the_oldest_is_remembered():
         ]
     )
     assert (found.usable, found.uninitialized) == (1, 2)
-    assert found.age_seconds(NOW) == 60
-    assert found.age_seconds(NOW - timedelta(hours=1)) == 0, "their clock is ahead of ours"
-    assert usability([]).age_seconds(NOW) == 0
+    assert found.oldest_age_seconds(NOW) == 60
+    assert found.oldest_age_seconds(NOW - timedelta(hours=1)) == 0, "their clock is ahead of ours"
+    assert count_nodes([]).oldest_age_seconds(NOW) == 0

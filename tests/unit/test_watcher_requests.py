@@ -7,12 +7,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from libs.common.events import CsrGone, CsrObserved, ObservedOrder
+from libs.common.events import CsrGone, CsrObserved, ObservationOrder
 from libs.common.signing_request import SigningRequest, SigningRequestCondition
-from services.watcher.held import HeldFlow
-from services.watcher.kinds import CSR, NODE, PENDING_LIMIT
-from services.watcher.observe import Publish, Skipped, Stamp, Unchanged, observe, observe_absence
-from services.watcher.reign import Reign
+from services.watcher.kinds import CSR, MAX_PENDING_PER_REQUESTER, NODE
+from services.watcher.leader_epoch import LeaderEpoch
+from services.watcher.publish_decision import (
+    FencingToken,
+    NoChange,
+    Publish,
+    Skip,
+    decide_absent,
+    decide_present,
+)
+from services.watcher.published_state import PublishedState
 from services.watcher.settings import WatcherSettings
 from services.watcher.store import Store
 from tests.builders import (
@@ -31,7 +38,7 @@ from tests.builders import (
 from tests.turned_clock import TurnedClock
 
 LATER = datetime(2026, 3, 1, 13, 0, tzinfo=UTC)
-STAMP = Stamp(incarnation=INCARNATION, epoch=3)
+STAMP = FencingToken(stream_id=INCARNATION, epoch=3)
 APPROVED = SigningRequestCondition(type="Approved")
 DENIED = SigningRequestCondition(type="Denied")
 
@@ -71,50 +78,54 @@ def test_what_no_kubelet_asks_to_serve_with_is_none_of_our_business(foreign: Sig
     store = a_store(foreign)
     assert len(store) == 0
     assert store.put(foreign) == set()
-    assert store.seen_version == 1000, "but it moves the time as of which somebody is missing"
+    assert store.last_resource_version == 1000, "but it moves the time as of which somebody is missing"
 
 
 def test_a_list_and_a_watch_hold_the_same_newest_of_a_noisy_requester_and_all_of_the_others():
     requests = [the_nth(number) for number in range(40)]
     quiet = the_nth(0, node="quiet")
-    newest = {request.name for request in requests[-PENDING_LIMIT:]} | {quiet.name}
+    newest = {request.name for request in requests[-MAX_PENDING_PER_REQUESTER:]} | {quiet.name}
     assert set(a_store(quiet, *reversed(requests)).names()) == newest
     watched = a_store(quiet)
     for number, request in enumerate(requests):
-        lost = {requests[number - PENDING_LIMIT].name} if number >= PENDING_LIMIT else set()
+        lost = (
+            {requests[number - MAX_PENDING_PER_REQUESTER].name}
+            if number >= MAX_PENDING_PER_REQUESTER
+            else set()
+        )
         assert watched.put(request) == {request.name} | lost
     assert set(watched.names()) == newest
 
 
 def test_an_old_request_that_is_told_again_takes_no_newer_ones_place():
-    store = a_store(*(the_nth(number) for number in range(1, PENDING_LIMIT + 1)))
+    store = a_store(*(the_nth(number) for number in range(1, MAX_PENDING_PER_REQUESTER + 1)))
     assert store.put(the_nth(0)) == set()
     assert store.get(the_nth(0).name) is None
 
 
 def test_a_decided_request_is_known_beyond_the_newest_and_leaves_its_place():
-    store = a_store(*(the_nth(number) for number in range(PENDING_LIMIT)))
+    store = a_store(*(the_nth(number) for number in range(MAX_PENDING_PER_REQUESTER)))
     assert store.put(the_nth(3, conditions=(DENIED,))) == {the_nth(3).name}
     assert store.put(the_nth(50)) == {the_nth(50).name}, "nobody loses a place"
     assert store.put(the_nth(51)) == {the_nth(51).name, the_nth(0).name}
     assert store.put(the_nth(0, conditions=(DENIED,))) == {the_nth(0).name}, "forgotten, but decided"
-    assert len(store) == PENDING_LIMIT + 2
+    assert len(store) == MAX_PENDING_PER_REQUESTER + 2
 
 
 def test_who_only_bears_a_nodes_name_takes_no_place_of_that_node():
     store = a_store(the_nth(0))
-    for number in range(1, PENDING_LIMIT + 2):
+    for number in range(1, MAX_PENDING_PER_REQUESTER + 2):
         store.put(the_nth(number, groups=("system:authenticated",)))
     assert store.get(the_nth(0).name) is not None
     assert store.get(the_nth(1).name) is None, "those have a bound, too"
 
 
 def test_a_request_that_goes_leaves_its_place():
-    store = a_store(*(the_nth(number) for number in range(PENDING_LIMIT)))
+    store = a_store(*(the_nth(number) for number in range(MAX_PENDING_PER_REQUESTER)))
     store.remove(the_nth(0).name, "3000")
-    store.cannot_read(the_nth(1).name)
+    store.mark_unreadable(the_nth(1).name)
     assert store.put(the_nth(50)) | store.put(the_nth(51)) == {the_nth(50).name, the_nth(51).name}
-    assert store.seen_version == 3000
+    assert store.last_resource_version == 3000
 
 
 steps = st.lists(
@@ -144,31 +155,31 @@ def test_whatever_happens_at_most_the_newest_of_each_wait_and_news_name_what_cha
         assert news == {n for n in before.keys() | after.keys() if before.get(n) != after.get(n)}
         assert after.items() <= truth.items()
         for each in ("noisy", "other"):
-            waiting = sorted(n for n, r in after.items() if r and r.pending and r.node_name == each)
-            all_waiting = sorted(n for n, r in truth.items() if r.pending and r.node_name == each)
-            assert len(waiting) <= PENDING_LIMIT
+            waiting = sorted(n for n, r in after.items() if r and r.is_pending and r.node_name == each)
+            all_waiting = sorted(n for n, r in truth.items() if r.is_pending and r.node_name == each)
+            assert len(waiting) <= MAX_PENDING_PER_REQUESTER
             if step == "list":
-                assert waiting == all_waiting[-PENDING_LIMIT:]
-        assert {n for n, r in truth.items() if not r.pending} == {
-            n for n, r in after.items() if r and not r.pending
+                assert waiting == all_waiting[-MAX_PENDING_PER_REQUESTER:]
+        assert {n for n, r in truth.items() if not r.is_pending} == {
+            n for n, r in after.items() if r and not r.is_pending
         }
 
 
 def test_only_what_somebody_owes_an_answer_has_turns_in_the_resync():
     answered = the_nth(3, conditions=(APPROVED,), certificate="Y2VydA==")
     store = a_store(the_nth(1), the_nth(2, conditions=(APPROVED,)), answered)
-    assert store.names_by_uid() == {"noisy-1": the_nth(1).name, "noisy-2": the_nth(2).name}
+    assert store.republished_names_by_uid() == {"noisy-1": the_nth(1).name, "noisy-2": the_nth(2).name}
 
 
 # ---- what is said of them
 
 
 def test_a_request_is_said_in_the_order_of_its_own_version_and_what_becomes_of_it_is_news():
-    found = observe(CSR, the_nth(1), None, STAMP, now=LATER)
+    found = decide_present(CSR, the_nth(1), None, STAMP, now=LATER)
     assert found == Publish(
         event=CsrObserved(
-            incarnation=INCARNATION,
-            order=ObservedOrder(epoch=3, resource_version=2001),
+            stream_id=INCARNATION,
+            order=ObservationOrder(epoch=3, resource_version=2001),
             request=the_nth(1),
             observed_at=LATER,
         ),
@@ -178,7 +189,7 @@ def test_a_request_is_said_in_the_order_of_its_own_version_and_what_becomes_of_i
     again = msgspec.structs.replace(
         the_nth(1), metadata=msgspec.structs.replace(the_nth(1).metadata, resource_version="2500")
     )
-    assert isinstance(observe(CSR, again, said, STAMP, now=LATER), Unchanged)
+    assert isinstance(decide_present(CSR, again, said, STAMP, now=LATER), NoChange)
     for change in ({"conditions": (APPROVED,)}, {"certificate": "Y2VydA=="}, {"uid": "another"}):
         store = a_store(
             msgspec.structs.replace(a_request(the_nth(1).name, resource_version="2500", **change))
@@ -186,56 +197,56 @@ def test_a_request_is_said_in_the_order_of_its_own_version_and_what_becomes_of_i
         now = store.get(the_nth(1).name)
         assert now is not None
         assert not now.status.certificate
-        news = observe(CSR, now, said, STAMP, now=LATER)
+        news = decide_present(CSR, now, said, STAMP, now=LATER)
         assert isinstance(news, Publish)
         assert news.reason == "changed"
 
 
 def test_a_request_that_is_missing_is_said_to_be_gone_once():
     said = csr_observed(the_nth(1), epoch=2)
-    found = observe_absence(CSR, said, STAMP, seen_version=4000, now=LATER)
+    found = decide_absent(CSR, said, STAMP, last_resource_version=4000, now=LATER)
     assert isinstance(found, Publish)
     assert found.event == CsrGone(
-        incarnation=INCARNATION,
-        order=ObservedOrder(epoch=3, resource_version=4000),
+        stream_id=INCARNATION,
+        order=ObservationOrder(epoch=3, resource_version=4000),
         name=the_nth(1).name,
         uid="noisy-1",
         observed_at=LATER,
     )
-    assert isinstance(observe_absence(CSR, found.event, STAMP, seen_version=4000, now=LATER), Unchanged)
+    assert isinstance(decide_absent(CSR, found.event, STAMP, last_resource_version=4000, now=LATER), NoChange)
 
 
 def test_a_request_without_a_place_in_the_order_is_skipped_and_told():
-    assert isinstance(observe(CSR, a_request(resource_version=""), None, STAMP, now=LATER), Skipped)
+    assert isinstance(decide_present(CSR, a_request(resource_version=""), None, STAMP, now=LATER), Skip)
 
 
 # ---- what the stream holds of them
 
 
 def test_a_node_and_a_request_of_one_name_are_two():
-    held = HeldFlow(clock=TurnedClock())
-    held.begin(opened())
-    held.caught_up()
+    held = PublishedState(clock=TurnedClock())
+    held.start_replay(opened())
+    held.finish_replay()
     node, request = observed(a_node("same")), csr_observed(a_request("same"), epoch=5)
     held.apply(a_message(node, sequence=1))
     held.apply(a_message(request, sequence=2))
-    assert (held.of(NODE, "same"), held.of(CSR, "same")) == (node, request)
+    assert (held.get(NODE, "same"), held.get(CSR, "same")) == (node, request)
     assert held.greatest_epoch == 5
     held.apply(a_message(csr_gone(a_request("same"), epoch=6), sequence=3))
-    assert (held.existing(NODE), held.existing(CSR)) == ({"same"}, set())
+    assert (held.names(NODE), held.names(CSR)) == ({"same"}, set())
     assert held.greatest_epoch == 6
     held.apply(a_message(gone(a_node("same"), epoch=6), sequence=4))
-    assert held.existing(NODE) == set()
+    assert held.names(NODE) == set()
 
 
 def test_a_snapshot_says_how_many_requests_there_are_or_that_nobody_knows():
-    held = HeldFlow(clock=TurnedClock())
-    held.begin(opened())
-    held.caught_up()
-    reign = Reign(held, identity="us", lease_transitions=0)
-    reign.next_stamp()
-    assert reign.snapshot(3) == a_snapshot(nodes=3)
-    assert reign.snapshot(3, 0) == msgspec.structs.replace(a_snapshot(nodes=3), requests=0)
+    held = PublishedState(clock=TurnedClock())
+    held.start_replay(opened())
+    held.finish_replay()
+    reign = LeaderEpoch(held, identity="us", lease_transitions=0)
+    reign.next_token()
+    assert reign.build_snapshot(3) == a_snapshot(nodes=3)
+    assert reign.build_snapshot(3, 0) == msgspec.structs.replace(a_snapshot(nodes=3), requests=0)
 
 
 @pytest.mark.parametrize(

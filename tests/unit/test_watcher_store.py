@@ -17,8 +17,8 @@ def a_store(*nodes, version: str = "100") -> Store[Node]:
 
 
 def test_before_a_list_nobody_is_missing():
-    assert not Store(NODE).listed
-    assert a_store().listed
+    assert not Store(NODE).has_synced
+    assert a_store().has_synced
 
 
 def test_a_list_names_who_came_who_changed_and_who_went_and_nobody_else():
@@ -26,7 +26,7 @@ def test_a_list_names_who_came_who_changed_and_who_went_and_nobody_else():
     news = store.replace((a_node("stays"), a_node("changes", labels={"a": "b"}), a_node("comes")), (), "200")
     assert news == {"changes", "goes", "comes"}
     assert set(store.names()) == {"stays", "changes", "comes"}
-    assert store.seen_version == 200
+    assert store.last_resource_version == 200
 
 
 def test_only_what_we_read_is_news():
@@ -35,7 +35,7 @@ def test_only_what_we_read_is_news():
     assert store.put(a_node(resource_version="101", conditions=(foreign,))) == set()
     assert store.put(a_node(resource_version="102", labels={"a": "b"})) == {"web-1"}
     assert store.put(a_node("other", resource_version="103")) == {"other"}
-    assert store.seen_version == 103
+    assert store.last_resource_version == 103
     node = store.get("web-1")
     assert node is not None
     assert node.metadata.resource_version == "102"
@@ -44,21 +44,21 @@ def test_only_what_we_read_is_news():
 def test_a_deletion_and_a_bookmark_move_the_time_as_of_which_somebody_is_missing():
     store = a_store(a_node("a"), a_node("b"))
     store.remove("a", "150")
-    assert (store.get("a"), store.seen_version) == (None, 150)
-    store.saw("160")
-    store.saw("140")
-    assert store.seen_version == 160
+    assert (store.get("a"), store.last_resource_version) == (None, 150)
+    store.advance_version("160")
+    store.advance_version("140")
+    assert store.last_resource_version == 160
 
 
 def test_a_list_of_an_earlier_version_turns_the_time_back():
     store = a_store(version="500")
     store.replace((), (), "200")
-    assert store.seen_version == 200
+    assert store.last_resource_version == 200
 
 
 def test_an_unreadable_node_is_neither_there_nor_missing_until_it_can_be_read_or_is_not_listed():
     store = a_store(a_node("a"))
-    store.cannot_read("a")
+    store.mark_unreadable("a")
     assert store.get("a") is None
     assert store.is_unreadable("a")
     assert store.put(a_node("a"))
@@ -71,7 +71,7 @@ def test_an_unreadable_node_is_neither_there_nor_missing_until_it_can_be_read_or
 
 def test_turns_belong_to_uids():
     store = a_store(a_node("a", uid="u1"), a_node("b", uid="u2"))
-    assert store.names_by_uid() == {"u1": "a", "u2": "b"}
+    assert store.republished_names_by_uid() == {"u1": "a", "u2": "b"}
     assert len(store) == 2
 
 

@@ -3,9 +3,9 @@
 from datetime import UTC, datetime, timedelta
 
 from libs.common import metrics
+from services.watcher.informer import Informer
 from services.watcher.kinds import NODE
 from services.watcher.store import Store
-from services.watcher.watch_objects import ObjectWatch
 from tests.bus_actors import doing, eventually
 from tests.watcher_actors import ScriptedNodes
 
@@ -20,12 +20,17 @@ def last_heard() -> float:
 
 async def test_in_a_quiet_cluster_it_can_be_seen_that_the_api_server_is_still_heard():
     script, store, now = ScriptedNodes(), Store(NODE), datetime(2026, 1, 1, tzinfo=UTC)
-    watch = ObjectWatch(
-        NODE, script.source, store, now=lambda: now, on_rewound=lambda: None, on_news=lambda names: None
+    watch = Informer(
+        NODE,
+        script.source,
+        store,
+        now=lambda: now,
+        on_rewound=lambda: None,
+        on_changed_names=lambda names: None,
     )
     script.freshness = None
     async with doing(watch.run()):
-        await eventually(lambda: store.listed)
+        await eventually(lambda: store.has_synced)
         assert last_heard() == 0.0
         script.freshness = 0.0
         assert last_heard() == now.timestamp()

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from libs.common.cloud_config.document import CloudConfigError, parse_cloud_config
-from libs.common.yaml_reading import YamlError, read_yaml
+from libs.common.safe_yaml import YamlError, read_yaml
 from services.metadata.talos_api.talosconfig import CredentialsError, parse_talosconfig
 
 

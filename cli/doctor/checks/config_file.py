@@ -6,8 +6,8 @@ from cli.config.checking import Checked, check
 from cli.doctor.findings import Finding, ok, unknown, wrong
 from cli.doctor.seen import Absent, NotSeen, Seen
 from libs.common.cloud_config.document import CloudConfigError, parse_cloud_config
-from libs.common.cloud_config.rule import CloudConfig, Ownership
-from libs.common.cloud_config.rule import Finding as Mistake
+from libs.common.cloud_config.model import CloudConfig, Ownership
+from libs.common.cloud_config.model import Finding as Mistake
 
 _MOST = 5
 
@@ -47,9 +47,9 @@ def ownership_of(seen: Seen, controller: str) -> Ownership:
     if not isinstance(seen.config, str):
         return Ownership()
     try:
-        return parse_cloud_config(seen.config, "the file").ownership.of(controller)
+        return parse_cloud_config(seen.config, "the file").ownership.for_controller(controller)
     except CloudConfigError as error:
-        return (error.read or CloudConfig()).ownership.of(controller)
+        return (error.read or CloudConfig()).ownership.for_controller(controller)
 
 
 def _escaped(key: str) -> str:

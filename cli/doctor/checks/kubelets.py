@@ -6,10 +6,10 @@ from typing import Final
 from cli.doctor.checks.config_file import ownership_of
 from cli.doctor.findings import Finding, few, ok, unknown, wrong
 from cli.doctor.seen import NotSeen, Seen
-from libs.common.cloud_config.rule import Ownership
+from libs.common.cloud_config.model import Ownership
 from libs.common.controllers import CLOUD_NODE, CSR_APPROVAL
-from libs.common.node import PROVIDED_NODE_IP, TAINT_UNINITIALIZED, Node
-from libs.common.node_ips import BadNodeIP, node_ips
+from libs.common.node import PROVIDED_NODE_IP_ANNOTATION, UNINITIALIZED_TAINT, Node
+from libs.common.node_ips import InvalidNodeIP, parse_node_ips
 from libs.common.ownership import why_not_owned, why_not_selected
 
 _PATCH: Final = (
@@ -42,11 +42,11 @@ def _anothers(node: Node, ownership: Ownership) -> bool:
 
 def _not_external(nodes: Sequence[Node]) -> Iterator[Finding]:
     """Such a kubelet sets no taint, takes the annotation off, and never gives a providerID."""
-    bare = [n.name for n in nodes if not n.provided_node_ip and n.initialized and not n.spec.provider_id]
+    bare = [n.name for n in nodes if not n.provided_node_ip and n.is_initialized and not n.spec.provider_id]
     if bare:
         yield wrong(
-            f"{few(bare)}: no taint {TAINT_UNINITIALIZED}, no providerID and no annotation "
-            f"{PROVIDED_NODE_IP}: "
+            f"{few(bare)}: no taint {UNINITIALIZED_TAINT}, no providerID and no annotation "
+            f"{PROVIDED_NODE_IP_ANNOTATION}: "
             "their kubelets were started without --cloud-provider=external, and nobody looks after them",
             "say cluster.externalCloudProvider.enabled: true in the machine config; then delete the Node, so "
             "that it is registered anew (or leave it alone by `ownership` in the --cloud-config file):",
@@ -56,10 +56,13 @@ def _not_external(nodes: Sequence[Node]) -> Iterator[Finding]:
 
 
 def _without_address(nodes: Sequence[Node]) -> Iterator[Finding]:
-    lacking = [n.name for n in nodes if not n.provided_node_ip and (not n.initialized or n.spec.provider_id)]
+    lacking = [
+        n.name for n in nodes if not n.provided_node_ip and (not n.is_initialized or n.spec.provider_id)
+    ]
     if lacking:
         yield wrong(
-            f"{few(lacking)}: no annotation {PROVIDED_NODE_IP}, so nobody knows where to ask the machine",
+            f"{few(lacking)}: no annotation {PROVIDED_NODE_IP_ANNOTATION}, so nobody knows where to ask "
+            "the machine",
             "a kubelet that is external (cluster.externalCloudProvider.enabled: true) and has "
             "--node-ip writes "
             "it, as Talos starts it; on other systems give it --node-ip. After that restart the kubelet:",
@@ -70,10 +73,10 @@ def _without_address(nodes: Sequence[Node]) -> Iterator[Finding]:
 
 def _bad_address(nodes: Sequence[Node]) -> Iterator[Finding]:
     for node in nodes:
-        ips = node_ips(node.provided_node_ip) if node.provided_node_ip else ()
-        if isinstance(ips, BadNodeIP):
+        ips = parse_node_ips(node.provided_node_ip) if node.provided_node_ip else ()
+        if isinstance(ips, InvalidNodeIP):
             yield wrong(
-                f"{node.name}: annotation {PROVIDED_NODE_IP}: {ips.reason}",
+                f"{node.name}: annotation {PROVIDED_NODE_IP_ANNOTATION}: {ips.reason}",
                 "say machine.kubelet.nodeIP.validSubnets in its machine config; the kubelet writes "
                 "what it was "
                 "started with:",

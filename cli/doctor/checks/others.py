@@ -10,10 +10,10 @@ from cli.doctor.checks.services import not_looked_at
 from cli.doctor.findings import Finding, few, ok, unknown, wrong
 from cli.doctor.objects import Container, LeaseItem, Pod, Workload
 from cli.doctor.seen import NotSeen, Seen
-from libs.common.cloud_config.rule import Ownership
+from libs.common.cloud_config.model import Ownership
 from libs.common.controllers import CLOUD_NODE, CSR_APPROVAL
 from libs.common.ownership import why_not_owned
-from libs.common.settings.reference_flags import runs_controller
+from libs.common.settings.reference_flags import is_controller_selected
 
 _REFERENCE: Final = re.compile(r"siderolabs/talos-cloud-controller-manager([:@]|$)")
 _CLOUD: Final = re.compile(
@@ -197,7 +197,7 @@ def _other_managers(seen: Seen) -> Iterator[Finding]:
 def _is_cloud_manager(container: Container) -> bool:
     """One whose cloud-node controller is off touches no Node."""
     said = container.last_said("controllers", "*")
-    runs = runs_controller(tuple(item.strip() for item in said.split(",")), CLOUD_NODE)
+    runs = is_controller_selected(tuple(item.strip() for item in said.split(",")), CLOUD_NODE)
     return runs and _CLOUD.search(_program(container)) is not None
 
 

@@ -49,7 +49,7 @@ def paths_of(installation: Installation, asked: Asked) -> tuple[str, str]:
 def _service_with(installation: Installation, asked: Asked) -> str:
     for process in installation.processes:
         for wiring in process.services:
-            for right in (as_told(process, each) for each in wiring.rights):
+            for right in (as_told(process, each) for each in wiring.policy_rules):
                 if (right.group, right.resource, right.namespace) == (
                     asked.group, asked.resource, asked.namespace
                 ) and asked.verb in right.verbs:  # fmt: skip

@@ -7,7 +7,7 @@ from typing import Final
 from cli.doctor.findings import Finding, few, ok, unknown, wrong
 from cli.doctor.objects import ContainerStatus, Pod, PodEvent, Workload
 from cli.doctor.seen import NotSeen, Seen
-from libs.common.cloud_config.findings import shown
+from libs.common.cloud_config.findings import truncate_line
 
 _VERSION: Final = "app.kubernetes.io/version"
 _COMPONENT: Final = "app.kubernetes.io/component"
@@ -235,7 +235,9 @@ def _differing(by_name: Mapping[str, str]) -> str:
     groups: dict[str, list[str]] = {}
     for name, value in by_name.items():
         groups.setdefault(value, []).append(name)
-    return "; ".join(f"{shown(value) or '(none)'} ({few(names)})" for value, names in sorted(groups.items()))
+    return "; ".join(
+        f"{truncate_line(value) or '(none)'} ({few(names)})" for value, names in sorted(groups.items())
+    )
 
 
 def pod_security(seen: Seen) -> Iterator[Finding]:

@@ -10,7 +10,7 @@ from cli.explain.filed import Filed
 from libs.common.kube_api.lease import Lease
 from libs.common.kube_api.pods import Pod
 from libs.common.node import ObjectMeta
-from libs.common.wiring import SERVICES
+from libs.common.service_spec import SERVICES
 
 COMPONENT: Final = "app.kubernetes.io/component"  # of the chart's labels: which service a pod runs
 _LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
@@ -88,7 +88,7 @@ class Around(msgspec.Struct, frozen=True, kw_only=True):
     def all_down(self, *services: str) -> bool:
         """Whether there is no ready pod of them: while some of several are replaced, the others work."""
         return not any(
-            pod.ready and pod.metadata.labels.get(COMPONENT, "") in ("", *services) for pod in self.pods
+            pod.is_ready and pod.metadata.labels.get(COMPONENT, "") in ("", *services) for pod in self.pods
         )
 
     def pods_not_ready(self, *services: str) -> Iterator[str]:
@@ -99,7 +99,7 @@ class Around(msgspec.Struct, frozen=True, kw_only=True):
                 yield f"there is no pod of {wiring.service}"
         for pod in self.pods:
             service = pod.metadata.labels.get(COMPONENT, "")  # "": all services are in it
-            if service in ("", *services) and not pod.ended and pod.why_not_ready:
+            if service in ("", *services) and not pod.is_terminated and pod.why_not_ready:
                 yield f"pod {pod.name} is not ready: {pod.why_not_ready}"
 
 

@@ -11,7 +11,7 @@ from cli.explain.node.around import Around, HeldEvent, Leadership, leadership, t
 from cli.leases import LeaseName, UnknownLease, read_lease
 from libs.common.kube_api.api import SIGNING_REQUESTS, KubeApi
 from libs.common.kube_api.errors import KubeError, NotFound
-from libs.common.kube_api.newest_event import CLUSTER
+from libs.common.kube_api.latest_event_recorder import CLUSTER_REFERENCE
 from libs.common.kube_api.objects import Resource
 from libs.common.kube_api.pods import Pod
 from libs.common.node import Node
@@ -51,7 +51,7 @@ async def look_around(kube: KubeApi, node: Node, where: Installed) -> Around:
 
     events, of_cluster, requests, lease, pods, (file, file_source) = await asyncio.gather(
         found("Events of the Node", listed(kube, _events(node.name)), []),
-        found("Events of the cluster", listed(kube, _events(CLUSTER.name)), []),
+        found("Events of the cluster", listed(kube, _events(CLUSTER_REFERENCE.name)), []),
         found("certificate requests", listed(kube, _REQUESTS), []),
         found("the Lease", _lease(kube, where), None),
         found("our pods", _pods(kube, namespace, release), []),
@@ -61,7 +61,8 @@ async def look_around(kube: KubeApi, node: Node, where: Installed) -> Around:
     return Around(
         events=told(events, node.uid),
         of_cluster=told(
-            (each for each in of_cluster if each.involved_object.kind == CLUSTER.kind), CLUSTER.uid
+            (each for each in of_cluster if each.involved_object.kind == CLUSTER_REFERENCE.kind),
+            CLUSTER_REFERENCE.uid,
         ),
         request=newest(own),
         leadership=lease,

@@ -7,9 +7,9 @@ import msgspec
 from cli.explain.node.explanation import Explanation
 from cli.explain.node.last_words import LastWords
 from cli.explain.node.lifecycle import Gone
-from libs.common.node import CONDITION_BLOCKED
+from libs.common.node import BLOCKED_CONDITION
 from services.labeler.plan import Plan
-from services.lifecycle.shutdown import SHUTDOWN, Change
+from services.lifecycle.shutdown_taint import SHUTDOWN_TAINT, ShutdownTaintChange
 
 
 def explanation_json(explanation: Explanation) -> dict[str, Any]:
@@ -27,8 +27,8 @@ def explanation_json(explanation: Explanation) -> dict[str, Any]:
         "addresses": msgspec.to_builtins(node.status.addresses),
         "podCIDRs": list(node.spec.pod_cidrs),
         "taints": msgspec.to_builtins(node.spec.taints),
-        "ready": msgspec.to_builtins(node.condition("Ready")),
-        "blocked": msgspec.to_builtins(node.condition(CONDITION_BLOCKED)),
+        "ready": msgspec.to_builtins(node.find_condition("Ready")),
+        "blocked": msgspec.to_builtins(node.find_condition(BLOCKED_CONDITION)),
         "owners": [
             {"controller": each.controller, "owned": not each.why_not, "why": each.why_not or None}
             for each in explanation.owners
@@ -48,8 +48,8 @@ def _plan(plan: Plan) -> dict[str, Any]:
     return {
         "outcome": plan.outcome,
         "reason": plan.reason,
-        "blocked": plan.blocked.reason if plan.blocked else None,
-        "writes": list(plan.writes),
+        "blocked": plan.blocker.reason if plan.blocker else None,
+        "writes": list(plan.summary),
         "events": [{"reason": notice.reason, "message": notice.message} for notice in plan.notices],
     }
 
@@ -63,8 +63,8 @@ def _gone(gone: Gone) -> dict[str, Any]:
     }
 
 
-def _taint(change: Change) -> dict[str, Any]:
-    return {"taint": SHUTDOWN.key, "set": change.is_set, "reason": change.reason}
+def _taint(change: ShutdownTaintChange) -> dict[str, Any]:
+    return {"taint": SHUTDOWN_TAINT.key, "set": change.is_set, "reason": change.reason}
 
 
 def _last_words(words: LastWords) -> dict[str, Any]:

@@ -81,11 +81,13 @@ def node(
         from cli.explain.node.run import explain_node  # noqa: PLC0415
         from cli.lines import complain  # noqa: PLC0415
         from cli.render.run import Refused, read_config  # noqa: PLC0415
-        from services.lifecycle.decide import Terms  # noqa: PLC0415
+        from services.lifecycle.decide import DeletionPolicy  # noqa: PLC0415
 
         try:
             file = read_config(cloud_config) if cloud_config else None
-            terms = Terms(gcp_spot=gcp_spot, not_ready_for=not_ready_for, span=span, grace=grace)
+            terms = DeletionPolicy(
+                deletes_gcp_spot=gcp_spot, min_not_ready=not_ready_for, min_span=span, startup_grace=grace
+            )
             asked = Source(**source)
             status = explain_node(asked, file, terms, as_json=output == "json")
         except (CannotAsk, Refused) as error:

@@ -9,12 +9,12 @@ from cli.explain.node.last_words import LastWords, last_words
 from cli.inside.seen import FlowSeen, Unknown
 from cli.render.config_in_use import ConfigInUse
 from cli.render.described import DescribedNode
-from libs.common.cloud_config.rule import OwnershipOfNodes
+from libs.common.cloud_config.model import OwnershipConfig
 from libs.common.events import NodeEnriched, NodeUnreachable
-from libs.common.machine import AnotherMachine, MachineFault
+from libs.common.machine import ForeignMachine, MachineFault
 from libs.common.node import Node
-from services.labeler.plan import Global
-from services.lifecycle.evidence import Word
+from services.labeler.plan import ClusterConfig
+from services.lifecycle.evidence import MachineReport
 
 Look = DescribedNode | MachineFault
 
@@ -27,7 +27,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     look: Look | None = None  # at its machine; None: it was not asked
     not_asked: str = ""  # why not
     withheld: bool = False  # the caller wanted it so
-    answered_by: tuple[AnotherMachine, ...] = ()  # in its machine's place, as metadata would say it
+    answered_by: tuple[ForeignMachine, ...] = ()  # in its machine's place, as metadata would say it
     not_proven: str = ""  # why nobody does, where others answer
     others: tuple[DescribedNode, ...] = ()  # other Nodes, as far as their machines were asked, and answer
     file: ConfigInUse | None = None  # --cloud-config
@@ -44,33 +44,33 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
         return last_words(self.flow, self.node.name)
 
     @property
-    def config(self) -> Global:
+    def config(self) -> ClusterConfig:
         """What holds for every Node, as the labeler has it."""
-        return self.file.config if self.file else Global()
+        return self.file.config if self.file else ClusterConfig()
 
     @property
-    def ownership(self) -> OwnershipOfNodes:
+    def ownership(self) -> OwnershipConfig:
         """What the file says of whose Nodes are whose."""
-        return self.file.written.ownership if self.file else OwnershipOfNodes()
+        return self.file.written.ownership if self.file else OwnershipConfig()
 
     @property
-    def word(self) -> Word | None:
+    def word(self) -> MachineReport | None:
         """What metadata would say, if it asked now; None if the machine was not asked."""
         return self._said(self.look) if isinstance(self.look, DescribedNode) else self.unreachable
 
     @property
-    def words(self) -> tuple[Word, ...]:
+    def words(self) -> tuple[MachineReport, ...]:
         """The same of every Node whose machine was asked."""
         own = (self.word,) if self.word is not None else ()
         return (*own, *map(self._said, self.others))
 
     def _said(self, look: DescribedNode) -> NodeEnriched:
         return NodeEnriched(
-            incarnation="",
+            stream_id="",
             observed_sequence=0,
             node=look.node,
             facts=look.facts,
-            recognized_by=look.recognized_by,
+            verified_by=look.recognized_by,
             observed_at=self.at,
             enriched_at=self.at,
         )
@@ -83,14 +83,14 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
         said = self.last_words.machine_of(self.node) if self.last_words else None
         before = said.last_known if isinstance(said, NodeUnreachable) else said.facts if said else None
         return NodeUnreachable(
-            incarnation="",
+            stream_id="",
             observed_sequence=0,
             node=self.node,
             fault=self.look,
             last_known=before,
             attempt=1,
             retry_at=self.at,
-            answered_by=self.answered_by,
+            foreign_machines=self.answered_by,
             observed_at=self.at,
             enriched_at=self.at,
         )

@@ -12,16 +12,22 @@ from cli.explain.node.journey import Step, journey
 from cli.explain.node.lifecycle import Gone, is_gone
 from cli.explain.node.verdict import Verdict, is_starting, judge
 from cli.render.described import DescribedNode
-from libs.common.cloud_config.rule import OwnershipOfNodes
+from libs.common.cloud_config.model import OwnershipConfig
 from libs.common.controllers import CLOUD_NODE, CSR_APPROVAL, NODE_IPAM, NODE_LIFECYCLE
 from libs.common.machine import MachineFault
 from libs.common.node import Node
 from libs.common.ownership import why_not_owned
-from libs.common.wiring import LABELER
-from services.labeler.ownership import why_not_ours
-from services.labeler.plan import Plan, plan_node, plan_unreachable, why_left_alone, why_not_ours_by_rules
-from services.labeler.reported_provider_id import reported_provider_id
-from services.lifecycle.decide import Terms
+from libs.common.service_spec import LABELER
+from services.labeler.native_provider_id import derive_native_provider_id
+from services.labeler.node_ownership import why_not_managed
+from services.labeler.plan import (
+    Plan,
+    plan_node,
+    plan_unreachable_node,
+    why_excluded,
+    why_not_managed_by_rules,
+)
+from services.lifecycle.decide import DeletionPolicy
 
 WELL, NOT_WELL, UNTOLD = 0, 1, 2
 _NOT_READY: Final[dict[bool, Result]] = {True: "waits", False: "failed"}
@@ -63,7 +69,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def says_ownership(self) -> bool:
         """Whether the file says whose Nodes are whose."""
-        return self.evidence.ownership != OwnershipOfNodes()
+        return self.evidence.ownership != OwnershipConfig()
 
     @property
     def exit_status(self) -> int:
@@ -74,11 +80,11 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
         return UNTOLD if self.verdict.state == "unknown" or "unknown" in results else WELL
 
 
-def explain(evidence: Evidence, terms: Terms) -> Explanation:
+def explain(evidence: Evidence, terms: DeletionPolicy) -> Explanation:
     """Judge it as the services would; `terms` are lifecycle's."""
     node, plan = evidence.node, _plan(evidence)
     gone = is_gone(evidence, terms)
-    state: State = "initialized" if node.initialized else "not initialized"
+    state: State = "initialized" if node.is_initialized else "not initialized"
     owners = tuple(_owners(evidence, gone))
     case = Case(evidence=evidence, plan=plan, why_not_ours=owners[0].why_not, mismatch=_mismatch(plan))
     return Explanation(
@@ -98,7 +104,7 @@ def _plan(evidence: Evidence) -> Plan | None:
     if isinstance(look, DescribedNode):
         return plan_node(node, look.facts, look.recognized_by, evidence.config)
     if evidence.unreachable is not None:
-        return plan_unreachable(node, evidence.unreachable, evidence.config)
+        return plan_unreachable_node(node, evidence.unreachable, evidence.config)
     return None
 
 
@@ -109,7 +115,7 @@ def _owners(evidence: Evidence, gone: Gone) -> Iterator[Owner]:
         elif controller == NODE_LIFECYCLE:
             why_not = gone.reason if gone.outcome == "not-owned" else ""
         else:
-            why_not = why_not_owned(evidence.ownership.of(controller), evidence.node)
+            why_not = why_not_owned(evidence.ownership.for_controller(controller), evidence.node)
         yield Owner(controller=controller, does=does, why_not=why_not)
 
 
@@ -118,12 +124,12 @@ def _why_not_labelers(evidence: Evidence) -> str:
     node, config, silent = evidence.node, evidence.config, evidence.unreachable
     facts = evidence.look.facts if isinstance(evidence.look, DescribedNode) else None
     facts = silent.last_known if silent else facts
-    why = why_left_alone(node, facts, config) or _said_not_ours(evidence)
+    why = why_excluded(node, facts, config) or _said_not_ours(evidence)
     if why or (facts is None and evidence.look is None):
         return why
     if facts is None:
-        return why_not_ours(node, None, by_file=config.ownership)
-    return why_not_ours_by_rules(node, facts, config)
+        return why_not_managed(node, None, configured=config.ownership)
+    return why_not_managed_by_rules(node, facts, config)
 
 
 def _said_not_ours(evidence: Evidence) -> str:
@@ -141,7 +147,7 @@ def _checks(evidence: Evidence, plan: Plan | None) -> Iterator[Told]:
 
 
 def _ready(node: Node, *, is_starting: bool) -> Told:
-    condition, result = node.condition("Ready"), _NOT_READY[is_starting]
+    condition, result = node.find_condition("Ready"), _NOT_READY[is_starting]
     if condition is None:
         return Told(name="ready", result=result, text="its kubelet has told nothing of itself yet")
     since = f" since {condition.last_transition_time}" if condition.last_transition_time else ""
@@ -183,7 +189,7 @@ def _provider_id(evidence: Evidence, plan: Plan | None) -> Iterator[Told]:
     elif plan and plan.changes.provider_id:
         text = f"none yet; the labeler writes {plan.changes.provider_id}"
         yield Told(name="providerID", result="waits", text=text)
-    elif evidence.node.initialized:
+    elif evidence.node.is_initialized:
         yield Told(name="providerID", result="passed", text="none, and who initialised the Node gave none")
 
 
@@ -194,8 +200,8 @@ def _mismatch(plan: Plan | None) -> str:
 def _as_reported(evidence: Evidence, plan: Plan | None) -> str:
     if not isinstance(evidence.look, DescribedNode):
         return ""
-    by_rules = plan.effects.platform if plan and plan.effects else evidence.look.facts.platform
-    reported = reported_provider_id(by_rules)
+    by_rules = plan.rule_effects.platform if plan and plan.rule_effects else evidence.look.facts.platform
+    reported = derive_native_provider_id(by_rules)
     if not reported:
         return ", and its machine reports none of its own"
     return ", as its machine reports" if reported == evidence.node.spec.provider_id else ""
@@ -203,7 +209,7 @@ def _as_reported(evidence: Evidence, plan: Plan | None) -> str:
 
 def _initialized(evidence: Evidence, plan: Plan | None) -> Iterator[Told]:
     node, name = evidence.node, "initialized"
-    if node.initialized:
+    if node.is_initialized:
         yield Told(name=name, result="passed", text="nothing keeps pods from it on our account")
     elif plan is None and not evidence.withheld:
         yield Told(
@@ -215,8 +221,8 @@ def _initialized(evidence: Evidence, plan: Plan | None) -> Iterator[Told]:
         yield Told(name=name, result=result, text=f"the taint stands; {evidence.not_asked}")
     elif plan.outcome == "initialized":
         yield Told(name=name, result="waits", text=f"nothing stands in its way: {plan.reason}")
-    elif plan.blocked and isinstance(evidence.look, MachineFault):
-        text = f"the taint stays until its machine answers ({plan.blocked.reason})"
+    elif plan.blocker and isinstance(evidence.look, MachineFault):
+        text = f"the taint stays until its machine answers ({plan.blocker.reason})"
         yield Told(name=name, result="failed", text=text)
     else:
         left = "the labeler leaves it alone: " if plan.outcome == "not-ours" else ""

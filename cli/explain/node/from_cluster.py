@@ -21,13 +21,13 @@ from cli.render.config_in_use import ConfigInUse
 from cli.render.described import DescribedNode
 from cli.render.run import Refused, judged
 from cli.server_clock import ahead
-from libs.common.cloud_config.fields import Resource
-from libs.common.cloud_config.inventory import needed_resources
+from libs.common.cloud_config.fact_fields import TalosResource
+from libs.common.cloud_config.required_resources import required_resources
 from libs.common.machine import MachineFacts
-from libs.common.node import PROVIDED_NODE_IP, Node, what_we_read
-from services.metadata.ask_machine import Seen
-from services.metadata.in_its_place import NotProven
-from services.metadata.resolve import Recognized, recognize
+from libs.common.node import PROVIDED_NODE_IP_ANNOTATION, Node, trim_node
+from services.metadata.identity import MachineIdentity, verify
+from services.metadata.machine_replacement import Inconclusive
+from services.metadata.query_machine import QueryResult
 from services.metadata.talos_api.api import TalosApi
 
 
@@ -51,7 +51,10 @@ async def _gather(source: Source, file: ConfigInUse | None) -> Evidence:
     flow, evidence = await asyncio.gather(_flow(source), _of_kubernetes(source, file))
     evidence = msgspec.structs.replace(evidence, flow=flow)
     if not evidence.node.provided_node_ip:
-        text = f"the Node has no annotation {PROVIDED_NODE_IP}: metadata does not ask its machine either"
+        text = (
+            f"the Node has no annotation {PROVIDED_NODE_IP_ANNOTATION}: metadata does not ask its "
+            "machine either"
+        )
         return msgspec.structs.replace(evidence, not_asked=text, withheld=True)
     if source.without_talos:
         return msgspec.structs.replace(evidence, not_asked="not asked: --without-talos", withheld=True)
@@ -84,8 +87,8 @@ async def _of_kubernetes(source: Source, file: ConfigInUse | None) -> Evidence:
     if file is None and around.file:
         file, mistakes = _in_use(around)
     return Evidence(
-        node=what_we_read(node),
-        nodes=tuple(map(what_we_read, nodes)),
+        node=trim_node(node),
+        nodes=tuple(map(trim_node, nodes)),
         file=file,
         file_mistakes=mistakes,
         around=around,
@@ -109,15 +112,15 @@ async def _flow(source: Source) -> FlowSeen | Unknown:
 
 async def _of_machine(machines: TalosApi, evidence: Evidence) -> Evidence:
     """Others are asked only where one of them answers in this one's place."""
-    resources = needed_resources(evidence.file.written.rules) if evidence.file else frozenset()
+    resources = required_resources(evidence.file.written.rules) if evidence.file else frozenset()
     prefer_ipv6 = evidence.config.prefer_ipv6
     seen = await look(machines, evidence.node, evidence.nodes, prefer_ipv6=prefer_ipv6, resources=resources)
-    if isinstance(seen, Seen):
+    if isinstance(seen, QueryResult):
         return msgspec.structs.replace(
             evidence, look=_described(evidence.node, seen, evidence.nodes, resources)
         )
     evidence = msgspec.structs.replace(evidence, look=seen.fault)
-    return await _of_others(machines, evidence, seen.others) if seen.others else evidence
+    return await _of_others(machines, evidence, seen.rejected) if seen.rejected else evidence
 
 
 async def _of_others(machines: TalosApi, evidence: Evidence, answered: tuple[MachineFacts, ...]) -> Evidence:
@@ -127,22 +130,24 @@ async def _of_others(machines: TalosApi, evidence: Evidence, answered: tuple[Mac
     found = (
         _described(other, seen, nodes, frozenset())
         for other, seen in zip(asked, answers, strict=True)
-        if isinstance(seen, Seen)
+        if isinstance(seen, QueryResult)
     )
     others = tuple(each for each in found if isinstance(each, DescribedNode))
     reached = {other.name for other in others}
     there = await in_its_place(machines, node, answered, reached)
-    if isinstance(there, NotProven):
+    if isinstance(there, Inconclusive):
         return msgspec.structs.replace(evidence, others=others, not_proven=there.reason)
     return msgspec.structs.replace(evidence, others=others, answered_by=there)
 
 
-def _described(node: Node, seen: Seen, nodes: Sequence[Node], resources: frozenset[Resource]) -> Look:
+def _described(
+    node: Node, seen: QueryResult, nodes: Sequence[Node], resources: frozenset[TalosResource]
+) -> Look:
     if seen.inventory.faults:
         return next(iter(seen.inventory.faults.values()))  # without it no rule can be judged
     facts = seen.facts
     if resources:
         facts = msgspec.structs.replace(facts, inventory=seen.inventory.inventory)
-    by = recognize(node, facts, nodes)
-    assert isinstance(by, Recognized)  # or it would have been a fault
-    return DescribedNode(node=node, facts=facts, recognized_by=by.by)
+    by = verify(node, facts, nodes)
+    assert isinstance(by, MachineIdentity)  # or it would have been a fault
+    return DescribedNode(node=node, facts=facts, recognized_by=by.method)

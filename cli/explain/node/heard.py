@@ -38,18 +38,18 @@ def as_heard(evidence: Evidence) -> Evidence:
         return evidence
     if isinstance(said, NodeUnreachable):
         return msgspec.structs.replace(
-            evidence, look=said.fault, answered_by=said.answered_by, heard=True
+            evidence, look=said.fault, answered_by=said.foreign_machines, heard=True
         )  # fmt: skip
-    described = DescribedNode(node=evidence.node, facts=said.facts, recognized_by=said.recognized_by)
+    described = DescribedNode(node=evidence.node, facts=said.facts, recognized_by=said.verified_by)
     return msgspec.structs.replace(evidence, look=described, heard=True)
 
 
 def _answers_metadata(evidence: Evidence) -> bool:
     """By a word that is fresh, of a machine whose kubelet is heard."""
-    ready = evidence.node.condition("Ready")
+    ready = evidence.node.find_condition("Ready")
     said = evidence.last_words.machine_of(evidence.node) if evidence.last_words else None
     is_on = ready is not None and ready.status != "Unknown"
-    return is_on and isinstance(said, NodeEnriched) and evidence.at - said.facts.looked_at < _FRESH
+    return is_on and isinstance(said, NodeEnriched) and evidence.at - said.facts.queried_at < _FRESH
 
 
 def _told(evidence: Evidence, fault: MachineFault) -> Evidence:

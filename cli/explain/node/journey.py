@@ -11,7 +11,7 @@ from cli.explain.node.finding import time_of
 from cli.render.described import DescribedNode
 from libs.common.events import NodeUnreachable
 from libs.common.machine import MachineFault
-from libs.common.wiring import IPAM, LABELER
+from libs.common.service_spec import IPAM, LABELER
 
 Standing = Literal["done", "owed", "unknown", "none"]
 
@@ -43,7 +43,7 @@ def _steps(evidence: Evidence, *, is_anothers: bool) -> Iterator[Step]:
         yield from _written(evidence)
     yield from _certificate(evidence)
     yield _pod_cidr(evidence)
-    ready = node.condition("Ready")
+    ready = node.find_condition("Ready")
     is_ready = ready is not None and ready.status == "True"
     yield Step(
         who="kubelet",
@@ -72,7 +72,7 @@ def _asked(evidence: Evidence) -> Step:
         note = f"no answer at try {said.attempt}, {said.enriched_at:%H:%M:%S}; tried again by itself"
         return Step(who="metadata", what=what, standing="owed", note=note)
     if said is not None:
-        return Step(who="metadata", what=what, standing="done", at=said.facts.looked_at)
+        return Step(who="metadata", what=what, standing="done", at=said.facts.queried_at)
     if words is not None and not words.problem:
         return Step(who="metadata", what=what, standing="owed")
     if isinstance(evidence.look, DescribedNode | MachineFault):
@@ -87,7 +87,7 @@ def _written(evidence: Evidence) -> Iterator[Step]:
     synced = evidence.around.event("Synced")
     at = decided.decided_at if decided is not None and decided.outcome in ("initialized", "updated") else None
     at = synced.at if at is None and synced is not None else at
-    written = bool(node.spec.provider_id) and node.initialized
+    written = bool(node.spec.provider_id) and node.is_initialized
     yield Step(
         who=LABELER.service,
         what="addresses, labels and providerID written",
@@ -95,12 +95,12 @@ def _written(evidence: Evidence) -> Iterator[Step]:
         at=at if written else None,
     )
     at = synced.at if synced is not None else at
-    never = node.initialized and not node.spec.provider_id
+    never = node.is_initialized and not node.spec.provider_id
     yield Step(
         who=LABELER.service,
         what="taint removed",
-        standing="none" if never else "done" if node.initialized else "owed",
-        at=at if node.initialized and not never else None,
+        standing="none" if never else "done" if node.is_initialized else "owed",
+        at=at if node.is_initialized and not never else None,
         note="it bears none" if never else "",
     )
 

@@ -8,10 +8,10 @@ from cli.explain.node.from_cluster import Source, gather
 from cli.explain.node.text import of_explanation
 from cli.lines import print_json, print_lines
 from cli.render.config_in_use import ConfigInUse
-from services.lifecycle.decide import Terms
+from services.lifecycle.decide import DeletionPolicy
 
 
-def explain_node(source: Source, file: ConfigInUse | None, terms: Terms, *, as_json: bool) -> int:
+def explain_node(source: Source, file: ConfigInUse | None, terms: DeletionPolicy, *, as_json: bool) -> int:
     """Show it; the exit status. Raises CannotAsk."""
     explanation = explain(gather(source, file), terms)
     if as_json:

@@ -15,9 +15,9 @@ from cli.explain.node.lifecycle import Outcome as Fate
 from cli.lines import Line
 from libs.common.events import NodeUnreachable
 from libs.common.machine import MachineFault
-from libs.common.node import CONDITION_BLOCKED
-from services.labeler.plan import Outcome, Plan
-from services.lifecycle.shutdown import SHUTDOWN
+from libs.common.node import BLOCKED_CONDITION
+from services.labeler.plan import Plan, PlanOutcome
+from services.lifecycle.shutdown_taint import SHUTDOWN_TAINT
 
 _LONGEST: Final = 1200  # characters of a text of somebody else's
 _MOST_LINES: Final = 40
@@ -41,7 +41,7 @@ _FATES: Final[dict[Fate, tuple[str, str]]] = {
     "deletable": ("delete it, where it runs, once the rest is there, too", "red"),
     "unknown": ("keep it, as far as it is known here", "cyan"),
 }
-_PLANS: Final[dict[Outcome, tuple[str, str]]] = {
+_PLANS: Final[dict[PlanOutcome, tuple[str, str]]] = {
     "initialized": ("initialise it", "green"),
     "updated": ("write", "yellow"),
     "unchanged": ("write nothing", "green"),
@@ -84,7 +84,7 @@ def of_verdict(explanation: Explanation, now: datetime) -> Iterator[Line]:
         case "well":
             yield Line(0, Text.assemble(name, " is ", ("well", "green"), ": initialized and ready"))
         case "moving":
-            is_ours = explanation.node.initialized and bool(explanation.node.spec.provider_id)
+            is_ours = explanation.node.is_initialized and bool(explanation.node.spec.provider_id)
             doing = ("starting" if is_ours else "being initialized", "yellow")
             yield Line(0, Text.assemble(name, " is ", doing, f" since {moment(created, now)}"))
         case "another's":
@@ -120,11 +120,11 @@ def _heading(explanation: Explanation, now: datetime) -> Iterator[Line]:
     yield field("Pod CIDRs", Text(_shown(", ".join(node.spec.pod_cidrs))))
     taints = ", ".join(f"{taint.key}:{taint.effect}" for taint in node.spec.taints)
     yield field("Taints", Text(_shown(taints)))
-    blocked = node.condition(CONDITION_BLOCKED)
+    blocked = node.find_condition(BLOCKED_CONDITION)
     if blocked is not None:
         since = f" since {blocked.last_transition_time}" if blocked.last_transition_time else ""
         text = written(f"{blocked.reason}: {blocked.message}", _LONGEST)
-        yield field("Condition", Text(f"{CONDITION_BLOCKED}{since}"))
+        yield field("Condition", Text(f"{BLOCKED_CONDITION}{since}"))
         yield field("", Text(text, style="dim"))
 
 
@@ -154,10 +154,10 @@ def _of_plan(plan: Plan, *, silent: bool) -> Iterator[Line]:
     told = plan.outcome in ("initialized", "blocked") or (silent and plan.outcome == "unchanged")
     why = "" if told else f": {_shown(plan.reason)}"
     yield field("The labeler", Text.assemble("would ", (word, style), why))
-    for each in plan.writes[:_MOST_LINES]:
+    for each in plan.summary[:_MOST_LINES]:
         yield field("", Text(_shown(each)))
-    if len(plan.writes) > _MOST_LINES:
-        yield field("", Text(f"and {len(plan.writes) - _MOST_LINES} more"))
+    if len(plan.summary) > _MOST_LINES:
+        yield field("", Text(f"and {len(plan.summary) - _MOST_LINES} more"))
     for notice in plan.notices:
         yield field("", Text(f"Event {notice.reason}: {_shown(notice.message)}", style="dim"))
 
@@ -172,7 +172,10 @@ def _of_gone(gone: Gone) -> Iterator[Line]:
     yield Line(2, Text.assemble("Lifecycle would ", (word, style), why))
     if gone.taint is not None:
         verb = "set" if gone.taint.is_set else "remove"
-        told = f"It would {verb} the taint {SHUTDOWN.key}:{SHUTDOWN.effect}: {_shown(gone.taint.reason)}"
+        told = (
+            f"It would {verb} the taint {SHUTDOWN_TAINT.key}:{SHUTDOWN_TAINT.effect}: "
+            f"{_shown(gone.taint.reason)}"
+        )
         yield Line(2, Text(told))
 
 
@@ -186,7 +189,7 @@ def _of_last_words(words: LastWords, now: datetime) -> Iterator[Line]:
         text = f"no answer, attempt {said.attempt}, {moment(said.enriched_at, now)}: {said.fault.message}; "
         yield _of_service("metadata", f"{text}tries again {said.retry_at:%Y-%m-%d %H:%M:%S} UTC")
     elif said is not None:
-        yield _of_service("metadata", f"answered {moment(said.facts.looked_at, now)}")
+        yield _of_service("metadata", f"answered {moment(said.facts.queried_at, now)}")
     for decided in words.decided:
         text = f"{decided.outcome}, {moment(decided.decided_at, now)}: {decided.reason}"
         yield _of_service(decided.service, text)

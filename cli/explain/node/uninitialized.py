@@ -19,16 +19,16 @@ from cli.explain.node.finding import (
 )
 from cli.inside.seen import FlowSeen, Unknown
 from libs.common.machine import MachineFault
-from libs.common.node import CONDITION_BLOCKED, NodeCondition
-from libs.common.wiring import LABELER
-from services.labeler.blocked import REASON_OF_FAULT
+from libs.common.node import BLOCKED_CONDITION, NodeCondition
+from libs.common.service_spec import LABELER
+from services.labeler.blocker import FAULT_REASONS
 
 CARRIED_OUT: Final = timedelta(seconds=15)  # for each hop; metadata answers within 10 s, the labeler, too
 JOINED: Final = timedelta(seconds=30)  # by then whatever blocks a Node is told on it
 NATS: Final = "nats"  # as the chart labels its pods
 NATS_SILENT: Final = "NATS does not tell"
 _FULL: Final = 0.98  # of a stream's bytes
-_FAULT_OF_REASON: Final = {reason: OF_FAULT[kind] for kind, reason in REASON_OF_FAULT.items()}
+_FAULT_OF_REASON: Final = {reason: OF_FAULT[kind] for kind, reason in FAULT_REASONS.items()}
 _WRITING: Final = "writing the Node: "
 _OF_SERVICES: Final = frozenset({"metadata-silent", "write-refused", "defect"})
 _OF_THE_FILE: Final = frozenset({"rule-fails", "no-native-provider-id"})  # which is not known here
@@ -43,7 +43,7 @@ def of_initialization(case: Case) -> Iterator[Finding]:
         yield from _of_kubelet_flags(case)
     elif case.why_not_ours:
         yield found(case, _of_whom(case), case.why_not_ours, what="another's")
-    elif node.initialized:
+    elif node.is_initialized:
         yield from _of_machine(case, what="initialized, and its machine does not answer for it")
     else:
         own = tuple(_of_machine(case, what=UNINITIALIZED)) if not evidence.heard else ()
@@ -66,7 +66,7 @@ def _is_left_to_another(case: Case) -> bool:
 
 def _of_kubelet_flags(case: Case) -> Iterator[Finding]:
     node = case.evidence.node
-    if not node.initialized:
+    if not node.is_initialized:
         yield found(case, "no-node-ip", "", what=UNINITIALIZED)
     elif not node.spec.provider_id:
         yield found(case, "kubelet-not-external", "", what=UNASKED)
@@ -104,10 +104,10 @@ def _of_block(case: Case) -> Iterator[Finding]:
     if isinstance(evidence.look, MachineFault):
         yield from _of_machine(case, what=UNINITIALIZED)
         return
-    if plan is not None and plan.blocked is not None and plan.blocked.reason in OF_BLOCK:
-        yield found(case, OF_BLOCK[plan.blocked.reason], plan.blocked.message, what=UNINITIALIZED)
+    if plan is not None and plan.blocker is not None and plan.blocker.reason in OF_BLOCK:
+        yield found(case, OF_BLOCK[plan.blocker.reason], plan.blocker.message, what=UNINITIALIZED)
         return
-    condition = evidence.node.condition(CONDITION_BLOCKED)
+    condition = evidence.node.find_condition(BLOCKED_CONDITION)
     decided = evidence.last_words.of(LABELER.service, evidence.node) if evidence.last_words else None
     if decided is not None and decided.reason.startswith(_WRITING):
         yield found(case, "write-refused", decided.reason.removeprefix(_WRITING), what=UNINITIALIZED)
@@ -119,7 +119,7 @@ def _of_condition(case: Case, condition: NodeCondition) -> Iterator[Finding]:
     asked = case.evidence.look is not None
     reasons = OF_BLOCK if asked else {**OF_BLOCK, **_FAULT_OF_REASON}
     fault = reasons.get(condition.reason)
-    answered = asked and case.plan is not None and case.plan.blocked is None
+    answered = asked and case.plan is not None and case.plan.blocker is None
     believed = _OF_SERVICES if case.evidence.file else _OF_SERVICES | _OF_THE_FILE
     if fault is None or (answered and fault not in believed):
         return  # it was so, and is not any more

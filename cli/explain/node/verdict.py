@@ -29,18 +29,18 @@ def judge(case: Case) -> Verdict:
     findings = tuple(_findings(case))
     evidence = case.evidence
     faults = {one.fault for one in findings}
-    if faults and faults <= _OF_OTHERS and evidence.node.initialized:
+    if faults and faults <= _OF_OTHERS and evidence.node.is_initialized:
         return Verdict(state="another's", findings=findings)
     if faults:
         return Verdict(state="unknown" if "not-told" in faults else "stuck", findings=findings)
     owed = case.plan is not None and bool(case.plan.changes.provider_id)
-    is_done = evidence.node.initialized and not owed and not is_starting(evidence)
+    is_done = evidence.node.is_initialized and not owed and not is_starting(evidence)
     return Verdict(state="well" if is_done else "moving")
 
 
 def is_starting(evidence: Evidence) -> bool:
     """Whether its kubelet has just registered, and may yet become ready: it waits for a CNI, as a rule."""
-    ready = evidence.node.condition("Ready")
+    ready = evidence.node.find_condition("Ready")
     may = ready is None or ready.status == "False"
     return may and age(evidence.node.metadata.creation_timestamp, evidence.at) < SOON
 
@@ -71,7 +71,7 @@ def _of_file(case: Case) -> Iterator[Finding]:
 
 def _of_kubelet(case: Case) -> Iterator[Finding]:
     evidence = case.evidence
-    ready = evidence.node.condition("Ready")
+    ready = evidence.node.find_condition("Ready")
     if (ready is not None and ready.status == "True") or is_starting(evidence):
         return
     if ready is None:

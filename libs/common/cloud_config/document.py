@@ -4,17 +4,17 @@ from typing import Final
 
 import yaml
 
+from libs.common.cloud_config.file_keys import FILE_KEYS
 from libs.common.cloud_config.findings import Findings
-from libs.common.cloud_config.ownership_reading import read_ownership
-from libs.common.cloud_config.patterns import Patterns
-from libs.common.cloud_config.pool_reading import read_pools
-from libs.common.cloud_config.reading import MOST_NODES, Reader, TooMuch
-from libs.common.cloud_config.rule import CloudConfig, Finding
-from libs.common.cloud_config.rule_reading import read_rule
-from libs.common.cloud_config.shape import FILE
-from libs.common.yaml_reading import YamlError, refuse_bombs, refuse_long
+from libs.common.cloud_config.mapping_reader import MAX_YAML_NODES, FileTooLarge, MappingReader
+from libs.common.cloud_config.model import CloudConfig, Finding
+from libs.common.cloud_config.patterns import PatternBudget
+from libs.common.cloud_config.read_ownership import read_ownership
+from libs.common.cloud_config.read_pools import read_pools
+from libs.common.cloud_config.read_rule import read_rule
+from libs.common.safe_yaml import YamlError, reject_bombs, reject_long
 
-# Composes by recursion in C: only after `refuse_bombs` has counted the levels.
+# Composes by recursion in C: only after `reject_bombs` has counted the levels.
 _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
@@ -25,7 +25,7 @@ class CloudConfigError(Exception):
         self.source = source
         self.findings = findings
         self.read = read  # what is right in it, for whoever wants to tell all that is wrong; never to be used
-        self.mistakes = [finding.told(source) for finding in findings]  # one sentence each
+        self.mistakes = [finding.format(source) for finding in findings]  # one sentence each
         super().__init__("; ".join(self.mistakes))
 
 
@@ -37,8 +37,8 @@ def parse_cloud_config(text: str | bytes, source: str) -> CloudConfig:
     findings = Findings()
     try:
         config = _read(root, findings)
-    except TooMuch:
-        much = Finding(problem=f"it holds more than {MOST_NODES} values, with its aliases written out")
+    except FileTooLarge:
+        much = Finding(problem=f"it holds more than {MAX_YAML_NODES} values, with its aliases written out")
         raise CloudConfigError(source, (much,)) from None
     if findings.mistakes:
         raise CloudConfigError(source, findings.mistakes, read=config)
@@ -46,14 +46,16 @@ def parse_cloud_config(text: str | bytes, source: str) -> CloudConfig:
 
 
 def _read(root: yaml.Node, findings: Findings) -> CloudConfig:
-    top = Reader(findings).mapping(root, FILE, "").values
+    top = MappingReader(findings).mapping(root, FILE_KEYS, "").values
     said = top["global"].values if "global" in top else {}
-    patterns = Patterns()
+    patterns = PatternBudget()
     rules = tuple(read_rule(item, findings, patterns) for item in top.get("transformations", ()))
     ipam = top["ipam"].values if "ipam" in top else {}
     for name in ("ipam", "ownership"):
         if name in top and top[name].values:
-            findings.differ(top[name].line, name, "is not known to the reference, which passes it over")
+            findings.add_difference(
+                top[name].line, name, "is not known to the reference, which passes it over"
+            )
     return CloudConfig(
         cluster_name=said.get("clusterName"),
         prefer_ipv6=said.get("preferIPv6"),
@@ -68,9 +70,9 @@ def _read(root: yaml.Node, findings: Findings) -> CloudConfig:
 def _compose(text: str | bytes, source: str) -> yaml.Node | None:
     """The tree of the one document, None for an empty file."""
     try:
-        refuse_long(text)  # its characters may be few enough where its bytes were cut off
+        reject_long(text)  # its characters may be few enough where its bytes were cut off
         plain = text.decode() if isinstance(text, bytes) else text
-        refuse_bombs(plain)
+        reject_bombs(plain)
         root = yaml.compose(plain, Loader=_LOADER)
     except YamlError as error:
         found = Finding(line=error.line, problem=error.problem)

@@ -4,7 +4,7 @@ import difflib
 from collections.abc import Sequence
 from typing import Final
 
-from libs.common.cloud_config.rule import Finding
+from libs.common.cloud_config.model import Finding
 
 _MOST: Final = 100
 _SHOWN: Final = 60
@@ -18,15 +18,15 @@ class Findings:
         self._warnings: list[Finding] = []
         self._differences: list[Finding] = []
 
-    def mistake(self, line: int, path: str, problem: str) -> None:
+    def add_mistake(self, line: int, path: str, problem: str) -> None:
         """The file cannot be used."""
         _append(self._mistakes, line, path, problem)
 
-    def warn(self, line: int, path: str, problem: str) -> None:
+    def add_warning(self, line: int, path: str, problem: str) -> None:
         """The file can be used, and something in it has no effect."""
         _append(self._warnings, line, path, problem)
 
-    def differ(self, line: int, path: str, problem: str) -> None:
+    def add_difference(self, line: int, path: str, problem: str) -> None:
         """Something acts that does not in the reference."""
         _append(self._differences, line, path, problem)
 
@@ -43,7 +43,7 @@ class Findings:
         return _in_order(self._differences)
 
 
-def shown(text: str) -> str:
+def truncate_line(text: str) -> str:
     """The text, or its beginning, in one line."""
     line = text[: _SHOWN + 1]
     if not line.isprintable():
@@ -51,7 +51,7 @@ def shown(text: str) -> str:
     return line if len(line) <= _SHOWN else line[: _SHOWN - 1] + "…"
 
 
-def nearest(written: str, known: Sequence[str]) -> str:
+def suggest_name(written: str, known: Sequence[str]) -> str:
     """A question after the known name that was probably meant; "" where there is none near."""
     by_case = {name.lower(): name for name in known}
     found = difflib.get_close_matches(written.lower()[:_SHOWN], by_case, n=1, cutoff=0.7)

@@ -44,7 +44,7 @@ def label_value_problem(value: str) -> str:
     return ""
 
 
-def read_taint(text: str) -> TaintText:
+def parse_taint(text: str) -> TaintText:
     """Take `value:Effect` or `Effect` apart. Raises ValueError that says what was expected."""
     value, _, effect = text.rpartition(":")
     if effect not in EFFECTS:

@@ -8,7 +8,7 @@ import re2
 
 _MOST_CHARACTERS: Final = 10_000
 _MOST_MEMORY: Final = 2 << 20  # bytes per pattern, program and cache
-PATTERNS_KEPT: Final = 128  # compiled; a file with more of them compiles anew for each machine
+PATTERN_CACHE_SIZE: Final = 128  # compiled; a file with more of them compiles anew for each machine
 # Of all patterns of a file: RE2 takes 0.35 s to compile a million.
 _MOST_INSTRUCTIONS: Final = 2_000_000
 _TOO_LARGE: Final = "pattern too large"  # RE2's words
@@ -33,7 +33,7 @@ def check_pattern(pattern: str) -> None:
         raise PatternError(said.decode(errors="replace") if isinstance(said, bytes) else str(said)) from None
 
 
-class Patterns:
+class PatternBudget:
     """Those of one file, which together must not take minutes to read."""
 
     def __init__(self) -> None:
@@ -48,20 +48,20 @@ class Patterns:
         except PatternError as error:
             self._left -= _OF_TOO_LARGE_A_ONE if str(error).startswith(_TOO_LARGE) else 0
             raise
-        self._left -= instructions(pattern)
+        self._left -= count_instructions(pattern)
 
 
-def is_found(pattern: str, text: str) -> bool:
+def pattern_matches(pattern: str, text: str) -> bool:
     """Whether a pattern that was checked is found anywhere in the text."""
     return _compiled(pattern).search(text.encode(errors="replace")) is not None
 
 
-def instructions(pattern: str) -> int:
+def count_instructions(pattern: str) -> int:
     """How large a pattern that was checked is, compiled: a search costs at most that times the text."""
     return int(_compiled(pattern).programsize)
 
 
-@lru_cache(maxsize=PATTERNS_KEPT)
+@lru_cache(maxsize=PATTERN_CACHE_SIZE)
 def _compiled(pattern: str) -> Any:
     options = re2.Options()
     options.log_errors = False

@@ -8,18 +8,18 @@ import sys
 from collections.abc import Sequence
 from typing import Any, Final
 
-from libs.common.cloud_config.fields import FIELDS, OVERRIDABLE, Field
-from libs.common.cloud_config.kubernetes_names import EFFECTS
-from libs.common.cloud_config.shape import (
-    FILE,
+from libs.common.cloud_config.fact_fields import FIELDS, OVERRIDABLE, FactField
+from libs.common.cloud_config.file_keys import (
+    FILE_KEYS,
     NODE_REQUIREMENT,
     OPERATORS,
     POOL_NAME,
     REQUIREMENT,
     SCHEME,
-    Key,
+    FileKey,
 )
-from libs.common.controllers import NAMES_OF_NODES
+from libs.common.cloud_config.kubernetes_names import EFFECTS
+from libs.common.controllers import NODE_CONTROLLER_NAMES
 
 # The reference's decoder takes any scalar for a text, and nothing at all for the empty text.
 _TEXT: Final[dict[str, Any]] = {"type": ["string", "number", "boolean"]}
@@ -32,7 +32,7 @@ _SCALARS: Final[dict[str, dict[str, Any]]] = {  # by kind
     "label value": {**_TEXT_OR_NOTHING, "maxLength": 63, "pattern": _LABEL_VALUE},
     "boolean": {"type": ["boolean", "null"]},
     "name": {"type": "string", "pattern": POOL_NAME},
-    "controller": {"enum": list(NAMES_OF_NODES)},
+    "controller": {"enum": list(NODE_CONTROLLER_NAMES)},
     "former": {"deprecated": True},
 }
 _MANY: Final[dict[str, Any]] = {"required": ["values"], "properties": {"values": {"minItems": 1}}}
@@ -44,29 +44,29 @@ _NONE: Final[dict[str, Any]] = {"properties": {"values": {"maxItems": 0}}}
 _VALUES_OF: Final = {"In": _MANY, "NotIn": _MANY, "Exists": _NONE, "DoesNotExist": _NONE}
 
 
-def cloud_config_schema() -> dict[str, Any]:
+def build_schema() -> dict[str, Any]:
     """JSON Schema, draft 2020-12."""
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "$comment": "Written by `make cloud-config-schema`. Do not edit.",
         "title": "--cloud-config of the Talos cloud controller manager",
-        **_mapping(FILE),
+        **_mapping(FILE_KEYS),
         "type": ["object", "null"],
     }
 
 
-def schema_text() -> str:
+def render_schema() -> str:
     """The schema as it is committed."""
-    return json.dumps(cloud_config_schema(), indent=2, ensure_ascii=False) + "\n"
+    return json.dumps(build_schema(), indent=2, ensure_ascii=False) + "\n"
 
 
-def _mapping(keys: Sequence[Key]) -> dict[str, Any]:
+def _mapping(keys: Sequence[FileKey]) -> dict[str, Any]:
     shape: dict[str, Any] = {
         "type": "object",
         "additionalProperties": False,
         "properties": {key.name: {"description": key.help, **_value(key)} for key in keys},
     }
-    required = [key.name for key in keys if key.required]
+    required = [key.name for key in keys if key.is_required]
     if required:
         shape["required"] = required
     if keys in (REQUIREMENT, NODE_REQUIREMENT):
@@ -74,10 +74,10 @@ def _mapping(keys: Sequence[Key]) -> dict[str, Any]:
     return shape
 
 
-def _value(key: Key) -> dict[str, Any]:
+def _value(key: FileKey) -> dict[str, Any]:
     match key.kind:
         case "text":
-            return _fact_or_operator(key) if key.required else _TEXT_OR_NOTHING
+            return _fact_or_operator(key) if key.is_required else _TEXT_OR_NOTHING
         case "number":
             return {"type": ["integer", "null"], "minimum": key.bounds[0], "maximum": key.bounds[1]}
         case "templates":
@@ -88,7 +88,7 @@ def _value(key: Key) -> dict[str, Any]:
             return _SCALARS.get(kind) or _list(key)
 
 
-def _list(key: Key) -> dict[str, Any]:
+def _list(key: FileKey) -> dict[str, Any]:
     match key.kind:
         case "texts":
             return {"type": ["array", "null"], "items": _TEXT}
@@ -98,11 +98,11 @@ def _list(key: Key) -> dict[str, Any]:
             items: dict[str, Any] = {"type": "string", "pattern": SCHEME}
         case _:
             items = _mapping(key.keys)
-    least = {"minItems": 1} if key.at_least_one else {}
+    least = {"minItems": 1} if key.requires_one else {}
     return {"type": ["array", "null"], "items": items, **least}
 
 
-def _fact_or_operator(key: Key) -> dict[str, Any]:
+def _fact_or_operator(key: FileKey) -> dict[str, Any]:
     if key.name == "operator":
         return {"enum": list(OPERATORS)}
     known = [{"const": field.key, "description": _about(field)} for field in FIELDS if not field.is_map]
@@ -112,12 +112,12 @@ def _fact_or_operator(key: Key) -> dict[str, Any]:
     return {"type": "string", "examples": [each["const"] for each in known], "anyOf": [*known, *entries, {}]}
 
 
-def _about(field: Field) -> str:
+def _about(field: FactField) -> str:
     in_reference = field.in_reference == "selectors and templates"
     return field.help if in_reference else f"{field.help}. Not in selectors of the reference"
 
 
-def _templates(key: Key) -> dict[str, Any]:
+def _templates(key: FileKey) -> dict[str, Any]:
     values = dict(_TEXT_OR_NOTHING)
     if key.name == "taints":
         effects = "|".join(EFFECTS)
@@ -143,4 +143,4 @@ def _if_operator(operator: str, then: dict[str, Any]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(schema_text())
+    sys.stdout.write(render_schema())

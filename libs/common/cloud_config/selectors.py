@@ -6,111 +6,119 @@ from typing import Final
 
 import msgspec
 
-from libs.common.cloud_config.patterns import is_found
-from libs.common.cloud_config.rule import Operator, Requirement, Term
+from libs.common.cloud_config.model import NodeSelectorRequirement, NodeSelectorTerm, Operator
+from libs.common.cloud_config.patterns import pattern_matches
 
 _GO_INTEGER: Final = re.compile(r"[+-]?[0-9]+")
 _SHOWN: Final = 64
 
 
-class Match(msgspec.Struct, frozen=True, kw_only=True):
+class MatchResult(msgspec.Struct, frozen=True, kw_only=True):
     """Whether it is, and why."""
 
-    matched: bool
-    why: str
+    is_match: bool
+    reason: str
 
 
-def matches(
-    selector: Sequence[Term],
+def match_selector(
+    selector: Sequence[NodeSelectorTerm],
     fields: Mapping[str, str],
     *,
-    whose: str = "the machine",
-    absent_differs: bool = False,
-) -> Match:
-    """Judge a selector by what a machine says (`RuleFields.texts`), or a Node. Any term suffices.
+    subject_name: str = "the machine",
+    not_in_matches_absent: bool = False,
+) -> MatchResult:
+    """Judge a selector by what a machine says (`FactValues.texts`), or a Node. Any term suffices.
 
     `absent_differs`: NotIn is met by what is not there. So Kubernetes judges labels; the reference, facts
     about machines, does not.
     """
     if not selector:
-        return Match(matched=True, why="it has no nodeSelector: every machine matches")
+        return MatchResult(is_match=True, reason="it has no nodeSelector: every machine matches")
     missed = []
     for number, term in enumerate(selector):
-        judged = _judge_term(term, fields, whose, absent_differs)
-        if judged.matched:
+        judged = _judge_term(term, fields, subject_name, not_in_matches_absent)
+        if judged.is_match:
             return judged
-        missed.append(f"nodeSelector[{number}]: {judged.why}" if len(selector) > 1 else judged.why)
-    return Match(matched=False, why="; ".join(missed))
+        missed.append(f"nodeSelector[{number}]: {judged.reason}" if len(selector) > 1 else judged.reason)
+    return MatchResult(is_match=False, reason="; ".join(missed))
 
 
-def go_integer(text: str) -> int | None:
+def parse_go_integer(text: str) -> int | None:
     """The number, as Go's ParseInt(text, 10, 64) reads it; None where that fails."""
     number = int(text) if len(text) <= _SHOWN and _GO_INTEGER.fullmatch(text) else None
     return number if number is not None and -(2**63) <= number < 2**63 else None
 
 
-def _judge_term(term: Term, fields: Mapping[str, str], whose: str, absent_differs: bool) -> Match:
+def _judge_term(
+    term: NodeSelectorTerm, fields: Mapping[str, str], whose: str, absent_differs: bool
+) -> MatchResult:
     if not term.requirements:
-        return Match(matched=False, why="empty matchExpressions match nothing")
+        return MatchResult(is_match=False, reason="empty matchExpressions match nothing")
     met = []
     for requirement in term.requirements:
         judged = _judge(requirement, fields, whose, absent_differs)
-        if not judged.matched:
+        if not judged.is_match:
             return judged
-        met.append(judged.why)
-    return Match(matched=True, why=" and ".join(met))
+        met.append(judged.reason)
+    return MatchResult(is_match=True, reason=" and ".join(met))
 
 
-def _judge(requirement: Requirement, fields: Mapping[str, str], whose: str, absent_differs: bool) -> Match:
+def _judge(
+    requirement: NodeSelectorRequirement, fields: Mapping[str, str], whose: str, absent_differs: bool
+) -> MatchResult:
     text = fields.get(requirement.key)
     key = _shown(requirement.key)
     if requirement.operator in ("Exists", "DoesNotExist"):
         there = text is not None
         says = f"{key} is {_quoted(text)}" if text is not None else f"{whose} has no {key}"
-        return Match(matched=there == (requirement.operator == "Exists"), why=says)
+        return MatchResult(is_match=there == (requirement.operator == "Exists"), reason=says)
     if text is None and absent_differs and requirement.operator == "NotIn":
-        return Match(matched=True, why=f"{whose} has no {key}")
+        return MatchResult(is_match=True, reason=f"{whose} has no {key}")
     if text is None:  # also for NotIn: what is not there is not known to differ
-        return Match(matched=False, why=f"{whose} has no {key}, so {requirement.operator} is not met")
+        return MatchResult(
+            is_match=False, reason=f"{whose} has no {key}, so {requirement.operator} is not met"
+        )
     return _BY_VALUE[requirement.operator](key, text, requirement.values)
 
 
-def _in(key: str, text: str, values: tuple[str, ...]) -> Match:
+def _in(key: str, text: str, values: tuple[str, ...]) -> MatchResult:
     found = text in values
     why = f"{key} is {_quoted(text)}"
-    return Match(matched=found, why=why if found else f"{why}, not {_one_of(values)}")
+    return MatchResult(is_match=found, reason=why if found else f"{why}, not {_one_of(values)}")
 
 
-def _not_in(key: str, text: str, values: tuple[str, ...]) -> Match:
+def _not_in(key: str, text: str, values: tuple[str, ...]) -> MatchResult:
     found = text in values
     why = f"{key} is {_quoted(text)}"
     rest = "which NotIn rules out" if found else f"not {_one_of(values)}"
-    return Match(matched=not found, why=f"{why}, {rest}")
+    return MatchResult(is_match=not found, reason=f"{why}, {rest}")
 
 
-def _greater(key: str, text: str, values: tuple[str, ...]) -> Match:
+def _greater(key: str, text: str, values: tuple[str, ...]) -> MatchResult:
     return _compare(key, text, values[0], lambda number, bound: number > bound, "greater")
 
 
-def _less(key: str, text: str, values: tuple[str, ...]) -> Match:
+def _less(key: str, text: str, values: tuple[str, ...]) -> MatchResult:
     return _compare(key, text, values[0], lambda number, bound: number < bound, "less")
 
 
-def _compare(key: str, text: str, bound: str, holds: Callable[[int, int], bool], word: str) -> Match:
-    number, limit = go_integer(text), go_integer(bound)
+def _compare(key: str, text: str, bound: str, holds: Callable[[int, int], bool], word: str) -> MatchResult:
+    number, limit = parse_go_integer(text), parse_go_integer(bound)
     if number is None or limit is None:
-        return Match(matched=False, why=f"{key} is {_quoted(text)}, which is no integer to compare")
+        return MatchResult(is_match=False, reason=f"{key} is {_quoted(text)}, which is no integer to compare")
     held = holds(number, limit)
-    return Match(matched=held, why=f"{key} is {number}, {'' if held else 'not '}{word} than {limit}")
+    return MatchResult(
+        is_match=held, reason=f"{key} is {number}, {'' if held else 'not '}{word} than {limit}"
+    )
 
 
-def _found(key: str, text: str, values: tuple[str, ...]) -> Match:
-    found = is_found(values[0], text)
+def _found(key: str, text: str, values: tuple[str, ...]) -> MatchResult:
+    found = pattern_matches(values[0], text)
     verb = "matches" if found else "does not match"
-    return Match(matched=found, why=f"{key} is {_quoted(text)}, which {verb} {_shown(values[0])}")
+    return MatchResult(is_match=found, reason=f"{key} is {_quoted(text)}, which {verb} {_shown(values[0])}")
 
 
-_BY_VALUE: Final[dict[Operator, Callable[[str, str, tuple[str, ...]], Match]]] = {
+_BY_VALUE: Final[dict[Operator, Callable[[str, str, tuple[str, ...]], MatchResult]]] = {
     "In": _in,
     "NotIn": _not_in,
     "Gt": _greater,

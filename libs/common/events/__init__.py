@@ -19,7 +19,7 @@ from libs.common.events.from_watcher import (
     Leading,
     NodeGone,
     NodeObserved,
-    ObservedOrder,
+    ObservationOrder,
     SnapshotComplete,
 )
 
@@ -42,9 +42,9 @@ __all__ = [
     "NodeGone",
     "NodeObserved",
     "NodeUnreachable",
+    "ObservationOrder",
     "ObservedCsr",
     "ObservedNode",
-    "ObservedOrder",
     "SnapshotComplete",
     "decode",
     "encode",

@@ -17,7 +17,7 @@ class Decided(
     outcome: str  # a word per service: "initialized", "updated", "unchanged", "blocked", "not-ours"
     reason: str  # in words an operator can act on
     decided_at: Timestamp
-    next_look_at: Timestamp | None = None
+    next_check_at: Timestamp | None = msgspec.field(default=None, name="next_look_at")
     changes: tuple[str, ...] = ()  # what was written (observe-only: would have been), one line each
 
 

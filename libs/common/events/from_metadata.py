@@ -2,7 +2,7 @@
 
 import msgspec
 
-from libs.common.machine import AnotherMachine, MachineFacts, MachineFault
+from libs.common.machine import ForeignMachine, MachineFacts, MachineFault
 from libs.common.node import Node
 from libs.common.signing_request import SigningRequest
 from libs.common.timestamp import Timestamp
@@ -16,11 +16,13 @@ class NodeEnriched(
     Of its podCIDRs alone there is no new word: who reads those follows observed Nodes.
     """
 
-    incarnation: str
+    stream_id: str = msgspec.field(name="incarnation")
     observed_sequence: int  # stream sequence of the observation that it enriches: its place in the order
     node: Node
     facts: MachineFacts
-    recognized_by: str  # "nodename", or "system-uuid" (kubelet's hostname-override)
+    verified_by: str = msgspec.field(
+        name="recognized_by"
+    )  # "nodename", or "system-uuid" (kubelet's hostname-override)
     observed_at: Timestamp
     enriched_at: Timestamp
 
@@ -30,7 +32,7 @@ class NodeUnreachable(
 ):
     """The machine behind the Node gave no facts; the last known ones, if any, with their own time."""
 
-    incarnation: str
+    stream_id: str = msgspec.field(name="incarnation")
     observed_sequence: int
     node: Node
     fault: MachineFault
@@ -41,7 +43,7 @@ class NodeUnreachable(
     # each by a machine that bears another node's name, and the cluster's discovery was asked, knows those
     # machines and no member of the Node's name. Else empty: silence, errors and half an answer prove nothing.
     # It is said anew with each look, at least once a minute while it lasts.
-    answered_by: tuple[AnotherMachine, ...] = ()
+    foreign_machines: tuple[ForeignMachine, ...] = msgspec.field(default=(), name="answered_by")
     observed_at: Timestamp
     enriched_at: Timestamp
 
@@ -56,7 +58,7 @@ class EnrichedNodeGone(
 ):
     """NodeGone, passed on to those who hear enriched nodes only."""
 
-    incarnation: str
+    stream_id: str = msgspec.field(name="incarnation")
     observed_sequence: int
     name: str
     uid: str
@@ -72,12 +74,14 @@ class CsrEnriched(
     began at most 10 s before the request was observed: what is older proves nothing.
     """
 
-    incarnation: str
+    stream_id: str = msgspec.field(name="incarnation")
     observed_sequence: int  # stream sequence of the observation that it enriches: its place in the order
     request: SigningRequest
     node_uid: str = ""  # of the Node whose machine was asked
     facts: MachineFacts | None = None
-    answered_at: tuple[str, ...] = ()  # dialled, and the machine of that node name answered
+    answering_addresses: tuple[str, ...] = msgspec.field(
+        default=(), name="answered_at"
+    )  # dialled, and the machine of that node name answered
     fault: MachineFault | None = None
     without_talos: bool = False  # by configuration: no machine is ever asked
     observed_at: Timestamp
@@ -89,7 +93,7 @@ class EnrichedCsrGone(
 ):
     """CsrGone, passed on to those who hear enriched CSRs only."""
 
-    incarnation: str
+    stream_id: str = msgspec.field(name="incarnation")
     observed_sequence: int
     name: str
     uid: str
@@ -109,7 +113,7 @@ class ClusterNetworksObserved(
     last stands, and where nothing was ever said, nothing is known.
     """
 
-    incarnation: str
+    stream_id: str = msgspec.field(name="incarnation")
     pod_cidrs: tuple[str, ...] = ()  # one, or one per family; host bits may be set
     service_cidrs: tuple[str, ...] = ()
     node_cidr_mask_size_ipv4: int | None = None  # None = not in the machine config, or Talos before 1.14

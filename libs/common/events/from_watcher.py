@@ -7,7 +7,7 @@ from libs.common.signing_request import SigningRequest
 from libs.common.timestamp import Timestamp
 
 
-class ObservedOrder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, order=True):
+class ObservationOrder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, order=True):
     """Where an observation stands among others of its subject, within one incarnation of the stream.
 
     The epoch counts leaders; resourceVersion is the API server's (comparable integers, KEP-5504).
@@ -22,8 +22,8 @@ class NodeObserved(
 ):
     """How the Node is now."""
 
-    incarnation: str
-    order: ObservedOrder
+    stream_id: str = msgspec.field(name="incarnation")
+    order: ObservationOrder
     node: Node
     observed_at: Timestamp
 
@@ -33,8 +33,8 @@ class NodeGone(
 ):
     """No Node of that name and uid exists any more."""
 
-    incarnation: str
-    order: ObservedOrder
+    stream_id: str = msgspec.field(name="incarnation")
+    order: ObservationOrder
     name: str
     uid: str
     observed_at: Timestamp
@@ -45,8 +45,8 @@ class CsrObserved(
 ):
     """How a kubelet-serving CertificateSigningRequest of a node is now."""
 
-    incarnation: str
-    order: ObservedOrder
+    stream_id: str = msgspec.field(name="incarnation")
+    order: ObservationOrder
     request: SigningRequest
     observed_at: Timestamp
 
@@ -56,8 +56,8 @@ class CsrGone(
 ):
     """No such CertificateSigningRequest exists any more, or 16 newer ones of its requester wait."""
 
-    incarnation: str
-    order: ObservedOrder
+    stream_id: str = msgspec.field(name="incarnation")
+    order: ObservationOrder
     name: str
     uid: str
     observed_at: Timestamp
@@ -73,7 +73,7 @@ class SnapshotComplete(
 ):
     """Every Node that a list returned has been published to this incarnation of the stream; so have CSRs."""
 
-    incarnation: str
+    stream_id: str = msgspec.field(name="incarnation")
     epoch: int
     nodes: int
     requests: int | None = None  # how many CSRs; None: not watched, or not listed yet
@@ -84,6 +84,6 @@ class Leading(
 ):
     """Said by the leader at each renewal of its Lease; expires with the renew deadline."""
 
-    incarnation: str
+    stream_id: str = msgspec.field(name="incarnation")
     epoch: int
     holder: str

@@ -16,7 +16,7 @@ class ConfigMap(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     data: dict[str, str] = {}
 
 
-def config_maps(namespace: str, labels: Mapping[str, str]) -> Resource[ConfigMap]:
+def config_map_resource(namespace: str, labels: Mapping[str, str]) -> Resource[ConfigMap]:
     """Those of a namespace that bear all these labels. Each may be of 1 MiB: no more than 20 MiB at once."""
     selector = ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
     return Resource(
@@ -28,7 +28,7 @@ def config_maps(namespace: str, labels: Mapping[str, str]) -> Resource[ConfigMap
     )
 
 
-def document_of(config_map: ConfigMap) -> bytes:
+def encode_config_map(config_map: ConfigMap) -> bytes:
     """The body of a create or an update."""
     head = {"apiVersion": "v1", "kind": "ConfigMap"}
     return msgspec.json.encode(head | msgspec.to_builtins(config_map))

@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from libs.common.kube_api.exec_plugin import ExecCredential, run_plugin
-from libs.common.kube_api.identity import ExecPlugin, KubeConfig, KubeConfigError, Material
+from libs.common.kube_api.kube_config import CredentialSource, ExecPlugin, KubeConfig, KubeConfigError
 from libs.common.kube_api.tls import tls_context
 
 CHECK_SECONDS: Final = 10.0  # between looks at the files; a 401 looks at once
@@ -73,7 +73,7 @@ class Credentials:
         return until is not None and self._now() + margin >= until
 
     def _reload_files(self) -> bool:
-        if self._look() == self._seen:
+        if self._stat_files() == self._seen:
             return False
         try:
             self._load()
@@ -91,9 +91,9 @@ class Credentials:
             self._load(given)
 
     def _load(self, given: ExecCredential | None = None) -> None:
-        seen = self._look()  # before reading: a change in between is then noticed at the next look
+        seen = self._stat_files()  # before reading: a change in between is then noticed at the next look
         given = given or self._given
-        config = _with(self._config, given) if given else self._config
+        config = _apply_exec_credential(self._config, given) if given else self._config
         token = config.token.read() if config.token else ""
         if config.token and (not token or not token.isascii() or any(c.isspace() for c in token)):
             raise KubeConfigError(f"{config.token.field}: is empty or no bearer token")
@@ -101,7 +101,7 @@ class Credentials:
         self.headers = {"Authorization": f"Bearer {token}"} if token else {}
         self.tls, self._seen, self._given, self.problem = tls, seen, given, ""
 
-    def _look(self) -> _Seen:
+    def _stat_files(self) -> _Seen:
         config = self._config
         materials = (
             config.certificate_authority,
@@ -112,17 +112,21 @@ class Credentials:
         return tuple(_stat(m.file) for m in materials if m is not None and m.file is not None)
 
 
-def _with(config: KubeConfig, given: ExecCredential) -> KubeConfig:
+def _apply_exec_credential(config: KubeConfig, given: ExecCredential) -> KubeConfig:
     """The configuration with what the plugin gave."""
     name = config.exec_plugin.field if config.exec_plugin else "exec"
     if given.client_certificate_data:
         config = msgspec.structs.replace(
             config,
-            client_certificate=Material(field=f"{name}, certificate", text=given.client_certificate_data),
-            client_key=Material(field=f"{name}, key", text=given.client_key_data),
+            client_certificate=CredentialSource(
+                field=f"{name}, certificate", text=given.client_certificate_data
+            ),
+            client_key=CredentialSource(field=f"{name}, key", text=given.client_key_data),
         )
     if given.token:
-        config = msgspec.structs.replace(config, token=Material(field=f"{name}, token", text=given.token))
+        config = msgspec.structs.replace(
+            config, token=CredentialSource(field=f"{name}, token", text=given.token)
+        )
     return config
 
 

@@ -5,7 +5,7 @@ from typing import Final
 
 import msgspec
 
-from libs.common.delivery import PermanentError, TemporaryError, bounded_wait
+from libs.common.delivery import PermanentError, TemporaryError, clamp_retry_after
 
 # How kube-apiserver begins the denial of a webhook, and that of a ValidatingAdmissionPolicy.
 _DENIAL: Final = re.compile(
@@ -136,21 +136,21 @@ def error_from(status: int, body: bytes, *, request: str, retry_after: str | Non
 
 
 def error_from_status(
-    told: Status, status: int, *, request: str, retry_after_seconds: float | None = None
+    status_object: Status, status: int, *, request: str, retry_after_seconds: float | None = None
 ) -> KubeError:
     """Translate a Status object that came with this HTTP status, or in an ERROR event of a watch."""
-    details = told.details or _Details()
+    details = status_object.details or _Details()
     causes = details.causes or ()
     asked = retry_after_seconds if retry_after_seconds is not None else details.retry_after_seconds
-    is_denial = status in _DENIALS_WITH and _DENIAL.match(told.message) is not None
-    kind = Invalid if is_denial else _kind(status, told.reason, causes)
+    is_denial = status in _DENIALS_WITH and _DENIAL.match(status_object.message) is not None
+    kind = Invalid if is_denial else _kind(status, status_object.reason, causes)
     return kind(
-        told.message or "no message",
+        status_object.message or "no message",
         request=request,
         status=status,
-        reason=told.reason,
+        reason=status_object.reason,
         causes=causes,
-        retry_after_seconds=None if asked is None else bounded_wait(asked),
+        retry_after_seconds=None if asked is None else clamp_retry_after(asked),
     )
 
 

@@ -10,7 +10,7 @@ _MESSAGE_LIMIT: Final = 1024  # characters; the events API refuses longer notes
 _NAME_HEAD: Final = 200  # of the 253 characters that a name may have; 17 more are ours
 
 
-class About(msgspec.Struct, frozen=True, kw_only=True):
+class ObjectReference(msgspec.Struct, frozen=True, kw_only=True):
     """The object that an Event is about."""
 
     kind: str
@@ -26,36 +26,36 @@ class ObjectEvent(msgspec.Struct, frozen=True, kw_only=True):
     `component` is who says it, as `kubectl describe` shows it; "" = whoever the KubeApi was made for.
     """
 
-    about: About
+    regarding: ObjectReference
     reason: str
     message: str
     type: Literal["Normal", "Warning"] = "Normal"
     component: str = ""
-    particular: str = ""  # tells it apart from others of the same reason in the same minute
+    discriminator: str = ""  # tells it apart from others of the same reason in the same minute
 
 
-def about_node(name: str, uid: str) -> About:
+def node_reference(name: str, uid: str) -> ObjectReference:
     """A Node by its real uid, as cloud-node-controller does, and kubectl describe finds it."""
-    return About(kind="Node", name=name, uid=uid)
+    return ObjectReference(kind="Node", name=name, uid=uid)
 
 
-def event_namespace(about: About) -> str:
+def event_namespace(regarding: ObjectReference) -> str:
     """Events live beside their object; about cluster scoped ones, in `default` (client-go)."""
-    return about.namespace or "default"
+    return regarding.namespace or "default"
 
 
 def event_name(event: ObjectEvent, now: datetime) -> str:
     """The same for one uid, reason, particular and minute: the second of two replicas hears AlreadyExists."""
-    parts = [event.about.uid, event.reason, now.strftime("%Y-%m-%dT%H:%MZ")]
-    said = "\n".join(parts + [event.particular] * bool(event.particular))
-    head = event.about.name[:_NAME_HEAD].rstrip("-.")
+    parts = [event.regarding.uid, event.reason, now.strftime("%Y-%m-%dT%H:%MZ")]
+    said = "\n".join(parts + [event.discriminator] * bool(event.discriminator))
+    head = event.regarding.name[:_NAME_HEAD].rstrip("-.")
     return f"{head}.{hashlib.sha256(said.encode()).hexdigest()[:16]}"
 
 
 def event_body(event: ObjectEvent, *, component: str, instance: str, now: datetime) -> dict[str, Any]:
     """The Event as JSON; `now` in UTC, `component` and `instance` sign it unless it says who says it."""
     stamp = now.strftime("%Y-%m-%dT%H:%M:%SZ")
-    about = event.about
+    about = event.regarding
     component = event.component or component
     involved = {"apiVersion": about.api_version, "kind": about.kind, "name": about.name, "uid": about.uid}
     if about.namespace:

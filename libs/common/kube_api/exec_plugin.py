@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from libs.common.kube_api.identity import ExecPlugin, KubeConfigError
+from libs.common.kube_api.kube_config import ExecPlugin, KubeConfigError
 
 _PLUGIN_SECONDS: Final = 60.0  # it may ask another server, but nobody is there to answer its questions
 _TEXT_LIMIT: Final = 300  # characters of what it complains about

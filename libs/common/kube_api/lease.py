@@ -35,14 +35,14 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
         return self.spec.lease_transitions or 0
 
 
-class Observation(msgspec.Struct, frozen=True):
+class LeaseObservation(msgspec.Struct, frozen=True):
     """A Lease, and since when (on our monotonic clock) it has said the same."""
 
     lease: Lease
     since: float
 
 
-class Take(msgspec.Struct, frozen=True):
+class Acquire(msgspec.Struct, frozen=True):
     """Nobody holds it, or its holder is dead: write ourselves into it."""
 
     reason: str
@@ -65,31 +65,33 @@ def read_lease(body: bytes) -> Lease:
     return Lease(spec=msgspec.convert(document.get("spec") or {}, LeaseSpec), document=document)
 
 
-def observe(previous: Observation | None, lease: Lease, now: float) -> Observation:
+def observe_lease(previous: LeaseObservation | None, lease: Lease, now: float) -> LeaseObservation:
     """What we know after reading `lease` at `now`: a Lease that still says the same has not been renewed."""
     if previous is not None and previous.lease.spec == lease.spec:
-        return Observation(lease, previous.since)
-    return Observation(lease, now)
+        return LeaseObservation(lease, previous.since)
+    return LeaseObservation(lease, now)
 
 
-def decide(seen: Observation, identity: str, now: float, duration_seconds: float) -> Take | Renew | Wait:
+def decide_lease_action(
+    observation: LeaseObservation, identity: str, now: float, duration_seconds: float
+) -> Acquire | Renew | Wait:
     """What to do with the Lease.
 
     Another holder's Lease has expired when it has said the same for its duration by our own clock, so clocks
     of different machines are never compared. `duration_seconds` counts where the Lease names none.
     """
-    holder = seen.lease.holder
+    holder = observation.lease.holder
     if holder == identity:
         return Renew()
     if not holder:
-        return Take("nobody holds it")
-    until = seen.since + (seen.lease.spec.lease_duration_seconds or duration_seconds)
+        return Acquire("nobody holds it")
+    until = observation.since + (observation.lease.spec.lease_duration_seconds or duration_seconds)
     if now >= until:
-        return Take(f"{holder} has not renewed it for {now - seen.since:.0f} s")
+        return Acquire(f"{holder} has not renewed it for {now - observation.since:.0f} s")
     return Wait(holder, until)
 
 
-def new_lease(
+def new_lease_document(
     namespace: str, name: str, identity: str, duration_seconds: int, now: datetime
 ) -> dict[str, Any]:
     """The document that creates the Lease with us as its first holder."""
@@ -101,7 +103,7 @@ def new_lease(
     }
 
 
-def taken(lease: Lease, identity: str, duration_seconds: int, now: datetime) -> dict[str, Any]:
+def acquired_document(lease: Lease, identity: str, duration_seconds: int, now: datetime) -> dict[str, Any]:
     """The document that makes us its holder: another transition, unless we are it already."""
     stamp = micro_time(now)
     if lease.holder == identity:
@@ -111,13 +113,13 @@ def taken(lease: Lease, identity: str, duration_seconds: int, now: datetime) -> 
     return _with_spec(lease, _held(identity, duration_seconds, acquired, stamp, transitions))
 
 
-def released(lease: Lease, now: datetime) -> dict[str, Any]:
+def released_document(lease: Lease, now: datetime) -> dict[str, Any]:
     """The document that lets the next one in at once; the count of transitions stays."""
     stamp = micro_time(now)
     return _with_spec(lease, _held("", RELEASED_SECONDS, stamp, stamp, lease.transitions))
 
 
-def unheld_lease(namespace: str, name: str) -> dict[str, Any]:
+def vacant_lease_document(namespace: str, name: str) -> dict[str, Any]:
     """The document that creates the Lease with no holder, for what its annotations say."""
     return {
         "apiVersion": "coordination.k8s.io/v1",
@@ -127,14 +129,14 @@ def unheld_lease(namespace: str, name: str) -> dict[str, Any]:
     }
 
 
-def annotation(lease: Lease, key: str) -> str:
+def get_annotation(lease: Lease, key: str) -> str:
     """An annotation's text; "" where it has none."""
     annotations = (lease.document.get("metadata") or {}).get("annotations") or {}
     text = annotations.get(key)
     return text if isinstance(text, str) else ""
 
 
-def annotated(document: dict[str, Any], key: str, text: str) -> dict[str, Any]:
+def set_annotation(document: dict[str, Any], key: str, text: str) -> dict[str, Any]:
     """The same document of a Lease with one annotation set."""
     metadata = document.get("metadata") or {}
     annotations = {**(metadata.get("annotations") or {}), key: text}

@@ -34,10 +34,10 @@ class Resource(msgspec.Struct, Generic[Item], frozen=True, kw_only=True):
     item: type[Item]
     query: Mapping[str, str] = {}
     page_size: int = PAGE_SIZE
-    kept: Callable[[Item], Item] = lambda item: item
+    transform: Callable[[Item], Item] = lambda item: item
 
 
-def named(resource: Resource[Item], name: str) -> Resource[Item]:
+def select_by_name(resource: Resource[Item], name: str) -> Resource[Item]:
     """The same kind, of which a list or a watch has the object of that name only."""
     chosen = (resource.query.get("fieldSelector", ""), f"metadata.name={name}")
     selector = ",".join(part for part in chosen if part)
@@ -78,7 +78,7 @@ class _Named(msgspec.Struct, frozen=True):
     metadata: _NamedMeta
 
 
-def decoded(body: bytes, kind: type[Answer], request: object) -> Answer:
+def decode_answer(body: bytes, kind: type[Answer], request: object) -> Answer:
     """The answer as `kind`. Raises ServerError if it is something else."""
     try:
         return msgspec.json.decode(body, type=kind)
@@ -90,10 +90,10 @@ def read_page(
     body: bytes, resource: Resource[Item], request: object, on_unreadable: Callable[[UnreadableObject], None]
 ) -> Page[Item]:
     """One page of a list, without the objects that cannot be read. Raises ServerError if it is no list."""
-    raw = decoded(body, _RawList, request)
+    raw = decode_answer(body, _RawList, request)
     if not raw.metadata.resource_version:  # JSON that is no list reads like an empty one: all would have gone
         raise ServerError("the answer is no list: it has no resourceVersion", request=str(request))
-    readable = (readable_object(item, resource, on_unreadable) for item in raw.items or ())
+    readable = (decode_object(item, resource, on_unreadable) for item in raw.items or ())
     return Page(
         items=tuple(item for item in readable if item is not None),
         resource_version=raw.metadata.resource_version,
@@ -101,12 +101,12 @@ def read_page(
     )
 
 
-def readable_object(
+def decode_object(
     raw: bytes | msgspec.Raw, resource: Resource[Item], on_unreadable: Callable[[UnreadableObject], None]
 ) -> Item | None:
     """The object, or None after telling that it cannot be read: one bad object must not blind us."""
     try:
-        return resource.kept(msgspec.json.decode(raw, type=resource.item))
+        return resource.transform(msgspec.json.decode(raw, type=resource.item))
     except (msgspec.DecodeError, RecursionError) as error:
         on_unreadable(UnreadableObject(resource=resource.plural, name=_name_of(raw), reason=str(error)))
         return None

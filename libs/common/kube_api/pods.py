@@ -69,25 +69,25 @@ class Pod(msgspec.Struct, frozen=True, kw_only=True):
         return self.metadata.name
 
     @property
-    def ready(self) -> bool:
+    def is_ready(self) -> bool:
         """Whether it serves, and is not on its way out."""
         ready = any(c.type == "Ready" and c.status == "True" for c in self.status.conditions or ())
         return ready and self.metadata.deletion_timestamp is None
 
     @property
-    def ended(self) -> bool:
+    def is_terminated(self) -> bool:
         """Whether it will never run again."""
         return self.status.phase in ("Succeeded", "Failed")
 
     @property
-    def restarts(self) -> int:
+    def restart_count(self) -> int:
         """Of all its containers."""
         return sum(one.restart_count for one in self.status.container_statuses or ())
 
     @property
     def why_not_ready(self) -> str:
         """In Kubernetes' own words; "" if it is ready."""
-        if self.ready:
+        if self.is_ready:
             return ""
         if self.metadata.deletion_timestamp is not None:
             return "is being deleted"
@@ -110,7 +110,7 @@ class Pod(msgspec.Struct, frozen=True, kw_only=True):
         return ""
 
 
-def pods(namespace: str, labels: Mapping[str, str]) -> Resource[Pod]:
+def pod_resource(namespace: str, labels: Mapping[str, str]) -> Resource[Pod]:
     """Those of a namespace that bear all these labels."""
     selector = ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
     return Resource(

@@ -6,7 +6,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import Final, Generic, NoReturn, Protocol
 
-from libs.common.delivery import doubled
+from libs.common.delivery import exponential_step
 from libs.common.kube_api.api import KubeApi
 from libs.common.kube_api.errors import (
     Forbidden,
@@ -15,10 +15,16 @@ from libs.common.kube_api.errors import (
     Unauthorized,
     Unreachable,
 )
-from libs.common.kube_api.happenings import Happening, ListAgain, Listed, read_line, version_of
-from libs.common.kube_api.objects import Item, Page, Resource, UnreadableObject, named
+from libs.common.kube_api.objects import Item, Page, Resource, UnreadableObject, select_by_name
 from libs.common.kube_api.transport import Request
 from libs.common.kube_api.version_check import VersionCheck
+from libs.common.kube_api.watch_events import (
+    ListAgain,
+    ListSnapshot,
+    WatchEvent,
+    decode_watch_event,
+    resource_version_of,
+)
 
 # How long one watch lasts. The server ends it then, whether or not it had anything to say (bookmarks come
 # only with news), so a connection that goes on beyond is dead, however well its TCP looks. The next watch
@@ -45,11 +51,11 @@ def pause_seconds(failures: int, jitter: float) -> float:
     """
     if failures == 0:
         return 0.0
-    step = doubled(failures, first=_PAUSE_FIRST_SECONDS, cap=_PAUSE_CAP_SECONDS)
+    step = exponential_step(failures, first=_PAUSE_FIRST_SECONDS, cap=_PAUSE_CAP_SECONDS)
     return step * (0.5 + 0.5 * jitter)
 
 
-class Collected(Protocol[Item]):
+class ItemCollector(Protocol[Item]):
     """What a list comes to, page by page."""
 
     def extend(self, items: Iterable[Item], /) -> None:
@@ -67,8 +73,8 @@ class Reflector(Generic[Item]):
         resource: Resource[Item],
         *,
         on_unreadable: Callable[[UnreadableObject], None],
-        on_trouble: Callable[[Exception], None] = lambda error: None,
-        collected: Callable[[], Collected[Item]] = list[Item],
+        on_failure: Callable[[Exception], None] = lambda error: None,
+        new_collector: Callable[[], ItemCollector[Item]] = list[Item],
         page_size: int | None = None,
         watch_seconds: tuple[int, int] = WATCH_SECONDS,
         silence_seconds: float = SILENCE_SECONDS,
@@ -84,8 +90,8 @@ class Reflector(Generic[Item]):
         self._api = api
         self._resource = resource
         self._on_unreadable = on_unreadable
-        self._on_trouble = on_trouble
-        self._collected = collected
+        self._on_trouble = on_failure
+        self._collected = new_collector
         self._page_size = page_size
         self._watch_seconds = watch_seconds
         self._silence_seconds = silence_seconds
@@ -93,41 +99,46 @@ class Reflector(Generic[Item]):
         self._clock = clock
         self._jitter = jitter
         self._version = ""  # "" = list before watching
-        self._heard_at: float | None = None
+        self._last_contact_at: float | None = None
         self._listed = False
-        self._trouble = ""
-        self._doubted = False
+        self._last_error = ""
+        self._needs_version_check = False
         self._check = VersionCheck(
-            api, resource, clock=clock, jitter=jitter, stale_seconds=stale_seconds, on_answer=self._heard
+            api,
+            resource,
+            clock=clock,
+            jitter=jitter,
+            stale_seconds=stale_seconds,
+            on_answer=self._record_contact,
         )
 
-    def freshness(self) -> float | None:
+    def seconds_since_contact(self) -> float | None:
         """Seconds since the API server last said anything about these objects, None before the first word."""
-        return None if self._heard_at is None else self._clock() - self._heard_at
+        return None if self._last_contact_at is None else self._clock() - self._last_contact_at
 
     def problems(self) -> tuple[str, ...]:
         """Why what we know may be out of date, in words for /readyz; empty when it is not."""
-        because = f": {self._trouble}" if self._trouble else ""
+        because = f": {self._last_error}" if self._last_error else ""
         if not self._listed:
             return (f"{self._resource.plural} have not been listed yet{because}",)
-        age = self.freshness() or 0.0
+        age = self.seconds_since_contact() or 0.0
         if age > self._stale_seconds:
             stale = f"nothing heard about {self._resource.plural} for {age:.0f} s{because}"
             return (stale, *self._check.problems())
         return self._check.problems()
 
-    async def absent_as_of(self, name: str) -> str | None:
+    async def absent_as_of_version(self, name: str) -> str | None:
         """The resourceVersion as of which no object has that name, None if one has. Raises KubeError.
 
         A consistent (quorum) list, which needs no right beyond those of the watch.
         """
         unreadable: list[UnreadableObject] = []
         page = await self._api.list_page(
-            named(self._resource, name), limit=1, on_unreadable=unreadable.append
+            select_by_name(self._resource, name), limit=1, on_unreadable=unreadable.append
         )
         return None if page.items or unreadable else page.resource_version
 
-    async def run(self, handle: Callable[[Happening[Item]], Awaitable[None]]) -> NoReturn:
+    async def run(self, handle: Callable[[WatchEvent[Item]], Awaitable[None]]) -> NoReturn:
         """Tell `handle` everything, in order, one at a time: first a Listed, then changes, and again a Listed
         whenever changes may have been missed. After a break the same change can be told twice.
         """
@@ -139,7 +150,11 @@ class Reflector(Generic[Item]):
                 if not self._version:
                     await self._list(handle)
                 watching_since, since_version = self._clock(), self._version
-                await (self._watch_in_doubt(handle) if self._doubted else self._watch(handle))
+                await (
+                    self._watch_and_check_version(handle)
+                    if self._needs_version_check
+                    else self._watch(handle)
+                )
             except (KubeError, ListAgain) as error:
                 least = self._failed(error)
                 moved_on = False
@@ -151,7 +166,7 @@ class Reflector(Generic[Item]):
             failures = 0 if settled or moved_on else failures + 1
             await asyncio.sleep(max(least, pause_seconds(failures, self._jitter())))
 
-    async def _list(self, handle: Callable[[Happening[Item]], Awaitable[None]]) -> None:
+    async def _list(self, handle: Callable[[WatchEvent[Item]], Awaitable[None]]) -> None:
         items = self._collected()
         unreadable: list[str] = []
 
@@ -164,18 +179,18 @@ class Reflector(Generic[Item]):
             page: Page[Item] = await self._api.list_page(
                 self._resource, limit=self._page_size, continue_token=token, on_unreadable=note
             )
-            self._heard()
+            self._record_contact()
             items.extend(page.items)
             token = page.continue_token
             if not token:
                 break
-        await handle(Listed(tuple(items), page.resource_version, tuple(unreadable)))
+        await handle(ListSnapshot(tuple(items), page.resource_version, tuple(unreadable)))
         self._listed = True
-        self._doubted = False
-        self._check.answered()
+        self._needs_version_check = False
+        self._check.clear()
         self._version = page.resource_version
 
-    async def _watch(self, handle: Callable[[Happening[Item]], Awaitable[None]]) -> None:
+    async def _watch(self, handle: Callable[[WatchEvent[Item]], Awaitable[None]]) -> None:
         shortest, longest = self._watch_seconds
         seconds = shortest + int((longest - shortest + 1) * self._jitter())
         request = Request(
@@ -191,25 +206,27 @@ class Reflector(Generic[Item]):
             },
         )
         opened = self._clock()
-        async with self._api.transport.stream(request, seconds=seconds + self._silence_seconds) as read_line:
-            self._heard()
+        async with self._api.transport.open_watch(
+            request, seconds=seconds + self._silence_seconds
+        ) as read_line:
+            self._record_contact()
             while line := await read_line():
-                self._heard()
-                await self._tell(line, request, handle)
+                self._record_contact()
+                await self._handle_line(line, request, handle)
         if self._clock() - opened < seconds - 1.0:
-            self._doubted = True  # an early end may be that of the server
+            self._needs_version_check = True  # an early end may be that of the server
 
-    async def _watch_in_doubt(self, handle: Callable[[Happening[Item]], Awaitable[None]]) -> None:
+    async def _watch_and_check_version(self, handle: Callable[[WatchEvent[Item]], Awaitable[None]]) -> None:
         """Watch on, and check meanwhile: a busy server takes seconds for an answer that is almost always no.
 
         A watch that ends before there is an answer leaves the doubt to the next one.
         """
-        asking = asyncio.create_task(self._check.is_from_the_future(self._version))
+        asking = asyncio.create_task(self._check.is_ahead_of_server(self._version))
         watching = asyncio.create_task(self._watch(handle))
         try:
             await asyncio.wait({asking, watching}, return_when=asyncio.FIRST_COMPLETED)
             if asking.done():
-                self._doubted = False
+                self._needs_version_check = False
                 if asking.result():
                     raise ListAgain("the server has not come as far as our version (a restored etcd?)")
             await watching
@@ -218,23 +235,23 @@ class Reflector(Generic[Item]):
             watching.cancel()
             await asyncio.gather(asking, watching, return_exceptions=True)
 
-    async def _tell(
-        self, line: bytes, request: Request, handle: Callable[[Happening[Item]], Awaitable[None]]
+    async def _handle_line(
+        self, line: bytes, request: Request, handle: Callable[[WatchEvent[Item]], Awaitable[None]]
     ) -> None:
-        happening = read_line(line, self._resource, request, self._on_unreadable)
+        happening = decode_watch_event(line, self._resource, request, self._on_unreadable)
         if happening is not None:
             await handle(happening)
-            self._version = version_of(happening) or self._version
+            self._version = resource_version_of(happening) or self._version
 
-    def _heard(self) -> None:
-        self._heard_at = self._clock()
-        self._trouble = ""
+    def _record_contact(self) -> None:
+        self._last_contact_at = self._clock()
+        self._last_error = ""
 
     def _failed(self, error: KubeError | ListAgain) -> float:
         """Remember it; return the seconds that the server asked us to wait."""
-        self._trouble = str(error)
+        self._last_error = str(error)
         self._on_trouble(error)
-        self._doubted = True
+        self._needs_version_check = True
         if not isinstance(error, _SAME_VERSION):
             self._version = ""
         return getattr(error, "retry_after_seconds", None) or 0.0

@@ -18,7 +18,7 @@ class ServerIdentity(msgspec.Struct, frozen=True, kw_only=True):
     addresses: frozenset[str] = frozenset()  # in canonical form
 
 
-def identity_in(certificate: bytes, *, host: str) -> ServerIdentity:
+def parse_server_identity(certificate: bytes, *, host: str) -> ServerIdentity:
     """The subject alternative names of a certificate in DER, and the host by which it was reached.
 
     Wildcards are left out: `*.example.com` in a load balancer's certificate would cover the host names of

@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from libs.common.kube_api.identity import KubeConfig, KubeConfigError, Material
+from libs.common.kube_api.kube_config import CredentialSource, KubeConfig, KubeConfigError
 
 
 def tls_context(config: KubeConfig) -> ssl.SSLContext | None:
@@ -32,7 +32,7 @@ def tls_context(config: KubeConfig) -> ssl.SSLContext | None:
     return context
 
 
-def _load_pair(context: ssl.SSLContext, certificate: Material, key: Material) -> None:
+def _load_pair(context: ssl.SSLContext, certificate: CredentialSource, key: CredentialSource) -> None:
     # The ssl module loads a pair from paths only; a key that came as data does not touch the disk.
     with _as_path(certificate.read()) as certificate_path, _as_path(key.read()) as key_path:
         try:

@@ -13,7 +13,6 @@ import aiohttp
 import msgspec
 from aiohttp.http_exceptions import HttpProcessingError
 
-from libs.common.kube_api.connection import socket_that_notices, what_to_check
 from libs.common.kube_api.credentials import Credentials
 from libs.common.kube_api.errors import (
     KubeError,
@@ -23,9 +22,10 @@ from libs.common.kube_api.errors import (
     Unreachable,
     error_from,
 )
-from libs.common.kube_api.handshake import server_identity
-from libs.common.kube_api.identity import KubeConfig, KubeConfigError
+from libs.common.kube_api.keepalive_socket import describe_error, keepalive_socket
+from libs.common.kube_api.kube_config import KubeConfig, KubeConfigError
 from libs.common.kube_api.server_identity import ServerIdentity
+from libs.common.kube_api.tls_handshake import fetch_server_identity
 
 DEADLINE_SECONDS: Final = 15.0
 # At most. Each costs a handshake and 0.3 MB of TLS buffers, and a thousand joins would open as many as they
@@ -37,7 +37,7 @@ _CLOSE_SECONDS: Final = 2.0  # for the other end's word that a WebSocket is clos
 _PAUSE_FLOOR_SECONDS: Final = 0.25  # for a server that says "Retry-After: 0"
 
 # verb, resource with its subresource ("nodes/status"), HTTP status (0: none), seconds
-Observe = Callable[[str, str, int, float], None]
+RequestObserver = Callable[[str, str, int, float], None]
 ReadLine = Callable[[], Awaitable[bytes]]
 ReadMessage = Callable[[], Awaitable[bytes | None]]
 
@@ -53,7 +53,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     body: bytes | None = None
     content_type: str = "application/json"
     name: str = ""
-    most_bytes: int | None = None  # of an answer that others write: a kubelet, through the API server
+    max_bytes: int | None = None  # of an answer that others write: a kubelet, through the API server
 
     def __str__(self) -> str:
         return f"{self.verb} {self.resource} {self.name}".rstrip()
@@ -69,7 +69,7 @@ class Transport:
         user_agent: str,
         deadline_seconds: float = DEADLINE_SECONDS,
         connections: int = CONNECTIONS,
-        observe: Observe = lambda verb, resource, status, seconds: None,
+        observe: RequestObserver = lambda verb, resource, status, seconds: None,
         jitter: Callable[[], float] = random.random,
     ) -> None:
         """Raises KubeConfigError if the credentials cannot be read. `jitter` is uniform in [0, 1)."""
@@ -82,9 +82,9 @@ class Transport:
         self._jitter = jitter
         self._session: aiohttp.ClientSession | None = None
         self._closed = False
-        self.date = ""  # of the last answer: the server's clock, as HTTP writes it
+        self.server_date = ""  # of the last answer: the server's clock, as HTTP writes it
 
-    def apart(self, *, connections: int) -> "Transport":
+    def with_own_connections(self, *, connections: int) -> "Transport":
         """Another session to the same server as the same identity."""
         return Transport(
             self._config,
@@ -110,13 +110,13 @@ class Transport:
         if self._session is not None:
             await self._session.close()
 
-    async def server_identity(self) -> ServerIdentity:
+    async def fetch_server_identity(self) -> ServerIdentity:
         """The names and addresses in the certificate that the server presents now. Raises KubeError."""
         try:
             await self._credentials.refresh(time.monotonic())
         except KubeConfigError as error:
             raise Unauthorized(str(error)) from error
-        return await server_identity(
+        return await fetch_server_identity(
             self._config.server,
             self._credentials.tls,
             server_name=self._config.tls_server_name,
@@ -139,7 +139,7 @@ class Transport:
             raise self._unreachable(request, f"no answer within {budget:g} s", error) from error
 
     @asynccontextmanager
-    async def stream(self, request: Request, *, seconds: float) -> AsyncIterator[ReadLine]:
+    async def open_watch(self, request: Request, *, seconds: float) -> AsyncIterator[ReadLine]:
         """Open a watch; yields what reads its next line (b"" at the end). Raises KubeError, then or there.
 
         It ends with Unreachable `seconds` after the opening, and before if the peer acknowledges nothing.
@@ -155,7 +155,7 @@ class Transport:
             raise self._unreachable(request, "no answer to the opening", error) from error
         except (aiohttp.ClientError, OSError) as error:
             self._observe(request.verb, request.resource, 0, time.monotonic() - started)
-            raise self._unreachable(request, what_to_check(error), error) from error
+            raise self._unreachable(request, describe_error(error), error) from error
         try:
             if response.status != 200:
                 raise await self._refusal_of_watch(request, response)
@@ -169,7 +169,7 @@ class Transport:
             response.close()  # never released: a watch's connection is not used again
 
     @asynccontextmanager
-    async def web_socket(self, request: Request, *, protocol: str) -> AsyncIterator[ReadMessage]:
+    async def open_web_socket(self, request: Request, *, protocol: str) -> AsyncIterator[ReadMessage]:
         """Open a WebSocket; yields what reads its next message (None at the end). Raises KubeError."""
         try:
             async with asyncio.timeout(self._deadline_seconds):
@@ -179,7 +179,7 @@ class Transport:
         except aiohttp.WSServerHandshakeError as error:
             raise await self._why_no_web_socket(request, error) from error
         except (aiohttp.ClientError, OSError) as error:
-            raise self._unreachable(request, what_to_check(error), error) from error
+            raise self._unreachable(request, describe_error(error), error) from error
         try:
             yield lambda: _read_message(request, socket)
         finally:
@@ -221,7 +221,7 @@ class Transport:
             raise ServerError(f"event beyond {_LINE_LIMIT} bytes", request=str(request)) from error
         except (aiohttp.ClientError, OSError, RuntimeError) as error:
             # RuntimeError is what aiohttp says when the connection was closed between two reads.
-            what = "silent beyond the end of the watch" if response.closed else what_to_check(error)
+            what = "silent beyond the end of the watch" if response.closed else describe_error(error)
             raise self._unreachable(request, what, error) from error
 
     async def _call_until(self, request: Request, until: float) -> bytes:
@@ -239,7 +239,9 @@ class Transport:
                 again_at_once = False
             except _ConnectionBroke as broke:
                 if not again_at_once:
-                    raise self._unreachable(request, what_to_check(broke.cause), broke.cause) from broke.cause
+                    raise self._unreachable(
+                        request, describe_error(broke.cause), broke.cause
+                    ) from broke.cause
                 again_at_once = False
 
     async def _renewed(self) -> bool:
@@ -263,7 +265,7 @@ class Transport:
         try:
             async with await self._send(request, timeout) as response:
                 status = response.status
-                self.date = response.headers.get("Date", "")
+                self.server_date = response.headers.get("Date", "")
                 if 200 <= status < 300:
                     return await _body(request, response)
                 raise await self._refusal(request, response)
@@ -272,7 +274,7 @@ class Transport:
         except TimeoutError:
             raise
         except (aiohttp.ClientError, OSError) as error:
-            raise self._unreachable(request, what_to_check(error), error) from error
+            raise self._unreachable(request, describe_error(error), error) from error
         finally:
             self._observe(request.verb, request.resource, status, time.monotonic() - started)
 
@@ -328,7 +330,7 @@ class Transport:
         if self._session is None:
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(
-                    limit=self._connections, keepalive_timeout=30.0, socket_factory=socket_that_notices
+                    limit=self._connections, keepalive_timeout=30.0, socket_factory=keepalive_socket
                 ),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 headers={"User-Agent": self._user_agent},
@@ -345,13 +347,13 @@ class Transport:
 
 
 async def _body(request: Request, response: aiohttp.ClientResponse) -> bytes:
-    if request.most_bytes is None:
+    if request.max_bytes is None:
         return await response.read()
     body = bytearray()
     async for part in response.content.iter_any():
         body += part
-        if len(body) > request.most_bytes:
-            raise ServerError(f"the answer has more than {request.most_bytes} bytes", request=str(request))
+        if len(body) > request.max_bytes:
+            raise ServerError(f"the answer has more than {request.max_bytes} bytes", request=str(request))
     return bytes(body)
 
 

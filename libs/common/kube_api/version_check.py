@@ -53,15 +53,15 @@ class VersionCheck(Generic[Item]):
             return ()
         return (f"the watch of {self._resource.plural} cannot be checked for {seconds:.0f} s: {self._error}",)
 
-    def answered(self) -> None:
+    def clear(self) -> None:
         """A list has succeeded: nothing is left to check."""
         self._failing_since = None
 
-    async def is_from_the_future(self, version: str) -> bool:
+    async def is_ahead_of_server(self, version: str) -> bool:
         """Whether the server has not reached this version. Retries until there is an answer."""
         await asyncio.sleep(_FIRST_SECONDS)
         page = await self._first_page()
-        self.answered()
+        self.clear()
         self._on_answer()
         try:
             return int(page.resource_version) < int(version)

@@ -7,33 +7,33 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from datetime import UTC, datetime
 from typing import ClassVar, Final
 
+from libs.common.acknowledger import Acknowledger
 from libs.common.bus import (
     BusError,
-    Contact,
+    BusHooks,
+    ConsumerStats,
     Durable,
     Follower,
-    Hooks,
-    Looked,
     Message,
     NoStream,
-    Opened,
-    QueueLook,
+    ServerLiveness,
     StreamFull,
+    StreamPosition,
+    StreamStats,
 )
-from libs.common.delivery import Verdict
+from libs.common.delivery import Disposition
 from libs.common.events import Event, encode
-from libs.common.memory_bus.consume import Consumption, message_of
-from libs.common.memory_bus.stream import Backlog, Stream, Work
+from libs.common.memory_bus.consume_loop import ConsumeLoop, decode_message
+from libs.common.memory_bus.stream import Backlog, DurableState, Stream
 from libs.common.stream_size import (
     HEADROOM_BYTES,
-    candidates,
-    first_limit,
-    grown,
+    candidate_limits,
+    grow_limit,
+    initial_limit,
     message_bytes,
-    without_headroom,
+    subtract_headroom,
 )
-from libs.common.subjects import DEAD, STREAM, subject_of
-from libs.common.verdicts import Judge
+from libs.common.subjects import DEAD_LETTERS, STREAM, subject_of
 
 _AT_ONCE: Final = 64  # messages that a follower is fed before others get their turn
 _STORE_BYTES: Final = 256 * 1024 * 1024  # the chart's default for NATS: a stream in memory grows no further
@@ -52,39 +52,39 @@ class MemoryServer:
         self.clock = clock
         self._store_bytes = store_bytes
         self.stream: Stream | None = None
-        self.made = asyncio.Event()  # the stream is there
-        self._works: dict[str, Work] = {}
+        self.is_provisioned = asyncio.Event()  # the stream is there
+        self._works: dict[str, DurableState] = {}
         self._listeners: dict[str, set[Callable[[], None]]] = {}
 
     def provision(self, durables: tuple[Durable, ...], *, max_bytes: int) -> Stream:
         """Make or repair. Raises BusError if the store has no room for the smallest stream."""
         if self.stream is None:
-            smallest = first_limit(max_bytes)
+            smallest = initial_limit(max_bytes)
             if smallest > self._store_bytes:
                 raise BusError(f"stream {STREAM}: insufficient storage: {self._store_bytes} bytes")
             self.stream = Stream(self.clock().isoformat(), max_bytes=smallest)
-        wanted = grown(max_bytes, self.stream.bytes)
+        wanted = grow_limit(max_bytes, self.stream.bytes)
         self.stream.max_bytes = self._largest_limit(wanted, self.stream.max_bytes)
         for durable in durables:
             self._provision_durable(self.stream, durable)
-        self.made.set()
+        self.is_provisioned.set()
         return self.stream
 
     def _largest_limit(self, wanted: int, present: int) -> int:
         """The largest limit up to the wanted one for which the store has room, headroom included."""
         if wanted <= present:
             return wanted
-        fitting = (n for n in candidates(wanted, present) if n + HEADROOM_BYTES <= self._store_bytes)
-        return next(fitting, without_headroom(present))
+        fitting = (n for n in candidate_limits(wanted, present) if n + HEADROOM_BYTES <= self._store_bytes)
+        return next(fitting, subtract_headroom(present))
 
     def _provision_durable(self, stream: Stream, durable: Durable) -> None:
         present = self._works.get(durable.name)
         if present is not None and present.filter == durable.filter:
             return
         if present is not None:
-            present.end()
+            present.close()
         wake = self._waker(durable.name)
-        self._works[durable.name] = Work(stream, durable.filter, news=wake)
+        self._works[durable.name] = DurableState(stream, durable.filter, on_new=wake)
         wake()
 
     def _waker(self, durable: str) -> Callable[[], None]:
@@ -94,13 +94,13 @@ class MemoryServer:
 
         return wake
 
-    def look(self) -> tuple[QueueLook, ...]:
+    def consumer_stats(self) -> tuple[ConsumerStats, ...]:
         """How each durable stands."""
         return tuple(self._look_at(name, work) for name, work in sorted(self._works.items()))
 
-    def _look_at(self, name: str, work: Work) -> QueueLook:
-        unsettled = work.unsettled(_now())
-        return QueueLook(
+    def _look_at(self, name: str, work: DurableState) -> ConsumerStats:
+        unsettled = work.delivery_counts(_now())
+        return ConsumerStats(
             name=name,
             pending=work.pending(_now()),
             unacknowledged=len(unsettled),
@@ -111,11 +111,11 @@ class MemoryServer:
 
     # ---- consume.Works
 
-    def work(self, durable: str) -> Work | None:
+    def find_durable(self, durable: str) -> DurableState | None:
         return self._works.get(durable)
 
     @contextlib.contextmanager
-    def listen(self, durable: str, wake: Callable[[], None]) -> Iterator[None]:
+    def listen_for_work(self, durable: str, wake: Callable[[], None]) -> Iterator[None]:
         listeners = self._listeners.setdefault(durable, set())
         listeners.add(wake)
         try:
@@ -129,15 +129,15 @@ class MemoryBus:
 
     system: ClassVar = "memory"
 
-    def __init__(self, server: MemoryServer, *, hooks: Hooks | None = None) -> None:
+    def __init__(self, server: MemoryServer, *, hooks: BusHooks | None = None) -> None:
         self._server = server
-        self._hooks = hooks or Hooks()
+        self._hooks = hooks or BusHooks()
         self._refused_bytes = 0  # of the publish that found the stream full, 0 while it is not
-        self._consumptions: list[Consumption] = []
+        self._consumptions: list[ConsumeLoop] = []
         self._closed = False
 
     @property
-    def incarnation(self) -> str:
+    def stream_id(self) -> str:
         """When the stream was made; "" before that."""
         return self._server.stream.created if self._server.stream else ""
 
@@ -171,10 +171,10 @@ class MemoryBus:
         self._hooks.published(subject)
         return sequence
 
-    async def last(self, subject: str) -> Message | None:
+    async def get_last(self, subject: str) -> Message | None:
         """The last message of a subject, None if there is none. Raises NoStream or BusError."""
-        stored = self._stream(subject).last(subject, _now())
-        return message_of(stored) if stored else None
+        stored = self._stream(subject).get_last(subject, _now())
+        return decode_message(stored) if stored else None
 
     async def provision(self, durables: tuple[Durable, ...], *, max_bytes: int) -> str:
         """Make or repair the stream and its durables; return the incarnation."""
@@ -186,7 +186,7 @@ class MemoryBus:
         """While it is open, a full stream has room for this event. See `bus.Bus.headroom`."""
         subject, payload = subject_of(event), encode(event)
         stream = self._stream(subject)
-        limit = without_headroom(stream.max_bytes)
+        limit = subtract_headroom(stream.max_bytes)
         opened = stream.max_bytes = max(limit, stream.bytes) + message_bytes(subject, payload)
         try:
             yield max(0, stream.bytes - limit)
@@ -194,26 +194,28 @@ class MemoryBus:
             if stream.max_bytes == opened:  # otherwise another leader has set it meanwhile
                 stream.max_bytes = limit
 
-    async def look(self) -> Looked:
+    async def stats(self) -> StreamStats:
         """How the stream and its durables stand now. Raises NoStream or BusError."""
         stream = self._stream("look")
-        dead = stream.count(f"{DEAD}.>", _now())
-        return Looked(
+        dead = stream.count(f"{DEAD_LETTERS}.>", _now())
+        return StreamStats(
             messages=stream.messages,
             bytes=stream.bytes,
             max_bytes=stream.max_bytes,
-            dead=dead,
-            durables=self._server.look(),
+            dead_letters=dead,
+            consumers=self._server.consumer_stats(),
         )
 
     async def consume(
-        self, durable: Durable, handle: Callable[[Message], Awaitable[Verdict]], *, in_flight: int
+        self, durable: Durable, handle: Callable[[Message], Awaitable[Disposition]], *, in_flight: int
     ) -> None:
         """Hand every message of the durable to `handle`, until cancelled. See `bus.Bus.consume`."""
-        consumption = Consumption(
+        consumption = ConsumeLoop(
             self._server,
             durable,
-            Judge(handle, service=durable.service, put_aside=self.publish, clock=self._server.clock),
+            Acknowledger(
+                handle, service=durable.service, publish_dead_letter=self.publish, now=self._server.clock
+            ),
             in_flight=in_flight,
         )
         self._consumptions.append(consumption)
@@ -228,30 +230,32 @@ class MemoryBus:
         filter_subject: str,
         follower: Follower,
         *,
-        but_not: Callable[[str], bool] = lambda subject: False,
+        exclude: Callable[[str], bool] = lambda subject: False,
     ) -> None:
         """Feed `follower` until cancelled. See `bus.Bus.follow`."""
         if self._server.stream is None:
-            follower.lost(_missing())
-            await self._server.made.wait()
+            follower.mark_disconnected(_missing())
+            await self._server.is_provisioned.wait()
         stream = self._server.stream
         assert stream is not None
         woken = asyncio.Event()
-        backlog = stream.backlog(filter_subject, news=woken.set)
+        backlog = stream.open_backlog(filter_subject, on_new=woken.set)
         try:
-            follower.begin(Opened(incarnation=stream.created, last_sequence=stream.last_sequence))
-            await _feed(follower, backlog, but_not)
-            follower.caught_up()
+            follower.start_replay(
+                StreamPosition(stream_id=stream.created, last_sequence=stream.last_sequence)
+            )
+            await _feed(follower, backlog, exclude)
+            follower.finish_replay()
             while True:
                 woken.clear()
-                await _feed(follower, backlog, but_not)
+                await _feed(follower, backlog, exclude)
                 await woken.wait()
         finally:
-            stream.drop(backlog)
+            stream.close_backlog(backlog)
 
-    def contact(self) -> Contact:
+    def server_liveness(self) -> ServerLiveness:
         """It always answers this process, and says nothing of other processes."""
-        return Contact(silent_seconds=0.0, answering_seconds=0.0)
+        return ServerLiveness(silent_seconds=0.0, responsive_seconds=0.0)
 
     def problems(self) -> tuple[str, ...]:
         """Why the bus is not usable right now, in words for /readyz; empty when it is."""
@@ -288,7 +292,7 @@ async def _feed(follower: Follower, backlog: Backlog, but_not: Callable[[str], b
         if (stored := backlog.take(_now())) is None:
             return
         if not but_not(stored.subject):
-            follower.apply(message_of(stored))
+            follower.apply(decode_message(stored))
         if fed % _AT_ONCE == 0:
             await asyncio.sleep(0)
 

@@ -8,31 +8,31 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import ClassVar, Final, Self
 
+from libs.common.acknowledger import Acknowledger
 from libs.common.bus import (
     BusError,
-    Contact,
+    BusHooks,
     Durable,
     Follower,
-    Hooks,
-    Looked,
     Message,
     NoStream,
+    ServerLiveness,
     StreamFull,
+    StreamStats,
     WrongLastSequence,
 )
-from libs.common.delivery import Verdict
+from libs.common.delivery import Disposition
 from libs.common.events import Event, encode
-from libs.common.nats_bus.access import Access
-from libs.common.nats_bus.answers import Answers
-from libs.common.nats_bus.consume import Consumption
-from libs.common.nats_bus.follow import Following
-from libs.common.nats_bus.jetstream import StreamInfo, direct_get, publish, stream_info
-from libs.common.nats_bus.link import Link, Timing
-from libs.common.nats_bus.look import look
-from libs.common.nats_bus.provision import headroom, limit_of, provision
+from libs.common.nats_bus.connection_supervisor import ConnectionSupervisor, Timeouts
+from libs.common.nats_bus.consume_loop import ConsumeLoop
+from libs.common.nats_bus.follow_loop import FollowLoop
+from libs.common.nats_bus.jetstream import StreamInfo, fetch_last, fetch_stream_info, publish
+from libs.common.nats_bus.liveness import LivenessTracker
+from libs.common.nats_bus.nats_access import NatsAccess
+from libs.common.nats_bus.provision import headroom, provision, read_limit
+from libs.common.nats_bus.stats import fetch_stats
 from libs.common.stream_size import message_bytes
 from libs.common.subjects import STREAM, subject_of
-from libs.common.verdicts import Judge
 
 _OUTSTANDING: Final = 256  # publishes without an acknowledgement; more wait, within their own deadline
 _EXPECTED: Final = "Nats-Expected-Last-Subject-Sequence"
@@ -44,19 +44,21 @@ class NatsBus:
 
     system: ClassVar = "nats"
 
-    def __init__(self, link: Link, clock: Callable[[], datetime], stream_replicas: int) -> None:
+    def __init__(
+        self, link: ConnectionSupervisor, clock: Callable[[], datetime], stream_replicas: int
+    ) -> None:
         self._link = link
         self._clock = clock
         self._stream_replicas = stream_replicas
         self._incarnation = ""
         self._stream_problem = f"stream {STREAM} has not been seen yet"
         self._refused_bytes = 0  # of the publish that found the stream full, 0 while it is not
-        self._answers = Answers(self._now)
-        self._look_now = asyncio.Event()
+        self._answers = LivenessTracker(self._now)
+        self._poll_now = asyncio.Event()
         self._another_stream = asyncio.Event()  # set and replaced when the incarnation is another one
         self._resizing = asyncio.Lock()
         self._outstanding = asyncio.Semaphore(_OUTSTANDING)
-        self._consumptions: list[Consumption] = []
+        self._consumptions: list[ConsumeLoop] = []
         self._tasks: list[asyncio.Task[None]] = []
 
     @classmethod
@@ -67,8 +69,8 @@ class NatsBus:
         service: str,
         nkey_seed_file: Path | None = None,
         tls_ca_file: Path | None = None,
-        hooks: Hooks | None = None,
-        timing: Timing | None = None,
+        hooks: BusHooks | None = None,
+        timing: Timeouts | None = None,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
         jitter: Callable[[], float] = random.random,
         stream_replicas: int = 0,
@@ -77,21 +79,23 @@ class NatsBus:
 
         `stream_replicas`: on how many servers a stream that is provisioned lies; 0 = as it is, or else one.
         """
-        access = Access(
+        access = NatsAccess(
             servers=servers, service=service, nkey_seed_file=nkey_seed_file, tls_ca_file=tls_ca_file
         )
-        link = Link(access, timing=timing or Timing(), hooks=hooks or Hooks(), jitter=jitter)
+        link = ConnectionSupervisor(
+            access, timing=timing or Timeouts(), hooks=hooks or BusHooks(), jitter=jitter
+        )
         bus = cls(link, clock, stream_replicas)
-        bus._tasks = [asyncio.create_task(link.run()), asyncio.create_task(bus._look_at_stream())]
+        bus._tasks = [asyncio.create_task(link.run()), asyncio.create_task(bus._poll_stream())]
         try:
-            await link.first_attempt()
+            await link.wait_for_first_attempt()
         except asyncio.CancelledError:
             await bus.close()
             raise
         return bus
 
     @property
-    def incarnation(self) -> str:
+    def stream_id(self) -> str:
         """The stream's creation time as last seen; "" while no stream is known."""
         return self._incarnation
 
@@ -126,24 +130,24 @@ class NatsBus:
         until = self._now() + self._link.timing.publish_deadline
         await self._room_for_one_more(subject, until)
         try:
-            connection = self._link.present or await self._link.connection(until - self._now())
+            connection = self._link.current or await self._link.wait_for_connection(until - self._now())
             sequence = await publish(connection, subject, payload, headers, seconds=until - self._now())
         except StreamFull:
-            self._answers.answered()
+            self._answers.record_response()
             self._refused_bytes = len(subject) + len(payload)
             raise
         except WrongLastSequence:
-            self._answers.answered()
+            self._answers.record_response()
             raise
         except NoStream:
             # On a cluster also while the stream has no leader: whether it is gone, its description tells.
-            self._look_now.set()
+            self._poll_now.set()
             raise
         finally:
             self._outstanding.release()
-        self._answers.answered()
+        self._answers.record_response()
         if not self._incarnation:
-            self._look_now.set()
+            self._poll_now.set()
         return sequence
 
     async def _room_for_one_more(self, subject: str, until: float) -> None:
@@ -157,42 +161,42 @@ class NatsBus:
             waiting = f"{_OUTSTANDING} publishes are waiting for their acknowledgement"
             raise BusError(f"{self._link.access}: {subject}: {waiting}") from error
 
-    async def last(self, subject: str) -> Message | None:
+    async def get_last(self, subject: str) -> Message | None:
         """The last message of a subject, None if there is none. Raises NoStream or BusError."""
         deadline = self._link.timing.publish_deadline
-        connection = await self._link.connection(deadline)
-        return await direct_get(connection, subject, seconds=deadline)
+        connection = await self._link.wait_for_connection(deadline)
+        return await fetch_last(connection, subject, seconds=deadline)
 
     async def provision(self, durables: tuple[Durable, ...], *, max_bytes: int) -> str:
         """Make or repair the stream and its durables; return the incarnation."""
-        connection = await self._link.connection(self._link.timing.publish_deadline)
+        connection = await self._link.wait_for_connection(self._link.timing.publish_deadline)
         async with self._resizing:
             info = await provision(connection, durables, max_bytes, replicas=self._stream_replicas)
-        self._saw(info)
+        self._record_stream_info(info)
         return info.created
 
     @contextlib.asynccontextmanager
     async def headroom(self, event: Event) -> AsyncIterator[int]:
         """While it is open, a full stream has room for this event. See `bus.Bus.headroom`."""
         needed = message_bytes(subject_of(event), encode(event))
-        connection = await self._link.connection(self._link.timing.publish_deadline)
+        connection = await self._link.wait_for_connection(self._link.timing.publish_deadline)
         async with self._resizing, headroom(connection, needed) as used:
             yield used
 
-    async def look(self) -> Looked:
+    async def stats(self) -> StreamStats:
         """How the stream and its durables stand now. Raises NoStream or BusError."""
-        return await look(await self._link.connection(self._link.timing.publish_deadline))
+        return await fetch_stats(await self._link.wait_for_connection(self._link.timing.publish_deadline))
 
     async def consume(
-        self, durable: Durable, handle: Callable[[Message], Awaitable[Verdict]], *, in_flight: int
+        self, durable: Durable, handle: Callable[[Message], Awaitable[Disposition]], *, in_flight: int
     ) -> None:
         """Hand every message of the durable to `handle`, until cancelled. See `bus.Bus.consume`."""
-        consumption = Consumption(
+        consumption = ConsumeLoop(
             self._link,
             durable,
-            Judge(handle, service=durable.service, put_aside=self.publish, clock=self._clock),
+            Acknowledger(handle, service=durable.service, publish_dead_letter=self.publish, now=self._clock),
             in_flight=in_flight,
-            bound=self._look_now.set,
+            bound=self._poll_now.set,
         )
         self._consumptions.append(consumption)
         try:
@@ -206,22 +210,22 @@ class NatsBus:
         filter_subject: str,
         follower: Follower,
         *,
-        but_not: Callable[[str], bool] = lambda subject: False,
+        exclude: Callable[[str], bool] = lambda subject: False,
     ) -> None:
         """Feed `follower` until cancelled. See `bus.Bus.follow`."""
-        await Following(
+        await FollowLoop(
             self._link,
             name,
             filter_subject,
             follower,
-            but_not=but_not,
-            saw=self._saw,
-            another_stream=lambda: self._another_stream,
+            exclude=exclude,
+            on_stream_info=self._record_stream_info,
+            stream_replaced=lambda: self._another_stream,
         ).run()
 
-    def contact(self) -> Contact:
+    def server_liveness(self) -> ServerLiveness:
         """Whether the stream's server answers."""
-        return self._answers.contact()
+        return self._answers.server_liveness()
 
     def problems(self) -> tuple[str, ...]:
         """Why the bus is not usable right now, in words for /readyz; empty when it is."""
@@ -239,7 +243,7 @@ class NatsBus:
 
     async def close(self) -> None:
         """Send what is queued and disconnect, within a few seconds. Cancel consumers and followers before."""
-        if connection := self._link.present:
+        if connection := self._link.current:
             with contextlib.suppress(BusError):  # the server does not answer: it cannot be sent
                 await connection.round_trip(self._link.timing.probe_deadline)
         self._link.close()
@@ -247,33 +251,33 @@ class NatsBus:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _look_at_stream(self) -> None:
+    async def _poll_stream(self) -> None:
         """Those who neither provision nor follow learn the incarnation here."""
         while True:
             try:
-                self._saw(await stream_info(await self._link.connection()))
+                self._record_stream_info(await fetch_stream_info(await self._link.wait_for_connection()))
             except NoStream as error:
                 self._lost_stream(error)
             except BusError as error:
                 self._stream_problem = f"stream {STREAM} cannot be read: {error}"
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._link.timing.probe_every):
-                    await self._look_now.wait()
-            self._look_now.clear()
+                    await self._poll_now.wait()
+            self._poll_now.clear()
 
-    def _saw(self, info: StreamInfo) -> None:
+    def _record_stream_info(self, info: StreamInfo) -> None:
         if info.created != self._incarnation:
             self._incarnation = info.created
             self._another_stream.set()
             self._another_stream = asyncio.Event()
-        self._answers.answered()
+        self._answers.record_response()
         self._stream_problem = ""
-        max_bytes = limit_of(info)
+        max_bytes = read_limit(info)
         if max_bytes < 0 or info.state.bytes + 2 * self._refused_bytes < max_bytes:
             self._refused_bytes = 0
 
     def _lost_stream(self, error: NoStream) -> None:
-        self._answers.answered()
+        self._answers.record_response()
         self._incarnation = ""
         self._stream_problem = f"stream {STREAM} does not exist, the watcher provisions it ({error})"
 

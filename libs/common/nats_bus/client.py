@@ -19,7 +19,7 @@ _BREAKS: Final = re.compile(r"\s")  # in a subject it would begin another comman
 _LINE_BREAKS: Final = re.compile(r"[\r\n]")
 
 
-class Received(msgspec.Struct, frozen=True):
+class WireMessage(msgspec.Struct, frozen=True):
     """A message as it came. `status` is the server's own word instead of a message, "" in every other."""
 
     subject: str
@@ -30,7 +30,7 @@ class Received(msgspec.Struct, frozen=True):
     description: str = ""
 
 
-Heard = Callable[[Received], None]
+MessageCallback = Callable[[WireMessage], None]
 
 
 class Client(NatsPyClient):
@@ -44,7 +44,7 @@ class Client(NatsPyClient):
     def __init__(self, *, encrypted: bool) -> None:
         super().__init__()
         self._encrypted = encrypted
-        self._heard: dict[int, Heard] = {}
+        self._heard: dict[int, MessageCallback] = {}
         self._in_a_row = 0
         self._write_is_due = False
 
@@ -62,11 +62,11 @@ class Client(NatsPyClient):
         command = f"{'HPUB' if block else 'PUB'} {subject} {reply} {sizes}\r\n"
         self._put(b"%b%b%b\r\n" % (command.encode(), block, payload))
 
-    def hear(self, subject: str, heard: Heard) -> int:
+    def subscribe_callback(self, subject: str, callback: MessageCallback) -> int:
         """Subscribe; `heard` gets each message as it arrives, in the context of who calls this."""
         context = copy_context()
         self._sid += 1
-        self._heard[self._sid] = lambda message: context.run(heard, message)
+        self._heard[self._sid] = lambda message: context.run(callback, message)
         self._put(f"SUB {subject}  {self._sid}\r\n".encode())
         return self._sid
 
@@ -74,7 +74,7 @@ class Client(NatsPyClient):
         """Tell the server to send no more; what it has already sent is still heard."""
         self._put(f"UNSUB {sid} \r\n".encode())
 
-    def forget(self, sid: int) -> None:
+    def drop_subscription(self, sid: int) -> None:
         """What still comes is dropped."""
         self._heard.pop(sid, None)
 
@@ -115,7 +115,7 @@ class Client(NatsPyClient):
         heard = self._heard.get(sid)
         if heard is None:
             return
-        heard(received(subject, reply, data, headers or b""))
+        heard(parse_message(subject, reply, data, headers or b""))
         self._in_a_row += 1
         if self._in_a_row % _AT_ONCE == 0:
             await asyncio.sleep(0)
@@ -137,7 +137,7 @@ class Client(NatsPyClient):
         return str(self._server_info.get("server_id", ""))
 
     @property
-    def server_certificate_until(self) -> datetime | None:
+    def server_certificate_not_after(self) -> datetime | None:
         """The end of the certificate that the server showed, None without TLS."""
         writer = getattr(self._transport, "_io_writer", None)
         shown = writer.get_extra_info("peercert") if writer is not None else None
@@ -149,7 +149,7 @@ class Client(NatsPyClient):
         assert self._reading_task is not None
         return self._reading_task
 
-    async def end(self) -> None:
+    async def abort(self) -> None:
         """Abort the transport and end every task: `close()` would wait for a peer that reads no more."""
         self._status = NatsPyClient.CLOSED
         self._heard.clear()
@@ -164,10 +164,10 @@ class Client(NatsPyClient):
             await asyncio.wait(tasks, timeout=_CLOSE_SECONDS)
 
 
-def received(subject: bytes, reply: bytes, data: bytes, block: bytes) -> Received:
+def parse_message(subject: bytes, reply: bytes, data: bytes, block: bytes) -> WireMessage:
     """A message of the wire. Whoever may publish can have written it: nothing in it raises."""
     if not block:
-        return Received(subject.decode(errors="replace"), reply.decode(errors="replace"), data)
+        return WireMessage(subject.decode(errors="replace"), reply.decode(errors="replace"), data)
     first, *lines = block.decode(errors="replace").split("\r\n")
     status, _, description = first.removeprefix(_VERSION).strip().partition(" ")
     headers = {}
@@ -175,7 +175,7 @@ def received(subject: bytes, reply: bytes, data: bytes, block: bytes) -> Receive
         key, colon, value = line.partition(":")
         if colon:
             headers[key.strip()] = value.strip()
-    return Received(
+    return WireMessage(
         subject.decode(errors="replace"), reply.decode(errors="replace"), data, headers, status, description
     )
 

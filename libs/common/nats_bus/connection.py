@@ -13,8 +13,8 @@ from typing import Final, Self
 import nats.errors
 
 from libs.common.bus import BusError
-from libs.common.nats_bus.access import Access, without_password
-from libs.common.nats_bus.client import Client, Heard, Received
+from libs.common.nats_bus.client import Client, MessageCallback, WireMessage
+from libs.common.nats_bus.nats_access import NatsAccess, without_password
 
 NO_RESPONDERS: Final = "503"
 _PING_SECONDS: Final = 15
@@ -28,17 +28,17 @@ class NoResponders(BusError):
 class Inbox:
     """A subscription of ours, to which somebody replies."""
 
-    def __init__(self, client: Client, subject: str, heard: Heard) -> None:
+    def __init__(self, client: Client, subject: str, callback: MessageCallback) -> None:
         """Raises nats.errors.Error."""
         self.subject = subject
         self._client = client
-        self._sid = client.hear(subject, heard)
+        self._sid = client.subscribe_callback(subject, callback)
 
     def stop(self) -> None:
         """Hear no more; what is under way is dropped."""
         with contextlib.suppress(nats.errors.Error):  # the connection is gone, and the subscription with it
             self._client.unsubscribe(self._sid)
-        self._client.forget(self._sid)
+        self._client.drop_subscription(self._sid)
 
     async def drain(self) -> None:
         """Tell the server to send no more, and hear what it had already sent."""
@@ -47,18 +47,18 @@ class Inbox:
             async with asyncio.timeout(_CLOSE_SECONDS):
                 self._client.unsubscribe(self._sid)
                 await self._client.ping(_PING_SECONDS)
-        self._client.forget(self._sid)
+        self._client.drop_subscription(self._sid)
 
 
 class Connection:
     """Bytes to and from one server. Every method ends by its deadline; BusError on whatever goes wrong."""
 
-    def __init__(self, access: Access, server: str, on_violation: Callable[[str], None]) -> None:
+    def __init__(self, access: NatsAccess, server: str, on_violation: Callable[[str], None]) -> None:
         self._where = f"NATS at {without_password(server)}"
         self._server = server
         self._on_violation = on_violation
-        self._client = Client(encrypted=access.demands_tls(server))
-        self._waiting: dict[str, tuple[asyncio.Future[Received], str]] = {}
+        self._client = Client(encrypted=access.requires_tls(server))
+        self._waiting: dict[str, tuple[asyncio.Future[WireMessage], str]] = {}
         self._tokens = count()
         self._inboxes = f"_INBOX_{access.service}.{token_hex(8)}"
         self._last_error = ""
@@ -66,7 +66,7 @@ class Connection:
 
     @classmethod
     async def open(
-        cls, access: Access, server: str, *, seconds: float, on_violation: Callable[[str], None]
+        cls, access: NatsAccess, server: str, *, seconds: float, on_violation: Callable[[str], None]
     ) -> Self:
         """Connect once. Raises BusError that says why not."""
         connection = cls(access, server, on_violation)
@@ -75,18 +75,18 @@ class Connection:
                 await connection._connect(access, seconds)
         except Exception as error:
             # Whatever the library, the resolver or TLS raises: it is not connected, and says why.
-            await connection._client.end()
+            await connection._client.abort()
             told = connection._last_error  # nats-py tells its callback, and raises "no servers available"
             silent = isinstance(error, TimeoutError | nats.errors.NoServersError)
-            reason = told if silent and told else reason_of(error, seconds)
+            reason = told if silent and told else describe_error(error, seconds)
             raise BusError(f"{connection._where}: {reason}") from error
         except asyncio.CancelledError:
-            await connection._client.end()
+            await connection._client.abort()
             raise
         return connection
 
-    async def _connect(self, access: Access, seconds: float) -> None:
-        tls = access.tls()
+    async def _connect(self, access: NatsAccess, seconds: float) -> None:
+        tls = access.tls_context()
         await self._client.connect(
             self._server,
             name=access.service,
@@ -98,11 +98,11 @@ class Connection:
             ping_interval=_PING_SECONDS,
             pending_size=0,  # publish never waits for the socket in there; callers bound what is outstanding
             inbox_prefix=f"_INBOX_{access.service}",
-            nkeys_seed_str=access.seed(),
+            nkeys_seed_str=access.read_seed(),
             tls=tls,
         )
         self._client.reading().add_done_callback(self._on_reading_ended)
-        self._client.hear(f"{self._inboxes}.r.*", self._on_reply)
+        self._client.subscribe_callback(f"{self._inboxes}.r.*", self._on_reply)
 
     def send(
         self, subject: str, payload: bytes = b"", *, reply: str = "", headers: Mapping[str, str] | None = None
@@ -111,15 +111,15 @@ class Connection:
         try:
             self._client.send(subject, payload, reply, headers)
         except nats.errors.Error as error:
-            raise BusError(f"{self._where}: {subject}: {reason_of(error)}") from error
+            raise BusError(f"{self._where}: {subject}: {describe_error(error)}") from error
 
     async def request(
         self, subject: str, payload: bytes = b"", *, seconds: float, headers: Mapping[str, str] | None = None
-    ) -> Received:
+    ) -> WireMessage:
         """Ask and wait for the one answer. Raises NoResponders or BusError."""
         loop = asyncio.get_running_loop()
         token = str(next(self._tokens))
-        future: asyncio.Future[Received] = loop.create_future()
+        future: asyncio.Future[WireMessage] = loop.create_future()
         self._waiting[token] = (future, subject)
         timer = loop.call_later(seconds, self._give_up, future, f"{subject}: no answer within {seconds:g} s")
         try:
@@ -132,13 +132,13 @@ class Connection:
             raise NoResponders(f"{self._where}: {subject}: nobody answers there")
         return answer
 
-    def listen(self, heard: Heard) -> Inbox:
+    def open_inbox(self, callback: MessageCallback) -> Inbox:
         """A new inbox; `heard` gets each message as it arrives, and must not raise."""
         subject = f"{self._inboxes}.s.{next(self._tokens)}"
         try:
-            return Inbox(self._client, subject, heard)
+            return Inbox(self._client, subject, callback)
         except nats.errors.Error as error:
-            raise BusError(f"{self._where}: {subject}: {reason_of(error)}") from error
+            raise BusError(f"{self._where}: {subject}: {describe_error(error)}") from error
 
     async def round_trip(self, seconds: float) -> None:
         """Everything sent so far has reached the server. Raises BusError if it does not answer in time."""
@@ -154,31 +154,31 @@ class Connection:
         return self._client.server_id
 
     @property
-    def server_certificate_until(self) -> datetime | None:
+    def server_certificate_not_after(self) -> datetime | None:
         """The end of the server's certificate, None without TLS."""
-        return self._client.server_certificate_until
+        return self._client.server_certificate_not_after
 
     @property
-    def lost(self) -> "asyncio.Future[str]":
+    def closed(self) -> "asyncio.Future[str]":
         """Done with the reason as soon as the connection is over; never cancel it."""
         return self._lost
 
-    async def end(self, reason: str) -> None:
+    async def abort(self, reason: str) -> None:
         """Drop everything at once; whoever waits for an answer gets a BusError."""
         self._lose(reason)
-        await self._client.end()
+        await self._client.abort()
 
-    def _give_up(self, future: "asyncio.Future[Received]", why: str) -> None:
+    def _give_up(self, future: "asyncio.Future[WireMessage]", why: str) -> None:
         if not future.done():
             future.set_exception(BusError(f"{self._where}: {why}"))
 
-    def _on_reply(self, message: Received) -> None:
+    def _on_reply(self, message: WireMessage) -> None:
         future, _ = self._waiting.get(message.subject.rpartition(".")[2], (None, ""))
         if future is not None and not future.done():
             future.set_result(message)
 
     async def _on_error(self, error: Exception) -> None:
-        text = reason_of(error)
+        text = describe_error(error)
         if "permissions violation" not in text:
             self._last_error = text
             return
@@ -189,7 +189,7 @@ class Connection:
 
     def _on_reading_ended(self, _: "asyncio.Task[None]") -> None:
         error = self._client.last_error
-        self._lose(self._last_error or (reason_of(error) if error else "connection closed"))
+        self._lose(self._last_error or (describe_error(error) if error else "connection closed"))
 
     def _lose(self, reason: str) -> None:
         if not self._lost.done():
@@ -199,7 +199,7 @@ class Connection:
                 future.set_exception(BusError(f"{self._where}: {subject}: {reason}"))
 
 
-def reason_of(error: BaseException, seconds: float = 0.0) -> str:
+def describe_error(error: BaseException, seconds: float = 0.0) -> str:
     """What went wrong, in the words an operator knows."""
     if isinstance(error, nats.errors.UnexpectedEOF):
         return "the server closed the connection"

@@ -6,9 +6,9 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from libs.common.bus import BusError, Message, NoStream, StreamFull, Unreadable, WrongLastSequence
+from libs.common.bus import BusError, Message, NoStream, StreamFull, UnreadablePayload, WrongLastSequence
 from libs.common.events import Event, EventError, decode
-from libs.common.nats_bus.client import Received
+from libs.common.nats_bus.client import WireMessage
 from libs.common.nats_bus.connection import Connection, NoResponders
 from libs.common.subjects import STREAM, subject_of
 
@@ -23,11 +23,11 @@ class NoConsumer(BusError):
     """The consumer does not exist (any more)."""
 
 
-class Refused(BusError):
+class JetStreamError(BusError):
     """JetStream said no, for a reason that has no exception of its own."""
 
 
-class NoStorage(Refused):
+class NoStorage(JetStreamError):
     """The server, or the account, has no room for a stream of that size."""
 
 
@@ -73,7 +73,7 @@ class StreamInfo(msgspec.Struct, frozen=True):
     total: int = 0  # subjects that match, where it was asked for some
 
 
-class Delivered(msgspec.Struct, frozen=True):
+class DeliveryPosition(msgspec.Struct, frozen=True):
     """What a consumer was given last."""
 
     consumer_seq: int = 0
@@ -88,7 +88,7 @@ class ConsumerInfo(msgspec.Struct, frozen=True):
     num_ack_pending: int = 0
     num_redelivered: int = 0
     num_waiting: int = 0
-    delivered: Delivered = Delivered()
+    delivered: DeliveryPosition = DeliveryPosition()
 
 
 class PublishAnswer(msgspec.Struct, frozen=True):
@@ -123,33 +123,33 @@ async def call(connection: Connection, subject: str, request: object, answer: ty
             return msgspec.json.decode(data, type=answer)
     except msgspec.MsgspecError as broken:
         raise BusError(f"{subject}: not an answer of the JetStream API: {broken}") from broken
-    raise refusal(error, subject)
+    raise translate_error(error, subject)
 
 
-def refusal(error: ApiError, subject: str) -> BusError:
+def translate_error(error: ApiError, subject: str) -> BusError:
     """The exception for JetStream's refusal."""
-    meaning = _MEANINGS.get(error.err_code, Refused)
+    meaning = _MEANINGS.get(error.err_code, JetStreamError)
     return meaning(f"{subject}: {error.description} ({error.err_code})")
 
 
-async def stream_info(connection: Connection) -> StreamInfo:
+async def fetch_stream_info(connection: Connection) -> StreamInfo:
     """The stream. Raises NoStream or BusError."""
     return await call(connection, f"STREAM.INFO.{STREAM}", None, StreamInfo)
 
 
-async def stream_info_about(connection: Connection, subjects: str) -> StreamInfo:
+async def fetch_stream_info_for(connection: Connection, subjects: str) -> StreamInfo:
     """The stream, and in `total` how many subjects of that filter it holds. Raises NoStream or BusError."""
     # From an offset beyond the last one the server counts them and lists none, however many there are.
     request = {"subjects_filter": subjects, "offset": _BEYOND_ALL}
     return await call(connection, f"STREAM.INFO.{STREAM}", request, StreamInfo)
 
 
-async def consumer_info(connection: Connection, name: str) -> ConsumerInfo:
+async def fetch_consumer_info(connection: Connection, name: str) -> ConsumerInfo:
     """A consumer of the stream. Raises NoStream, NoConsumer or BusError."""
     return await call(connection, f"CONSUMER.INFO.{STREAM}.{name}", None, ConsumerInfo)
 
 
-async def write_consumer(connection: Connection, config: Mapping[str, Any]) -> ConsumerInfo:
+async def create_or_update_consumer(connection: Connection, config: Mapping[str, Any]) -> ConsumerInfo:
     """Create the consumer, or update it to this configuration. Raises Refused if it cannot be updated."""
     # Name and filter stand in the subject, so that the server can check the right to it (else 10137).
     subject = f"CONSUMER.CREATE.{STREAM}.{config['name']}.{config['filter_subject']}"
@@ -173,11 +173,11 @@ async def publish(
     except msgspec.MsgspecError as error:
         raise BusError(f"{subject}: not an acknowledgement: {error}") from error
     if published.error is not None:
-        raise refusal(published.error, subject)
+        raise translate_error(published.error, subject)
     return published.seq
 
 
-async def direct_get(connection: Connection, subject: str, *, seconds: float) -> Message | None:
+async def fetch_last(connection: Connection, subject: str, *, seconds: float) -> Message | None:
     """The last message of a subject, None if there is none. Raises NoStream or BusError."""
     try:
         answer = await connection.request(f"{API}.DIRECT.GET.{STREAM}.{subject}", seconds=seconds)
@@ -197,7 +197,7 @@ async def direct_get(connection: Connection, subject: str, *, seconds: float) ->
     )
 
 
-def delivery_of(raw: Received) -> Delivery:
+def parse_delivery(raw: WireMessage) -> Delivery:
     """Read a delivered message's reply subject, of either form (ADR-15). Raises BusError if it has none."""
     tokens = raw.reply.split(".")
     if tokens[:2] != ["$JS", "ACK"] or (len(tokens) != 9 and len(tokens) < 11):
@@ -215,7 +215,7 @@ def delivery_of(raw: Received) -> Delivery:
     )
 
 
-def message_of(raw: Received, delivery: Delivery) -> Message:
+def decode_message(raw: WireMessage, delivery: Delivery) -> Message:
     """The delivered message."""
     return Message(
         subject=raw.subject,
@@ -227,15 +227,15 @@ def message_of(raw: Received, delivery: Delivery) -> Message:
     )
 
 
-def _event(subject: str, data: bytes) -> Event | Unreadable:
+def _event(subject: str, data: bytes) -> Event | UnreadablePayload:
     """What stands under that subject. NATS says who may write there: what speaks of another is nobody's."""
     try:
         event = decode(data)
     except EventError as error:
-        return Unreadable(reason=str(error), payload=data)
+        return UnreadablePayload(reason=str(error), payload=data)
     own = subject_of(event)
     if own != subject:
-        return Unreadable(reason=f"{type(event).__name__} of {own[:_SUBJECT_SHOWN]!a}", payload=data)
+        return UnreadablePayload(reason=f"{type(event).__name__} of {own[:_SUBJECT_SHOWN]!a}", payload=data)
     return event
 
 

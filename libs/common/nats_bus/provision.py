@@ -8,24 +8,24 @@ from libs.common.bus import BusError, Durable, NoStream
 from libs.common.nats_bus.connection import Connection
 from libs.common.nats_bus.jetstream import (
     NANOSECONDS,
+    JetStreamError,
     NoConsumer,
     NoStorage,
-    Refused,
     StreamInfo,
     call,
-    consumer_info,
+    create_or_update_consumer,
     delete_consumer,
-    stream_info,
-    write_consumer,
+    fetch_consumer_info,
+    fetch_stream_info,
 )
 from libs.common.stream_size import (
     HEADROOM_BYTES,
-    candidates,
-    first_limit,
-    grown,
-    without_headroom,
+    candidate_limits,
+    grow_limit,
+    initial_limit,
+    subtract_headroom,
 )
-from libs.common.subjects import ALL, STREAM
+from libs.common.subjects import ALL_SUBJECTS, STREAM
 
 _MAX_AGE_SECONDS: Final = 3600
 # Above the number of live objects: a parked retry counts until it is redelivered, and at the limit the
@@ -41,7 +41,7 @@ def stream_config(max_bytes: int, *, replicas: int = 0) -> dict[str, Any]:
     said = {"num_replicas": replicas} if replicas else {}
     return said | {
         "name": STREAM,
-        "subjects": [ALL],
+        "subjects": [ALL_SUBJECTS],
         "storage": "file",
         "retention": "limits",
         "discard": "new",
@@ -76,15 +76,15 @@ async def provision(
     A new stream, and one that is more than half full, grows as far as the server has room.
     """
     try:
-        stream = await stream_info(connection)
+        stream = await fetch_stream_info(connection)
     except NoStream:
         # The server may have no room for all of it: the smallest limit first, which then grows below.
-        smallest = stream_config(first_limit(max_bytes), replicas=replicas)
+        smallest = stream_config(initial_limit(max_bytes), replicas=replicas)
         stream = await call(connection, f"STREAM.CREATE.{STREAM}", smallest, StreamInfo)
-    wanted = stream_config(grown(max_bytes, stream.state.bytes), replicas=replicas)
+    wanted = stream_config(grow_limit(max_bytes, stream.state.bytes), replicas=replicas)
     if _differs(stream.config, wanted):
         # What we do not speak of stays as it is: placement is the operator's, and replicas, unless told.
-        stream = await _repair_stream(connection, {**stream.config, **wanted}, limit_of(stream))
+        stream = await _repair_stream(connection, {**stream.config, **wanted}, read_limit(stream))
     for durable in durables:
         await _provision_durable(connection, durable_config(durable))
     return stream
@@ -96,19 +96,19 @@ async def headroom(connection: Connection, needed: int) -> AsyncIterator[int]:
 
     Raises NoStream or BusError.
     """
-    stream = await stream_info(connection)
-    limit = without_headroom(limit_of(stream))
+    stream = await fetch_stream_info(connection)
+    limit = subtract_headroom(read_limit(stream))
     opened = max(limit, stream.state.bytes) + needed
     await _update_stream(connection, {**stream.config, "max_bytes": opened})
     try:
         yield max(0, stream.state.bytes - limit)
     finally:
-        stream = await stream_info(connection)
-        if limit_of(stream) == opened:  # otherwise another leader or an operator has set it meanwhile
+        stream = await fetch_stream_info(connection)
+        if read_limit(stream) == opened:  # otherwise another leader or an operator has set it meanwhile
             await _update_stream(connection, {**stream.config, "max_bytes": limit})
 
 
-def limit_of(stream: StreamInfo) -> int:
+def read_limit(stream: StreamInfo) -> int:
     """How many bytes the stream may hold; below 0 = without limit."""
     return int(stream.config.get("max_bytes", -1))
 
@@ -116,14 +116,14 @@ def limit_of(stream: StreamInfo) -> int:
 async def _repair_stream(connection: Connection, config: Mapping[str, Any], present: int) -> StreamInfo:
     """With the largest limit, up to that of `config`, for which the server has room."""
     if 0 <= present < config["max_bytes"]:
-        for limit in candidates(config["max_bytes"], present):
+        for limit in candidate_limits(config["max_bytes"], present):
             try:
                 # The server reserves what a limit allows: the headroom must still be there when it is needed.
                 await _update_stream(connection, {**config, "max_bytes": limit + HEADROOM_BYTES})
             except NoStorage:
                 continue
             return await _update_stream(connection, {**config, "max_bytes": limit})
-        config = {**config, "max_bytes": without_headroom(present)}
+        config = {**config, "max_bytes": subtract_headroom(present)}
     return await _update_stream(connection, config)
 
 
@@ -132,7 +132,7 @@ async def _update_stream(connection: Connection, config: Mapping[str, Any]) -> S
         return await call(connection, f"STREAM.UPDATE.{STREAM}", config, StreamInfo)
     except NoStorage:
         raise
-    except Refused as error:
+    except JetStreamError as error:
         raise BusError(
             f"stream {STREAM} is not as it must be and cannot be changed ({error}); "
             "delete it, it is made anew and holds nothing that Kubernetes does not"
@@ -141,19 +141,19 @@ async def _update_stream(connection: Connection, config: Mapping[str, Any]) -> S
 
 async def _provision_durable(connection: Connection, wanted: Mapping[str, Any]) -> None:
     try:
-        present = await consumer_info(connection, wanted["name"])
+        present = await fetch_consumer_info(connection, wanted["name"])
     except NoConsumer:
-        await write_consumer(connection, wanted)
+        await create_or_update_consumer(connection, wanted)
         return
     if not _differs(present.config, wanted):
         return
     try:
-        await write_consumer(connection, {**present.config, **wanted})
-    except Refused:
+        await create_or_update_consumer(connection, {**present.config, **wanted})
+    except JetStreamError:
         # Where to start and what kind of consumer it is cannot be updated. Made anew it replays all, which
         # handlers are made for.
         await delete_consumer(connection, wanted["name"])
-        await write_consumer(connection, wanted)
+        await create_or_update_consumer(connection, wanted)
 
 
 def _differs(present: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:

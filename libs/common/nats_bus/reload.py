@@ -5,9 +5,9 @@ from typing import Final
 import msgspec
 
 from libs.common.bus import BusError
-from libs.common.nats_bus.access import Access
 from libs.common.nats_bus.connection import Connection
 from libs.common.nats_bus.jetstream import ApiError
+from libs.common.nats_bus.nats_access import NatsAccess
 
 _CONNECT_SECONDS: Final = 5.0
 _RELOAD_SECONDS: Final = 10.0
@@ -17,7 +17,7 @@ class _Answer(msgspec.Struct, frozen=True):
     error: ApiError | None = None
 
 
-async def reload_server(access: Access) -> None:
+async def reload_server(access: NatsAccess) -> None:
     """The first of the servers of `access`. Raises BusError with why it was not done."""
     connection = await Connection.open(
         access, access.servers[0], seconds=_CONNECT_SECONDS, on_violation=lambda text: None
@@ -26,7 +26,7 @@ async def reload_server(access: Access) -> None:
         subject = f"$SYS.REQ.SERVER.{connection.server_id}.RELOAD"
         answer = await connection.request(subject, seconds=_RELOAD_SECONDS)
     finally:
-        await connection.end("done")
+        await connection.abort("done")
     try:
         error = msgspec.json.decode(answer.data, type=_Answer).error
     except msgspec.MsgspecError as broken:

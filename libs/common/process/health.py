@@ -12,7 +12,7 @@ from libs.common.process.listener import Limits, Listener
 from libs.common.process.listening_sockets import bind_sockets
 from libs.common.process.readiness import Readiness
 from libs.common.process.serving_certificate import ServingCertificate
-from libs.common.settings.reading import SettingsError
+from libs.common.settings.read_settings import SettingsError
 
 LIMITS: Final = Limits()
 HEADER_SECONDS: Final = 5.0
@@ -84,7 +84,7 @@ class HealthServer:
         failed = any(problems.values())
         if not failed and "verbose" not in request.query:
             return web.Response(text="ok")
-        return web.Response(text=report(problems), status=503 if failed else 200)
+        return web.Response(text=format_report(problems), status=503 if failed else 200)
 
     async def _metrics(self, request: web.Request) -> web.Response:
         accept = request.headers.get("Accept", "")
@@ -95,7 +95,7 @@ class HealthServer:
         return web.Response(body=body, headers={"Content-Type": content_type})
 
 
-def report(problems: Mapping[str, tuple[str, ...]]) -> str:
+def format_report(problems: Mapping[str, tuple[str, ...]]) -> str:
     """Kubernetes' form of a verbose check, with the reasons."""
     lines = []
     for name, reasons in problems.items():

@@ -5,7 +5,7 @@ from functools import cache
 from typing import Final
 
 from libs.common import metrics, telemetry
-from libs.common.bus import BusError, Hooks, StreamFull, WrongLastSequence
+from libs.common.bus import BusError, BusHooks, StreamFull, WrongLastSequence
 from libs.common.logs import context_field
 from libs.common.subjects import ROOT
 
@@ -16,7 +16,7 @@ _OF_NODES: Final = frozenset(
 )
 
 
-def bus_hooks(services: Sequence[str]) -> Hooks:
+def bus_hooks(services: Sequence[str]) -> BusHooks:
     """Hooks for a bus that these services share."""
     connected = [metrics.NATS_CONNECTED.labels(service) for service in services]
 
@@ -25,7 +25,7 @@ def bus_hooks(services: Sequence[str]) -> Hooks:
             gauge.set(value)
 
     usable(0)
-    return Hooks(
+    return BusHooks(
         published=lambda subject: _published(subject, "published"),
         publish_failed=lambda subject, error: _published(subject, _outcome(error)),
         connected=lambda: usable(1),

@@ -7,7 +7,7 @@ from typing import Final
 
 log = logging.getLogger(__name__)
 
-Problems = Callable[[], tuple[str, ...]]
+ReadinessCheck = Callable[[], tuple[str, ...]]
 
 _LOOK_EVERY_SECONDS: Final = 0.1
 _UNREADY_WORTH_TELLING_SECONDS: Final = 5.0  # a reconnect that takes less is told where it happens
@@ -20,17 +20,17 @@ class Readiness:
         """`clock` is monotonic, in seconds."""
         self._clock = clock
         self._changed_at = clock()
-        self._checks: dict[str, Problems] = {"process": lambda: ("still starting",)}
+        self._checks: dict[str, ReadinessCheck] = {"process": lambda: ("still starting",)}
 
-    def add(self, name: str, problems: Problems) -> None:
+    def add_check(self, name: str, problems: ReadinessCheck) -> None:
         """From now on this must have no problems either."""
         self._checks[name] = problems
 
-    def started(self) -> None:
+    def mark_started(self) -> None:
         """All checks have been added."""
         self._checks["process"] = lambda: ()
 
-    def ending(self) -> None:
+    def mark_stopping(self) -> None:
         """Not ready any more, whatever the checks say."""
         self._checks["process"] = lambda: ("ending",)
 
@@ -38,7 +38,7 @@ class Readiness:
         """Each check with its problems; checks without any are included."""
         return {name: check() for name, check in self._checks.items()}
 
-    async def tell(self) -> None:
+    async def log_changes(self) -> None:
         """Log it when the process becomes ready, and when it has not been so for a while; until cancelled."""
         ready, told = False, False
         while True:

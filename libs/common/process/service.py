@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 import msgspec
 
 from libs.common.bus import Bus
-from libs.common.wiring import Wiring
+from libs.common.service_spec import ServiceSpec
 
 if TYPE_CHECKING:  # metadata has no Kubernetes rights and never loads the Kubernetes client
     from libs.common.kube_api.api import KubeApi
@@ -24,7 +24,7 @@ class ServiceEnded(Exception):
 class Service(Protocol):
     """One service: built without I/O, run until cancelled."""
 
-    wiring: Wiring
+    spec: ServiceSpec
 
     async def run(self) -> None:
         """Work until cancelled; then finish what is in flight and return or raise CancelledError.
@@ -37,7 +37,7 @@ class Service(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Parts:
+class Dependencies:
     """What a process gives its service: the outside world, time, randomness and identity."""
 
     bus: Bus
@@ -47,7 +47,7 @@ class Parts:
     random: random.Random
     identity: str  # "<host>_<uuid>", as in client-go's Leases
 
-    def kubernetes(self) -> "KubeApi":
+    def require_kube(self) -> "KubeApi":
         """The Kubernetes API. Raises LookupError for a service whose wiring names no right."""
         if self.kube is None:
             raise LookupError("this service has no Kubernetes rights in its wiring, so it gets no client")
@@ -55,11 +55,11 @@ class Parts:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Run(Generic[SettingsT]):
+class ServiceDefinition(Generic[SettingsT]):
     """A service as `run_process` needs it."""
 
-    wiring: Wiring
+    spec: ServiceSpec
     settings: type[SettingsT]
-    build: Callable[[Parts, SettingsT], Service]
+    build: Callable[[Dependencies, SettingsT], Service]
     controller: str = ""  # of --controllers, without which the all-in-one leaves it out; "" = always
-    wanted: Callable[[SettingsT], bool] = lambda settings: True  # whether the all-in-one runs it
+    is_enabled: Callable[[SettingsT], bool] = lambda settings: True  # whether the all-in-one runs it

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final
 
-from libs.common.settings.reading import SettingsError
+from libs.common.settings.read_settings import SettingsError
 
 _LIFETIME: Final = timedelta(days=3650)  # nobody can verify it anyway; it only must not end before we do
 

@@ -5,35 +5,35 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 
-class Given(msgspec.Struct, frozen=True):
+class FlagArgument(msgspec.Struct, frozen=True):
     """One flag as it was written."""
 
     name: str
     value: str
 
 
-class Words(msgspec.Struct, frozen=True):
+class CommandLine(msgspec.Struct, frozen=True):
     """A command line, taken apart."""
 
-    given: tuple[Given, ...]
+    flags: tuple[FlagArgument, ...]
     unknown: tuple[str, ...]  # flags that nobody takes, without dashes
     mistakes: tuple[str, ...]  # everything else that cannot be read
     wants_help: bool = False
     wants_version: bool = False
 
 
-def take_apart(arguments: Sequence[str], takes_value: Mapping[str, bool]) -> Words:
+def parse_command_line(arguments: Sequence[str], takes_value: Mapping[str, bool]) -> CommandLine:
     """Read a command line; `takes_value` says of each known flag whether a value must follow it."""
-    given: list[Given] = []
+    given: list[FlagArgument] = []
     unknown: list[str] = []
     mistakes: list[str] = []
     rest = list(arguments)
     while rest:
         word = rest.pop(0)
         if word in ("-h", "--help", "-help"):
-            return Words((), (), (), wants_help=True)
+            return CommandLine((), (), (), wants_help=True)
         if word == "--version" or word.startswith("--version="):
-            return Words((), (), (), wants_version=True)
+            return CommandLine((), (), (), wants_version=True)
         if not word.startswith("-") or word in ("-", "--"):
             mistakes.append(_unexpected(word, given, takes_value))
             continue
@@ -43,12 +43,12 @@ def take_apart(arguments: Sequence[str], takes_value: Mapping[str, bool]) -> Wor
             if not equals and rest and not rest[0].startswith("-"):
                 rest.pop(0)  # most likely its value: one mistake, one complaint
         elif equals or not takes_value[name]:
-            given.append(Given(name, value if equals else "true"))
+            given.append(FlagArgument(name, value if equals else "true"))
         elif not rest:
             mistakes.append(f"--{name} needs a value")
         else:
-            given.append(Given(name, rest.pop(0)))
-    return Words(tuple(given), tuple(unknown), tuple(mistakes))
+            given.append(FlagArgument(name, rest.pop(0)))
+    return CommandLine(tuple(given), tuple(unknown), tuple(mistakes))
 
 
 def _name_and_value(word: str) -> tuple[str, str, str]:
@@ -58,7 +58,7 @@ def _name_and_value(word: str) -> tuple[str, str, str]:
     return name.replace("_", "-"), equals, value  # as Kubernetes normalizes its flags
 
 
-def _unexpected(word: str, given: Sequence[Given], takes_value: Mapping[str, bool]) -> str:
+def _unexpected(word: str, given: Sequence[FlagArgument], takes_value: Mapping[str, bool]) -> str:
     if given and not takes_value[given[-1].name] and word in ("true", "false"):
         return f'"{word}" stands alone: a boolean takes its value with =, --{given[-1].name}={word}'
     return f'"{word}" is not a flag: flags begin with --'

@@ -25,7 +25,7 @@ def parse_duration(text: str) -> float:
     return -seconds if text.startswith("-") else seconds
 
 
-def duration_text(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """A Go duration, as Go prints it ("5m0s", "1.5s", "500ms")."""
     if 0 < abs(seconds) < 1:
         return f"{seconds * 1000:g}ms"
@@ -57,7 +57,7 @@ def required_type(annotated: object) -> tuple[Any, bool]:
     return annotated, False
 
 
-def parser_of(wanted: object, *, duration: bool) -> Callable[[str], Any]:
+def select_parser(wanted: object, *, duration: bool) -> Callable[[str], Any]:
     """How a field of that type is read. Raises TypeError for a type that no setting has."""
     inner, _ = required_type(wanted)
     if get_origin(inner) is Literal:

@@ -28,11 +28,11 @@ POD_CIDRS: Final = "Pod CIDRs"
 SERVICE_NETWORKS: Final = "Service networks (for pod CIDRs and kubelet serving certificates)"
 LIFECYCLE: Final = "Nodes of machines that are gone"
 TALOS: Final = "Talos"
-LEADING: Final = "Leader election"
+LEADER_ELECTION: Final = "Leader election"
 KUBERNETES: Final = "Kubernetes"
 BUS: Final = "Messages"
-SERVING: Final = "Health and metrics"
-TELLING: Final = "Logs and traces"
+HEALTH_AND_METRICS: Final = "Health and metrics"
+LOGS_AND_TRACES: Final = "Logs and traces"
 
 OBSERVE_ONLY: Final = Flag(
     "observe-only",
@@ -87,7 +87,7 @@ BIND_ADDRESS: Final = Flag(
     "bind-address",
     "Address to serve on. 0.0.0.0 and :: both mean all addresses of both families, or of IPv4 alone where "
     "the host has no IPv6.",
-    SERVING,
+    HEALTH_AND_METRICS,
 )
 
 ALLOCATE_NODE_CIDRS: Final = Flag(
@@ -161,7 +161,7 @@ WITHOUT_TALOS: Final = Flag(
     TALOS,
 )
 
-METADATA_REPEAT_PERIOD: Final = Flag(
+METADATA_REPUBLISH_INTERVAL: Final = Flag(
     "metadata-repeat-period",
     "How often metadata publishes again what has not changed: the stream forgets after an hour. csr decides "
     "by what was published at most twice as long ago. metadata and csr take the same.",
@@ -173,33 +173,35 @@ METADATA_REPEAT_PERIOD: Final = Flag(
 LEADER_ELECT: Final = Flag(
     "leader-elect",
     "Hold a Lease before doing anything, so that only one of several replicas leads.",
-    LEADING,
+    LEADER_ELECTION,
 )
 LEASE_DURATION: Final = Flag(
     "leader-elect-lease-duration",
     "How long others wait for a leader that stopped renewing.",
-    LEADING,
+    LEADER_ELECTION,
     at_least=1.0,
 )
 RENEW_DEADLINE: Final = Flag(
     "leader-elect-renew-deadline",
     "How long the leader tries to renew before it gives up; shorter than the lease duration.",
-    LEADING,
+    LEADER_ELECTION,
     at_least=0.5,
 )
 RETRY_PERIOD: Final = Flag(
     "leader-elect-retry-period",
     "Pause between two tries to take or renew the Lease.",
-    LEADING,
+    LEADER_ELECTION,
     at_least=0.1,
 )
-LEASE_NAME: Final = Flag(
+LEASE_NAME_FLAG: Final = Flag(
     "leader-elect-resource-name",
     "Name of the Lease. The default is that of the Talos cloud controller manager, so that only one of "
     "the two can lead.",
-    LEADING,
+    LEADER_ELECTION,
 )
-LEASE_NAMESPACE: Final = Flag("leader-elect-resource-namespace", "Namespace of the Lease.", LEADING)
+LEASE_NAMESPACE_FLAG: Final = Flag(
+    "leader-elect-resource-namespace", "Namespace of the Lease.", LEADER_ELECTION
+)
 
 _BOOLEANS: Final = (
     OBSERVE_ONLY,
@@ -227,13 +229,13 @@ SHARED_BOOLEANS: Final[dict[str, bool]] = {
         TALOSCONFIG,
         TALOS_ENDPOINTS,
         WITHOUT_TALOS,
-        METADATA_REPEAT_PERIOD,
+        METADATA_REPUBLISH_INTERVAL,
         LEADER_ELECT,
         LEASE_DURATION,
         RENEW_DEADLINE,
         RETRY_PERIOD,
-        LEASE_NAME,
-        LEASE_NAMESPACE,
+        LEASE_NAME_FLAG,
+        LEASE_NAMESPACE_FLAG,
         DELETE_PREEMPTED_GCP_SPOT,
     )
 }

@@ -5,15 +5,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, Literal, get_args, get_origin
 
-from libs.common.settings.flag_values import duration_text, required_type
-from libs.common.settings.reading import Option
-from libs.common.settings.reference_flags import ACCEPTED
+from libs.common.settings.flag_values import format_duration, required_type
+from libs.common.settings.read_settings import Option
+from libs.common.settings.reference_flags import IGNORED_FLAGS
 
 _WIDTH: Final = 80
 _INDENT: Final = " " * 6
 
 
-def help_text(program: str, what: str, options: Sequence[Option]) -> str:
+def format_help(program: str, what: str, options: Sequence[Option]) -> str:
     """All flags of a program; a flag that several services take is listed once."""
     once = {option.flag.name or option.flag.config or option.flag.env: option for option in options}
     groups = dict.fromkeys(option.flag.group for option in once.values())
@@ -32,7 +32,7 @@ def help_text(program: str, what: str, options: Sequence[Option]) -> str:
     )
     parts.append(
         textwrap.fill(
-            " ".join(f"--{name}" for name in sorted(ACCEPTED)),
+            " ".join(f"--{name}" for name in sorted(IGNORED_FLAGS)),
             _WIDTH,
             initial_indent="  ",
             subsequent_indent="  ",
@@ -77,7 +77,7 @@ def _default(option: Option) -> str:
     if value is None or value is False or value in ("", ()):
         return ""
     if option.is_duration:
-        return f" Default: {duration_text(value)}."
+        return f" Default: {format_duration(value)}."
     if isinstance(value, tuple):
         return f" Default: {','.join(value)}."
     return f" Default: {str(value).lower() if isinstance(value, bool) else value}."

@@ -5,7 +5,7 @@ from typing import Final
 RETRY_JITTER: Final = 1.2  # client-go's: a pause may be a fifth longer than asked for
 
 
-def contradictions(*, duration: float, renew_deadline: float, retry_period: float) -> list[str]:
+def validate_lease_times(*, duration: float, renew_deadline: float, retry_period: float) -> list[str]:
     """What does not go together of --leader-elect-..., in seconds, as client-go would refuse it."""
     found = []
     if duration != int(duration):

@@ -6,15 +6,15 @@ from typing import Final
 OPEN_PATHS: Final = ("/healthz", "/livez", "/readyz", "/metrics")
 
 
-def protected_paths(allowed: Sequence[str]) -> tuple[str, ...]:
+def list_protected_paths(allowed: Sequence[str]) -> tuple[str, ...]:
     """Return the paths that the reference would protect, given the flag's paths and `/prefix*` patterns."""
     patterns = [pattern.removeprefix("/") for pattern in allowed]
     return tuple(path for path in OPEN_PATHS if not any(_matches(path[1:], each) for each in patterns))
 
 
-def mistakes_in(allowed: Sequence[str]) -> Iterator[str]:
+def validate_open_paths(allowed: Sequence[str]) -> Iterator[str]:
     """Why the flag is refused, if it is."""
-    protected = protected_paths(allowed)
+    protected = list_protected_paths(allowed)
     if protected:
         yield (
             f"--authorization-always-allow-paths leaves out {', '.join(protected)}, and no path can be "

@@ -14,33 +14,33 @@ from libs.common.controllers import (
     CSR_APPROVAL,
     NODE_IPAM,
     NODE_LIFECYCLE,
-    proper_name,
+    canonical_name,
 )
 
 __all__ = [
-    "ACCEPTED",
     "CLOUD_NODE",
     "CONTROLLERS",
     "CSR_APPROVAL",
+    "IGNORED_FLAGS",
     "NODE_IPAM",
     "NODE_LIFECYCLE",
-    "Accepted",
-    "Chosen",
+    "ControllerSelection",
+    "IgnoredFlag",
     "allocates_pod_cidrs",
-    "choose_controllers",
-    "differing_all",
-    "runs_controller",
+    "is_controller_selected",
+    "list_wildcard_differences",
+    "select_controllers",
 ]
 
 
-class Accepted(msgspec.Struct, frozen=True):
+class IgnoredFlag(msgspec.Struct, frozen=True):
     """A flag that is taken and not obeyed."""
 
     name: str
     why: str
-    boolean: bool = False
-    quiet_on: tuple[str, ...] = ()  # values that ask for what we do anyway: nothing to tell
-    loud: bool = False  # what it asks for is missing, and somebody may rely on it
+    is_boolean: bool = False
+    silent_values: tuple[str, ...] = ()  # values that ask for what we do anyway: nothing to tell
+    always_warns: bool = False  # what it asks for is missing, and somebody may rely on it
 
 
 _PACE = "requests are not throttled here, they are few; a 429 of the API server is obeyed"
@@ -53,12 +53,12 @@ _LOGS = "logs go to stderr, one line each; see --logging-format"
 _K8S = "it concerns only programs that are built from Kubernetes' own code"
 
 
-def _all(names: str, why: str, *, boolean: bool = False, loud: bool = False) -> list[Accepted]:
-    return [Accepted(name, why, boolean, (), loud) for name in names.split()]
+def _all(names: str, why: str, *, boolean: bool = False, loud: bool = False) -> list[IgnoredFlag]:
+    return [IgnoredFlag(name, why, boolean, (), loud) for name in names.split()]
 
 
 _TABLE: Final = (
-    Accepted("cloud-provider", "the cloud provider is always talos", quiet_on=("talos", "external")),
+    IgnoredFlag("cloud-provider", "the cloud provider is always talos", silent_values=("talos", "external")),
     *_all("kube-api-qps kube-api-burst", _PACE),
     *_all("kube-api-content-type", "JSON is spoken, and only the fields that are needed are decoded"),
     *_all("concurrent-node-syncs concurrent-node-status-updates", "nodes are handled concurrently anyway"),
@@ -66,16 +66,16 @@ _TABLE: Final = (
     *_all("node-monitor-period", "nodes are watched, not polled"),
     *_all("controller-start-interval", "everything starts at once"),
     *_all("route-reconciliation-period", _OTHER_CLOUD),
-    Accepted("configure-cloud-routes", _OTHER_CLOUD, boolean=True, quiet_on=("false",)),
+    IgnoredFlag("configure-cloud-routes", _OTHER_CLOUD, is_boolean=True, silent_values=("false",)),
     *_all("concurrent-service-syncs external-cloud-volume-plugin", _OTHER_CLOUD),
-    Accepted(
+    IgnoredFlag(
         "use-service-account-credentials",
         "each service has a service account of its own; none may create tokens",
-        boolean=True,
-        quiet_on=("false",),
+        is_boolean=True,
+        silent_values=("false",),
     ),
     *_all("allow-untagged-cloud", "Talos clusters need no cluster id", boolean=True),
-    Accepted("leader-elect-resource-lock", "only Leases are used as locks", quiet_on=("leases",)),
+    IgnoredFlag("leader-elect-resource-lock", "only Leases are used as locks", silent_values=("leases",)),
     *_all("enable-leader-migration", "there is no in-tree Talos provider to migrate from", boolean=True),
     *_all("leader-migration-config", "there is no in-tree Talos provider to migrate from"),
     *_all(
@@ -89,7 +89,7 @@ _TABLE: Final = (
     ),
     *_all("authentication-skip-lookup authentication-tolerate-lookup-failure", _AUTH, boolean=True),
     *_all("cert-dir", "without --tls-cert-file a certificate is made in memory; no directory is needed"),
-    Accepted("tls-min-version", _TLS, quiet_on=("VersionTLS12",), loud=True),
+    IgnoredFlag("tls-min-version", _TLS, silent_values=("VersionTLS12",), always_warns=True),
     *_all("tls-cipher-suites tls-curve-preferences", _TLS, loud=True),
     *_all("tls-sni-cert-key", "one certificate is served: --tls-cert-file", loud=True),
     *_all("http2-max-streams-per-connection", _HTTP2),
@@ -121,7 +121,7 @@ _TABLE: Final = (
     ),
 )
 
-ACCEPTED: Final[dict[str, Accepted]] = {flag.name: flag for flag in _TABLE}
+IGNORED_FLAGS: Final[dict[str, IgnoredFlag]] = {flag.name: flag for flag in _TABLE}
 
 
 # ---- --controllers
@@ -136,16 +136,16 @@ _ONLY_BY_NAME: Final = (NODE_IPAM, NODE_LIFECYCLE, *_NEVER)  # `*` does not mean
 CONTROLLERS: Final = tuple(sorted({*_HERE, *ALIASES, *_NEVER}))
 
 
-class Chosen(msgspec.Struct, frozen=True):
+class ControllerSelection(msgspec.Struct, frozen=True):
     """What --controllers comes to."""
 
     warnings: tuple[str, ...] = ()
     mistakes: tuple[str, ...] = ()
 
 
-def runs_controller(items: tuple[str, ...], name: str) -> bool:
+def is_controller_selected(items: tuple[str, ...], name: str) -> bool:
     """Whether a --controllers list has that controller run; `name` may be an alias."""
-    wanted, proper = _wanted(items), proper_name(name)
+    wanted, proper = _wanted(items), canonical_name(name)
     return wanted.get(proper, proper not in _ONLY_BY_NAME and wanted.get("*", False))
 
 
@@ -154,22 +154,22 @@ def allocates_pod_cidrs(items: tuple[str, ...], *, allocate_node_cidrs: bool) ->
     return _wanted(items).get(NODE_IPAM, allocate_node_cidrs)
 
 
-def choose_controllers(items: tuple[str, ...]) -> Chosen:
+def select_controllers(items: tuple[str, ...]) -> ControllerSelection:
     """Judge a --controllers list: `*` = all that are on by default, `name` = on, `-name` = off."""
     mistakes = [
         f"--controllers: there is no controller {bare!r}; there are {', '.join(CONTROLLERS)}"
         for bare in (item.removeprefix("-") for item in items)
         if bare != "*" and bare not in CONTROLLERS
     ]
-    if not mistakes and not any(runs_controller(items, name) for name in _HERE):
+    if not mistakes and not any(is_controller_selected(items, name) for name in _HERE):
         mistakes.append(
             f"--controllers={','.join(items)} leaves nothing to run: this version has cloud-node, "
             "node-csr-approval, node-ipam-controller and cloud-node-lifecycle"
         )
-    return Chosen(tuple(_in_vain(items)), tuple(mistakes))
+    return ControllerSelection(tuple(_in_vain(items)), tuple(mistakes))
 
 
-def differing_all(items: tuple[str, ...]) -> tuple[str, ...]:
+def list_wildcard_differences(items: tuple[str, ...]) -> tuple[str, ...]:
     """What a written `*` selects otherwise than in the reference, unless the list names those controllers."""
     wanted = _wanted(items)
     if not wanted.get("*") or {CSR_APPROVAL, NODE_LIFECYCLE} <= wanted.keys():
@@ -180,7 +180,7 @@ def differing_all(items: tuple[str, ...]) -> tuple[str, ...]:
 def _in_vain(items: tuple[str, ...]) -> Iterator[str]:
     wanted = _wanted(items)
     for name in dict.fromkeys(items):
-        if proper_name(name) in _NEVER and wanted[proper_name(name)]:
+        if canonical_name(name) in _NEVER and wanted[canonical_name(name)]:
             yield (
                 f'--controllers: "{name}" has no effect: this controller has no routes, load balancers or '
                 "volumes"
@@ -190,4 +190,4 @@ def _in_vain(items: tuple[str, ...]) -> Iterator[str]:
 def _wanted(items: tuple[str, ...]) -> dict[str, bool]:
     """What is said of each controller by its proper name, and of `*`; the last word counts."""
     bare = ((item.removeprefix("-"), not item.startswith("-")) for item in items)
-    return {proper_name(name): on for name, on in bare}
+    return {canonical_name(name): on for name, on in bare}

@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from libs.common.wiring import SERVICES
+from libs.common.service_spec import SERVICES
 from libs.testbed.compose.cluster import API_SERVER, FOLDER, TALOS
 from libs.testbed.pki import Authority, KeyPair, service_account_keys
 from libs.testbed.service_rights import user_of

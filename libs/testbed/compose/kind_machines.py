@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Final
 
 from libs.common.kube_api.api import KubeApi
-from libs.common.kube_api.config import load_kube_config
 from libs.common.kube_api.errors import KubeError
+from libs.common.kube_api.load_kube_config import load_kube_config
 from libs.common.node import Node
-from libs.common.node_ips import BadNodeIP, node_ips
+from libs.common.node_ips import InvalidNodeIP, parse_node_ips
 from libs.testbed.compose.cluster import TALOS_PORT
 from libs.testbed.kubelet_node import PROVIDED_NODE_IP
 from libs.testbed.machines import Machine, a_machine
@@ -32,8 +32,8 @@ _log = logging.getLogger(__name__)
 
 def machine_of(node: Node) -> Machine | None:
     """The machine that this Node's kubelet runs on, in its own words; None if that says no address."""
-    ips = node_ips(node.metadata.annotations.get(PROVIDED_NODE_IP, ""))
-    if isinstance(ips, BadNodeIP):
+    ips = parse_node_ips(node.metadata.annotations.get(PROVIDED_NODE_IP, ""))
+    if isinstance(ips, InvalidNodeIP):
         return None
     first, *second = map(str, ips)
     uuid = node.status.node_info.system_uuid

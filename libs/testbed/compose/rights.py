@@ -10,7 +10,7 @@ from typing import Final
 
 import aiohttp
 
-from libs.common.wiring import SERVICES
+from libs.common.service_spec import SERVICES
 from libs.testbed.compose.cluster import FOLDER, Admin
 from libs.testbed.kubelets import Kubelets
 from libs.testbed.running_services import grant_rights

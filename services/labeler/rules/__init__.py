@@ -1,20 +1,27 @@
 """The operator's rules: compiled when the file is read, applied to what each machine says."""
 
-from services.labeler.rules.applying import apply_rules
-from services.labeler.rules.compiling import NO_RULES, Rules, RulesError, all_mistakes, compile_rules
-from services.labeler.rules.effects import EffectKind, EntryTold, RetainedKind, RuleEffects, RuleTold, Skipped
+from services.labeler.rules.application import apply_rules
+from services.labeler.rules.compilation import NO_RULES, Rules, RulesError, collect_findings, compile_rules
+from services.labeler.rules.effects import (
+    EffectKind,
+    EntryResult,
+    RetainedKind,
+    RuleEffects,
+    RuleResult,
+    SkippedEntry,
+)
 
 __all__ = [
     "NO_RULES",
     "EffectKind",
-    "EntryTold",
+    "EntryResult",
     "RetainedKind",
     "RuleEffects",
-    "RuleTold",
+    "RuleResult",
     "Rules",
     "RulesError",
-    "Skipped",
-    "all_mistakes",
+    "SkippedEntry",
     "apply_rules",
+    "collect_findings",
     "compile_rules",
 ]

@@ -18,7 +18,7 @@ MAX_ANNOTATION: Final = ANNOTATION_VALUE_LIMIT
 MAX_ANNOTATIONS: Final = 65_536
 # Characters, of metadata that becomes no label.
 MAX_METADATA: Final = 1_024
-MAX_SKIPPED: Final = 50  # that are told: each may become an Event
+MAX_SKIPPED_ENTRIES: Final = 50  # that are told: each may become an Event
 
 
 class NodeBudgetExceeded(Exception):

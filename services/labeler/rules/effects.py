@@ -11,7 +11,7 @@ EffectKind = Literal["label", "annotation", "taint", "platformMetadata"]
 RetainedKind = Literal["label", "annotation", "taint", "platformMetadata", "feature"]
 
 
-class Skipped(msgspec.Struct, frozen=True):
+class SkippedEntry(msgspec.Struct, frozen=True):
     """Something that a rule should have done and that was left out; its texts fit into an Event."""
 
     rule: str  # its title
@@ -21,7 +21,7 @@ class Skipped(msgspec.Struct, frozen=True):
     reason: str
 
 
-class EntryTold(msgspec.Struct, frozen=True, kw_only=True):
+class EntryResult(msgspec.Struct, frozen=True, kw_only=True):
     """One key of a rule that matched: what its template gave, and what became of it."""
 
     kind: EffectKind
@@ -31,15 +31,15 @@ class EntryTold(msgspec.Struct, frozen=True, kw_only=True):
     problem: str = ""  # why nothing is wanted; "" when `value` is
 
 
-class RuleTold(msgspec.Struct, frozen=True, kw_only=True):
+class RuleResult(msgspec.Struct, frozen=True, kw_only=True):
     """What one rule says of the machine. Of a rule that was not judged all keys are retained."""
 
     rule: str  # its title
     index: int  # in the file's list, from 0
-    matched: bool
-    why: str  # in words: why it matched, why not, or why it could not be judged
-    judged: bool = True
-    entries: tuple[EntryTold, ...] = ()  # of a rule that matched, in the order in which they are applied
+    is_matched: bool
+    reason: str  # in words: why it matched, why not, or why it could not be judged
+    is_evaluated: bool = True
+    entries: tuple[EntryResult, ...] = ()  # of a rule that matched, in the order in which they are applied
 
 
 class RuleEffects(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,6 +55,6 @@ class RuleEffects(msgspec.Struct, frozen=True, kw_only=True):
     # Metadata: by the field of PlatformMetadata, where `platform` then has Talos's own value; a providerID,
     # which cannot be taken back, must not be written. ("feature", "publicIPDiscovery"): addresses stay.
     retained: frozenset[tuple[RetainedKind, str]] = frozenset()
-    skipped: tuple[Skipped, ...] = ()  # a bounded number
-    told: tuple[RuleTold, ...] = ()
+    skipped: tuple[SkippedEntry, ...] = ()  # a bounded number
+    results: tuple[RuleResult, ...] = ()
     failures: int = 0  # templates that failed: talosccm_transformer_errors_total

@@ -4,9 +4,9 @@ from functools import cached_property
 
 import msgspec
 
-from libs.common.cloud_config.fields import RuleFields, rule_fields
+from libs.common.cloud_config.fact_fields import FactValues, fact_values
 from libs.common.machine import Inventory, MachineFacts
-from services.labeler.reported_provider_id import provider_id_of
+from services.labeler.native_provider_id import build_provider_id
 from services.labeler.templates import Record, record
 from services.labeler.templates.numbers import MAX_INT
 
@@ -15,7 +15,7 @@ class MachineData:
     """Read once for all rules; what templates need is made when the first of them is rendered."""
 
     def __init__(self, facts: MachineFacts) -> None:
-        self.fields: RuleFields = rule_fields(_as_the_reference_sees(facts))
+        self.fields: FactValues = fact_values(_match_reference_view(facts))
 
     @cached_property
     def record(self) -> Record:
@@ -23,26 +23,26 @@ class MachineData:
         return record("Machine", self.fields.values)
 
 
-def _as_the_reference_sees(facts: MachineFacts) -> MachineFacts:
+def _match_reference_view(facts: MachineFacts) -> MachineFacts:
     """With a hostname and a providerID, whatever the platform says: rules for metal select by them."""
     said = facts.platform
     platform = msgspec.structs.replace(
-        said, hostname=said.hostname or facts.node_name, provider_id=provider_id_of(said, facts.node_ip)
+        said, hostname=said.hostname or facts.node_name, provider_id=build_provider_id(said, facts.node_ip)
     )
-    inventory = None if facts.inventory is None else _bounded(facts.inventory)
+    inventory = None if facts.inventory is None else _clamp_numbers(facts.inventory)
     return msgspec.structs.replace(facts, platform=platform, inventory=inventory)
 
 
-def _bounded(inventory: Inventory) -> Inventory:
+def _clamp_numbers(inventory: Inventory) -> Inventory:
     """With numbers that are Go's int: on the wire they could be anything."""
     cpu = inventory.processors
     processors = None
     if cpu is not None:
-        sockets, cores, threads = map(_go_int, (cpu.sockets, cpu.cores, cpu.threads))
+        sockets, cores, threads = map(_clamp_to_go_int, (cpu.sockets, cpu.cores, cpu.threads))
         processors = msgspec.structs.replace(cpu, sockets=sockets, cores=cores, threads=threads)
-    memory = None if inventory.memory_mib is None else _go_int(inventory.memory_mib)
+    memory = None if inventory.memory_mib is None else _clamp_to_go_int(inventory.memory_mib)
     return msgspec.structs.replace(inventory, processors=processors, memory_mib=memory)
 
 
-def _go_int(number: int) -> int:
+def _clamp_to_go_int(number: int) -> int:
     return max(-MAX_INT, min(number, MAX_INT))

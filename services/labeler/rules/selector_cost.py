@@ -5,8 +5,13 @@ from typing import Final
 
 import msgspec
 
-from libs.common.cloud_config.patterns import PATTERNS_KEPT, PatternError, check_pattern, instructions
-from libs.common.cloud_config.rule import Requirement, Rule, Term
+from libs.common.cloud_config.model import NodeSelectorRequirement, NodeSelectorTerm, Rule
+from libs.common.cloud_config.patterns import (
+    PATTERN_CACHE_SIZE,
+    PatternError,
+    check_pattern,
+    count_instructions,
+)
 from services.labeler.templates.bounds import REGEX_INSTRUCTIONS_PER_STEP, REGEX_WORK_PER_STEP
 
 _VALUES_PER_STEP: Final = 16  # of In and NotIn
@@ -24,20 +29,20 @@ class SelectorCost(msgspec.Struct, frozen=True):
         return self.steps + work // REGEX_WORK_PER_STEP
 
 
-def selector_costs(rules: Sequence[Rule]) -> list[SelectorCost]:
+def compute_selector_costs(rules: Sequence[Rule]) -> list[SelectorCost]:
     """For each rule of a file."""
     requirements = (each for rule in rules for each in _requirements(rule.selector))
     patterns = {each.values for each in requirements if each.operator == "Regexp"}
-    anew = len(patterns) > PATTERNS_KEPT
+    anew = len(patterns) > PATTERN_CACHE_SIZE
     return [_cost(rule.selector, anew=anew) for rule in rules]
 
 
-def _requirements(selector: Sequence[Term]) -> Iterator[Requirement]:
+def _requirements(selector: Sequence[NodeSelectorTerm]) -> Iterator[NodeSelectorRequirement]:
     for term in selector:
         yield from term.requirements
 
 
-def _cost(selector: Sequence[Term], *, anew: bool) -> SelectorCost:
+def _cost(selector: Sequence[NodeSelectorTerm], *, anew: bool) -> SelectorCost:
     """`anew`: each pattern is compiled again for each machine."""
     steps = 1 + len(selector)
     patterns = []
@@ -58,4 +63,4 @@ def _size(patterns: tuple[str, ...]) -> int:
         check_pattern(patterns[0])
     except PatternError:
         return 0
-    return instructions(patterns[0])
+    return count_instructions(patterns[0])

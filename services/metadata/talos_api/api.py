@@ -9,14 +9,13 @@ from typing import Any, Final, TypeVar
 
 from libs.common.machine import CONNECT_STEP, Inventory, MachineFacts, MachineFault
 from services.metadata.talos_api.calls import Observe, TalosCalls, TraceHeaders
-from services.metadata.talos_api.checked import Unreadable
-from services.metadata.talos_api.cluster import ClusterName
+from services.metadata.talos_api.cluster_name import ClusterNameCache
 from services.metadata.talos_api.credentials import CredentialStore
-from services.metadata.talos_api.inventory_reading import InventoryAnswer, joined, read_part
+from services.metadata.talos_api.inventory_reading import InventoryResponse, merge_inventories, read_part
 from services.metadata.talos_api.lifecycle_reading import read_member_names, read_stage
-from services.metadata.talos_api.machine_events import Contents
+from services.metadata.talos_api.machine_events import WatchSnapshot
 from services.metadata.talos_api.machine_reading import (
-    ClusterNetworks,
+    MachineConfigNetworks,
     read_addresses,
     read_cluster_name,
     read_cluster_networks,
@@ -24,6 +23,7 @@ from services.metadata.talos_api.machine_reading import (
     read_platform,
     read_system,
 )
+from services.metadata.talos_api.machine_watch import MachineWatch
 from services.metadata.talos_api.resources import (
     ADDRESSES,
     CLUSTER_INFO,
@@ -34,17 +34,24 @@ from services.metadata.talos_api.resources import (
     NODENAME,
     PLATFORM_METADATA,
     SYSTEM_INFORMATION,
-    WATCHED,
+    WATCHED_RESOURCES,
     Part,
 )
 from services.metadata.talos_api.session import MachineUnavailable, TalosSession
-from services.metadata.talos_api.watch import MachineWatch
+from services.metadata.talos_api.validation import InvalidResponse
 
-__all__ = ["ClusterNetworks", "Contents", "InventoryAnswer", "MachineUnavailable", "Part", "TalosApi"]
+__all__ = [
+    "InventoryResponse",
+    "MachineConfigNetworks",
+    "MachineUnavailable",
+    "Part",
+    "TalosApi",
+    "WatchSnapshot",
+]
 
 T = TypeVar("T")
 
-CONCURRENT_LOOKS: Final = 32
+MAX_CONCURRENT_QUERIES: Final = 32
 CONNECT_SECONDS: Final = 3.0
 OPEN_SECONDS: Final = 10.0
 
@@ -59,117 +66,119 @@ class TalosApi:
         clock: Callable[[], datetime],
         observe: Observe = lambda request, seconds, failed: None,
         trace_headers: TraceHeaders = dict,
-        concurrent_looks: int = CONCURRENT_LOOKS,
+        max_concurrent_queries: int = MAX_CONCURRENT_QUERIES,
         connect_seconds: float = CONNECT_SECONDS,
         with_stage: bool = False,
-        asks_cluster_name: bool = False,
+        queries_cluster_name: bool = False,
     ) -> None:
         """`with_stage`: each look asks for the machine's stage too, and each watch tells of its changes.
 
-        `asks_cluster_name`: a control plane names the cluster where the talosconfig does not.
+        `queries_cluster_name`: a control plane names the cluster where the talosconfig does not.
         """
         self._clock = clock
         self._session = TalosSession(credentials, clock=clock, connect_seconds=connect_seconds)
         self._calls = TalosCalls(self._session, observe=observe, trace_headers=trace_headers)
-        self._cluster_name = ClusterName(self._ask_cluster_name)
-        self._slots = asyncio.Semaphore(concurrent_looks)
+        self._cluster_name = ClusterNameCache(self._fetch_cluster_name)
+        self._slots = asyncio.Semaphore(max_concurrent_queries)
         self._with_stage = with_stage
-        self._asks_cluster_name = asks_cluster_name
+        self._queries_cluster_name = queries_cluster_name
 
-    async def look(self, node_ip: str, *, deadline_seconds: float) -> MachineFacts:
+    async def fetch_facts(self, node_ip: str, *, deadline_seconds: float) -> MachineFacts:
         """Everything the machine at that address says of itself.
 
         The deadline begins when the look does: waiting for a free slot is not the machine's fault.
         Raises MachineUnavailable.
         """
-        _refuse_all_but_addresses(node_ip)
+        _require_address(node_ip)
         async with self._slots:
             looked_at = self._clock()
             try:
-                return await self._look(node_ip, looked_at, _now() + deadline_seconds)
+                return await self._fetch_facts(node_ip, looked_at, _now() + deadline_seconds)
             except MachineUnavailable as error:
-                self._note(node_ip, error.fault)
+                self._record_fault(node_ip, error.fault)
                 raise
 
-    async def _look(self, node_ip: str, looked_at: datetime, deadline: float) -> MachineFacts:
-        ask = self._calls.ask
-        platform = asyncio.create_task(ask(PLATFORM_METADATA, node_ip, deadline, _only(read_platform)))
+    async def _fetch_facts(self, node_ip: str, looked_at: datetime, deadline: float) -> MachineFacts:
+        ask = self._calls.query
+        platform = asyncio.create_task(ask(PLATFORM_METADATA, node_ip, deadline, _read_single(read_platform)))
         system = asyncio.create_task(
             # In container mode there is no SMBIOS.
-            ask(SYSTEM_INFORMATION, node_ip, deadline, _only(read_system), absent=lambda: None)
+            ask(SYSTEM_INFORMATION, node_ip, deadline, _read_single(read_system), absent=lambda: None)
         )
         addresses = asyncio.create_task(ask(ADDRESSES, node_ip, deadline, read_addresses))
-        name = asyncio.create_task(ask(NODENAME, node_ip, deadline, _only(read_node_name), absent=str))
-        cluster = asyncio.create_task(self._name_of_cluster(deadline))
-        stage = asyncio.create_task(self._stage(node_ip, deadline))
-        await _all_or_none(platform, system, addresses, name, cluster, stage)
+        name = asyncio.create_task(ask(NODENAME, node_ip, deadline, _read_single(read_node_name), absent=str))
+        cluster = asyncio.create_task(self._get_cluster_name(deadline))
+        stage = asyncio.create_task(self._fetch_stage(node_ip, deadline))
+        await _cancel_on_first_error(platform, system, addresses, name, cluster, stage)
         return MachineFacts(
             platform=platform.result(),
             system=system.result(),
             addresses=addresses.result(),
             node_name=name.result(),
             cluster_name=cluster.result(),
-            looked_at=looked_at,
+            queried_at=looked_at,
             node_ip=node_ip,
             stage=stage.result(),
         )
 
-    async def inventory(
+    async def fetch_inventory(
         self, node_ip: str, parts: Collection[Part], *, deadline_seconds: float
-    ) -> InventoryAnswer:
+    ) -> InventoryResponse:
         """Those parts of the machine's inventory. A part that is not told takes no other with it."""
         async with self._slots:
             deadline = _now() + deadline_seconds
-            answers = await asyncio.gather(*(self._part(node_ip, part, deadline) for part in parts))
+            answers = await asyncio.gather(*(self._fetch_part(node_ip, part, deadline) for part in parts))
         told = dict(zip(parts, answers, strict=True))
-        return InventoryAnswer(
-            inventory=joined(answer for answer in answers if isinstance(answer, Inventory)),
+        return InventoryResponse(
+            inventory=merge_inventories(answer for answer in answers if isinstance(answer, Inventory)),
             faults={part: answer for part, answer in told.items() if isinstance(answer, MachineFault)},
         )
 
-    async def _part(self, node_ip: str, part: Part, deadline: float) -> Inventory | MachineFault:
+    async def _fetch_part(self, node_ip: str, part: Part, deadline: float) -> Inventory | MachineFault:
         read = partial(read_part, part)
         try:
-            return await self._calls.ask(INVENTORY[part], node_ip, deadline, read, absent=lambda: read([]))
+            return await self._calls.query(INVENTORY[part], node_ip, deadline, read, absent=lambda: read([]))
         except MachineUnavailable as unavailable:
             return unavailable.fault
 
-    async def watch(
+    async def watch_machine(
         self, node_ip: str, *, read_deadline_seconds: float, open_seconds: float = OPEN_SECONDS
-    ) -> AsyncGenerator[Contents | None, None]:
+    ) -> AsyncGenerator[WatchSnapshot | None, None]:
         """What the machine looks like once the watches are open: from then on every change is told. Then None
         whenever something has changed (changes coalesce).
 
         Ends when a watch has ended or nothing was heard for that long: look, then watch again. Leaving the
         loop early, close the generator (contextlib.aclosing). Raises MachineUnavailable.
         """
-        _refuse_all_but_addresses(node_ip)
-        watched = (*WATCHED, MACHINE_STATUS) if self._with_stage else WATCHED
+        _require_address(node_ip)
+        watched = (*WATCHED_RESOURCES, MACHINE_STATUS) if self._with_stage else WATCHED_RESOURCES
         async with MachineWatch(node_ip, watched) as machine:
             async with self._slots:
                 try:
-                    contents = await self._open(machine, node_ip, _now() + open_seconds)
+                    contents = await self._open_watch(machine, node_ip, _now() + open_seconds)
                 except MachineUnavailable as error:
-                    self._note(node_ip, error.fault)
+                    self._record_fault(node_ip, error.fault)
                     raise
             yield contents
-            while await machine.changed(read_deadline_seconds):
+            while await machine.wait_for_change(read_deadline_seconds):
                 yield None
 
-    async def cluster_networks(self, *, deadline_seconds: float) -> ClusterNetworks:
+    async def fetch_cluster_networks(self, *, deadline_seconds: float) -> MachineConfigNetworks:
         """The pod and service networks, from the control plane that is asked. Raises MachineUnavailable."""
         asking = asyncio.create_task(
-            self._calls.ask(CONTROLLER_MANAGER, "", _now() + deadline_seconds, _only(read_cluster_networks))
+            self._calls.query(
+                CONTROLLER_MANAGER, "", _now() + deadline_seconds, _read_single(read_cluster_networks)
+            )
         )
-        await _all_or_none(asking)
+        await _cancel_on_first_error(asking)
         return asking.result()
 
-    async def member_names(self, *, deadline_seconds: float) -> frozenset[str]:
+    async def list_member_names(self, *, deadline_seconds: float) -> frozenset[str]:
         """The node names of all members of the cluster, as discovery told the control plane that is asked.
 
         None at all where discovery is off. Raises MachineUnavailable.
         """
-        return await self._calls.ask(MEMBERS, "", _now() + deadline_seconds, read_member_names)
+        return await self._calls.query(MEMBERS, "", _now() + deadline_seconds, read_member_names)
 
     def problem(self) -> str:
         """Why Talos cannot be asked, or soon not any more, for readiness; "" if all is well."""
@@ -187,35 +196,39 @@ class TalosApi:
         await self._cluster_name.close()
         await self._session.close()
 
-    async def _open(self, machine: MachineWatch, node_ip: str, deadline: float) -> Contents:
+    async def _open_watch(self, machine: MachineWatch, node_ip: str, deadline: float) -> WatchSnapshot:
         channel = await self._session.channel(node_ip, "watches", deadline=deadline)
-        return await machine.open(channel, self._calls.headers(node_ip), deadline=deadline)
+        return await machine.open(channel, self._calls.build_headers(node_ip), deadline=deadline)
 
-    async def _stage(self, node_ip: str, deadline: float) -> str:
+    async def _fetch_stage(self, node_ip: str, deadline: float) -> str:
         """A stage that is not told costs nobody the facts that there are."""
         if not self._with_stage:
             return ""
         try:
-            return await self._calls.ask(MACHINE_STATUS, node_ip, deadline, _only(read_stage), absent=str)
+            return await self._calls.query(
+                MACHINE_STATUS, node_ip, deadline, _read_single(read_stage), absent=str
+            )
         except MachineUnavailable:  # counted where it was asked
             return ""
 
-    async def _name_of_cluster(self, deadline: float) -> str:
+    async def _get_cluster_name(self, deadline: float) -> str:
         """The reference knows only the talosconfig's, which inside a cluster names none."""
         credentials = self._session.credentials()
-        if credentials.cluster_name or not self._asks_cluster_name:
+        if credentials.cluster_name or not self._queries_cluster_name:
             return credentials.cluster_name
         return await self._cluster_name.get(credentials.digest, deadline)
 
-    async def _ask_cluster_name(self, deadline: float) -> str:
-        return await self._calls.ask(CLUSTER_INFO, "", deadline, _only(read_cluster_name), absent=str)
+    async def _fetch_cluster_name(self, deadline: float) -> str:
+        return await self._calls.query(
+            CLUSTER_INFO, "", deadline, _read_single(read_cluster_name), absent=str
+        )
 
-    def _note(self, node_ip: str, fault: MachineFault) -> None:
+    def _record_fault(self, node_ip: str, fault: MachineFault) -> None:
         if fault.kind in {"refused", "timeout"} and fault.step != CONNECT_STEP:
-            self._session.detour(node_ip)
+            self._session.use_next_endpoint(node_ip)
 
 
-def _refuse_all_but_addresses(node_ip: str) -> None:
+def _require_address(node_ip: str) -> None:
     try:
         ipaddress.ip_address(node_ip)
     except ValueError as error:
@@ -225,16 +238,16 @@ def _refuse_all_but_addresses(node_ip: str) -> None:
         raise MachineUnavailable(fault) from error
 
 
-def _only(read: Callable[[bytes], T]) -> Callable[[list[bytes]], T]:
+def _read_single(read: Callable[[bytes], T]) -> Callable[[list[bytes]], T]:
     def read_only_one(answers: list[bytes]) -> T:
         if len(answers) != 1:
-            raise Unreadable(f"{len(answers)} answers to one question")
+            raise InvalidResponse(f"{len(answers)} answers to one question")
         return read(answers[0])
 
     return read_only_one
 
 
-async def _all_or_none(*tasks: asyncio.Task[Any]) -> None:
+async def _cancel_on_first_error(*tasks: asyncio.Task[Any]) -> None:
     """Return once all are done, or raise the error of the first of them that failed and cancel the rest."""
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)

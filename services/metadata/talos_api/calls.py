@@ -7,11 +7,11 @@ from typing import NoReturn, TypeVar
 
 from libs.common.machine import FaultKind, MachineFault
 from services.metadata.talos_api.channel import CallEnded, StreamLost, TalosChannel
-from services.metadata.talos_api.checked import Unreadable
-from services.metadata.talos_api.faults import fault_of_status
-from services.metadata.talos_api.resources import GET, LIST, Asked
+from services.metadata.talos_api.faults import translate_status
+from services.metadata.talos_api.resources import GET, LIST, ResourceRef
 from services.metadata.talos_api.session import MachineUnavailable, TalosSession
 from services.metadata.talos_api.talosconfig import Endpoint
+from services.metadata.talos_api.validation import InvalidResponse
 
 T = TypeVar("T")
 
@@ -27,9 +27,9 @@ class TalosCalls:
         self._observe = observe
         self._trace_headers = trace_headers
 
-    async def ask(
+    async def query(
         self,
-        asked: Asked,
+        ref: ResourceRef,
         machine: str,
         deadline: float,
         read: Callable[[list[bytes]], T],
@@ -42,16 +42,16 @@ class TalosCalls:
         """
         started = _now()
         try:
-            found = await self._read(asked, machine, deadline, read, absent)
+            found = await self._read(ref, machine, deadline, read, absent)
         except MachineUnavailable:  # a cancelled question is neither answered nor failed
-            self._observe(asked.request, _now() - started, True)
+            self._observe(ref.metric_label, _now() - started, True)
             raise
-        self._observe(asked.request, _now() - started, False)
+        self._observe(ref.metric_label, _now() - started, False)
         return found
 
     async def _read(
         self,
-        asked: Asked,
+        ref: ResourceRef,
         machine: str,
         deadline: float,
         read: Callable[[list[bytes]], T],
@@ -62,22 +62,24 @@ class TalosCalls:
         while True:
             channel = await self._channel(machine, deadline, refusing)
             try:
-                return read(await self._answers(channel, asked, machine, deadline))
+                return read(await self._collect(channel, ref, machine, deadline))
             except CallEnded as ended:
                 if ended.status.is_absent and absent is not None:
                     return absent()
-                fault = fault_of_status(ended.status, step=asked.step, asked=_at(channel, machine))
-                if not ended.status.is_of_the_endpoint:
+                fault = translate_status(ended.status, step=ref.step, asked=_describe_route(channel, machine))
+                if not ended.status.is_endpoint_error:
                     raise MachineUnavailable(fault) from ended
                 refusing[channel.endpoint] = fault
             except StreamLost as error:
                 if lost is not None:
-                    unavailable("refused", asked, channel, machine, f"connection lost twice: {error}", error)
+                    raise_unavailable(
+                        "refused", ref, channel, machine, f"connection lost twice: {error}", error
+                    )
                 lost = error
-            except Unreadable as error:
-                unavailable("invalid", asked, channel, machine, str(error), error)
+            except InvalidResponse as error:
+                raise_unavailable("invalid", ref, channel, machine, str(error), error)
             except TimeoutError as error:
-                unavailable("timeout", asked, channel, machine, "no answer in time", error)
+                raise_unavailable("timeout", ref, channel, machine, "no answer in time", error)
 
     async def _channel(
         self, machine: str, deadline: float, refusing: dict[Endpoint, MachineFault]
@@ -89,34 +91,41 @@ class TalosCalls:
                 raise MachineUnavailable(fault) from error
             raise
 
-    async def _answers(
-        self, channel: TalosChannel, asked: Asked, machine: str, deadline: float
+    async def _collect(
+        self, channel: TalosChannel, ref: ResourceRef, machine: str, deadline: float
     ) -> list[bytes]:
-        path, request = _encoded(asked)
+        path, request = _encode_request(ref)
         return await channel.collect(
-            path, request, self.headers(machine), deadline_seconds=max(0.0, deadline - _now())
+            path, request, self.build_headers(machine), deadline_seconds=max(0.0, deadline - _now())
         )
 
-    def headers(self, machine: str) -> dict[str, str]:
+    def build_headers(self, machine: str) -> dict[str, str]:
         """What routes a call: apid reads `node`, one machine per call, and passes all other headers on."""
         return {**self._trace_headers(), **({"node": machine} if machine else {})}
 
 
-def unavailable(  # noqa: PLR0917 - a fault is these words in this order
-    kind: FaultKind, asked: Asked, channel: TalosChannel, machine: str, message: str, cause: Exception | None
+def raise_unavailable(  # noqa: PLR0917 - a fault is these words in this order
+    kind: FaultKind,
+    ref: ResourceRef,
+    channel: TalosChannel,
+    machine: str,
+    message: str,
+    cause: Exception | None,
 ) -> NoReturn:
     """Raise MachineUnavailable about that question."""
-    fault = MachineFault(kind=kind, step=asked.step, endpoint=_at(channel, machine), message=message)
+    fault = MachineFault(
+        kind=kind, step=ref.step, endpoint=_describe_route(channel, machine), message=message
+    )
     raise MachineUnavailable(fault) from cause
 
 
-def _at(channel: TalosChannel, machine: str) -> str:
+def _describe_route(channel: TalosChannel, machine: str) -> str:
     return f"{channel.endpoint} for {machine}" if machine else str(channel.endpoint)
 
 
 @cache
-def _encoded(asked: Asked) -> tuple[str, bytes]:
-    return (GET, asked.get()) if asked.id else (LIST, asked.list())
+def _encode_request(ref: ResourceRef) -> tuple[str, bytes]:
+    return (GET, ref.get()) if ref.id else (LIST, ref.list())
 
 
 def _now() -> float:

@@ -53,7 +53,7 @@ def read_client_certificate(certificate: bytes, key: bytes, *, where: str) -> Cl
     )
 
 
-def validity_problem(
+def describe_validity_problem(
     *, not_before: datetime, not_after: datetime, written_at: datetime, now: datetime
 ) -> str:
     """What is wrong with the validity by this clock, and what to look at; "" if nothing is.

@@ -7,21 +7,21 @@ from typing import Final, Protocol
 
 from libs.common.machine import FaultKind
 from services.metadata.talos_api import frames
-from services.metadata.talos_api.answer import Answer
 from services.metadata.talos_api.credentials import Credentials
-from services.metadata.talos_api.http2 import Http2, Stream, StreamLost
+from services.metadata.talos_api.grpc_response import GrpcResponse
+from services.metadata.talos_api.http2 import Http2Connection, Stream, StreamLost
 from services.metadata.talos_api.talosconfig import Endpoint
 
 _TLS_SHUTDOWN_SECONDS: Final = 1.0  # asyncio's 30 s would keep a dead connection's streams waiting
 
 
-class Call(Protocol):
+class CallListener(Protocol):
     """Who takes an answer."""
 
-    def hear(self, message: bytes) -> bool:
+    def on_message(self, message: bytes) -> bool:
         """One message; whether the next one has to wait a little. What it raises ends the call."""
 
-    def end(self, error: Exception | None) -> None:
+    def on_end(self, error: Exception | None) -> None:
         """Nothing more will come. Called once, unless the stream is cancelled."""
 
 
@@ -31,7 +31,7 @@ class ConnectionRejected(ConnectionError):
     """
 
 
-def why_no_connection(error: OSError) -> tuple[FaultKind, str]:
+def classify_connection_error(error: OSError) -> tuple[FaultKind, str]:
     """What an attempt to connect ended with, told apart."""
     match error:
         case ssl.SSLCertVerificationError():
@@ -56,7 +56,7 @@ class Connection:
         self._endpoint = endpoint
         self._tls = credentials.tls
         self._connect_seconds = connect_seconds
-        self._http: Http2 | None = None
+        self._http: Http2Connection | None = None
 
     @property
     def is_connected(self) -> bool:
@@ -69,7 +69,7 @@ class Connection:
         authority = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         async with asyncio.timeout(self._connect_seconds):
             transport, http = await asyncio.get_running_loop().create_connection(
-                lambda: Http2(authority),
+                lambda: Http2Connection(authority),
                 host,
                 port,
                 ssl=self._tls,
@@ -80,21 +80,23 @@ class Connection:
             except BaseException:
                 transport.abort()
                 raise
-        if not http.has_spoken:
+        if not http.has_received:
             raise ConnectionRejected(str(http.loss or ""))
         if http.is_closing:
             raise ConnectionAbortedError(http.why_closed)
         self._http = http
 
-    def start(self, path: str, request: bytes, headers: Mapping[str, str], call: Call) -> Stream | None:
+    def start(
+        self, path: str, request: bytes, headers: Mapping[str, str], call: CallListener
+    ) -> Stream | None:
         """Begin a call; None if the connection is lost, once the call was told so."""
         http = self._http
         if http is None or http.is_closing:
-            call.end(StreamLost("connection lost"))
+            call.on_end(StreamLost("connection lost"))
             return None
-        block = frames.request_headers(http.authority, path, headers)
+        block = frames.encode_request_headers(http.authority, path, headers)
         body = b"\0" + len(request).to_bytes(4, "big") + request
-        stream = Stream(block, body, Answer(call.hear), call.end)
+        stream = Stream(block, body, GrpcResponse(call.on_message), call.on_end)
         http.start(stream)
         return stream
 
@@ -103,7 +105,7 @@ class Connection:
         if self._http is not None:
             self._http.close("closed on our side")
 
-    async def shut(self) -> None:
+    async def close_and_wait(self) -> None:
         """Close, and return once the socket is closed."""
         self.close()
         if self._http is not None:

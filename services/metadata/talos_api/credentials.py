@@ -14,12 +14,12 @@ import msgspec
 
 from services.metadata.talos_api.client_certificate import (
     ClientCertificate,
+    describe_validity_problem,
     read_client_certificate,
-    validity_problem,
 )
 from services.metadata.talos_api.talosconfig import CredentialsError, Endpoint, parse_talosconfig
 
-LARGEST_FILE_BYTES: Final = 1 << 20
+MAX_FILE_BYTES: Final = 1 << 20
 
 
 class Credentials(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,12 +38,12 @@ class Credentials(msgspec.Struct, frozen=True, kw_only=True):
 
     def problem(self, now: datetime) -> str:
         """Why these are not valid at that moment; "" if they are."""
-        return validity_problem(
+        return describe_validity_problem(
             not_before=self.not_before, not_after=self.not_after, written_at=self.written_at, now=now
         )
 
 
-class _Stamp(msgspec.Struct, frozen=True):
+class _FileVersion(msgspec.Struct, frozen=True):
     """What tells that a file was replaced without reading it; a Secret is updated by swapping a symlink."""
 
     resolved: str
@@ -65,7 +65,7 @@ class CredentialStore:
         self._endpoints = endpoints
         self._recheck_seconds = recheck_seconds
         self._loaded: Credentials | None = None
-        self._stamp: _Stamp | None = None
+        self._file_version: _FileVersion | None = None
         self._checked_at: datetime | None = None
         self.problem = ""
 
@@ -75,26 +75,26 @@ class CredentialStore:
             age = (now - self._checked_at).total_seconds()
             if 0 <= age < self._recheck_seconds:  # a clock that was set back makes a check due
                 return self._loaded
-        return self._checked(
+        return self._refresh(
             now, always_read=self._loaded is not None and now > self._renewal_due(self._loaded)
         )
 
-    def suspect(self, now: datetime) -> Credentials:
+    def reload(self, now: datetime) -> Credentials:
         """Those to use now, once the file was read whatever its stamp says: Talos has refused us."""
-        return self._checked(now, always_read=True)
+        return self._refresh(now, always_read=True)
 
     @staticmethod
     def _renewal_due(credentials: Credentials) -> datetime:
         """From the last sixth of its life on (one hour of six) a certificate should have been replaced."""
         return credentials.not_after - (credentials.not_after - credentials.not_before) / 6
 
-    def _checked(self, now: datetime, *, always_read: bool) -> Credentials:
+    def _refresh(self, now: datetime, *, always_read: bool) -> Credentials:
         self._checked_at = now
         try:
             path, stamp = self._locate()
-            if self._loaded is None or always_read or stamp != self._stamp:
+            if self._loaded is None or always_read or stamp != self._file_version:
                 self._loaded = self._read(path, stamp)
-                self._stamp = stamp
+                self._file_version = stamp
         except CredentialsError as error:
             self.problem = str(error)
             if self._loaded is None or now > self._loaded.not_after:
@@ -104,7 +104,7 @@ class CredentialStore:
         self.problem = f"{self._loaded.source}: {problem}" if problem else ""
         return self._loaded
 
-    def _locate(self) -> tuple[Path, _Stamp]:
+    def _locate(self) -> tuple[Path, _FileVersion]:
         for path in self._paths:
             try:
                 found = path.stat()
@@ -113,12 +113,12 @@ class CredentialStore:
                 continue
             except OSError as error:
                 raise CredentialsError(f"{path}: {error.strerror or error}") from error
-            return path, _Stamp(resolved, found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size)
+            return path, _FileVersion(resolved, found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size)
         tried = ", ".join(str(path) for path in self._paths)
         raise CredentialsError(f"there is no talosconfig: none of these files exists: {tried}")
 
-    def _read(self, path: Path, stamp: _Stamp) -> Credentials:
-        if stamp.size > LARGEST_FILE_BYTES:
+    def _read(self, path: Path, stamp: _FileVersion) -> Credentials:
+        if stamp.size > MAX_FILE_BYTES:
             raise CredentialsError(f"{path}: {stamp.size} bytes are too many for a talosconfig")
         try:
             text = path.read_bytes()
@@ -142,7 +142,7 @@ def load_credentials(
         context=config.context,
         cluster_name=config.cluster,
         endpoints=config.endpoints,
-        tls=_tls(config.ca, client, where),
+        tls=_build_tls_context(config.ca, client, where),
         roles=client.roles,
         not_before=client.not_before,
         not_after=client.not_after,
@@ -152,7 +152,7 @@ def load_credentials(
     )
 
 
-def _tls(ca: bytes, client: ClientCertificate, where: str) -> ssl.SSLContext:
+def _build_tls_context(ca: bytes, client: ClientCertificate, where: str) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["h2"])

@@ -6,7 +6,7 @@ import msgspec
 
 from libs.common.machine import CONNECT_STEP, FaultKind, MachineFault
 
-LONGEST_MESSAGE: Final = 500
+MAX_MESSAGE_CHARS: Final = 500
 
 # https://grpc.io/docs/guides/status-codes/
 _NAMES: Final = {
@@ -60,21 +60,21 @@ class Status(msgspec.Struct, frozen=True):
         return self.code == _PERMISSION_DENIED and self.message.endswith("is not supported")
 
     @property
-    def is_of_the_endpoint(self) -> bool:
+    def is_endpoint_error(self) -> bool:
         """Another endpoint may well answer: something in front of Talos failed, or a worker was asked."""
         if self.code == _UNAVAILABLE:
             return self.message.startswith("Received :status")  # an HTTP 502, 503, 504 or 429
         return self.code == _PERMISSION_DENIED and "no request forwarding" in self.message
 
 
-def fault_of_status(status: Status, *, step: str, asked: str) -> MachineFault:
+def translate_status(status: Status, *, step: str, asked: str) -> MachineFault:
     """The fault that a gRPC status means; `asked` is the endpoint and the machine behind it."""
     return MachineFault(
-        kind=_kind(status), step=step, endpoint=asked, message=_words(status)[:LONGEST_MESSAGE]
+        kind=_classify(status), step=step, endpoint=asked, message=_describe(status)[:MAX_MESSAGE_CHARS]
     )
 
 
-def _kind(status: Status) -> FaultKind:
+def _classify(status: Status) -> FaultKind:
     if status.is_unsupported:
         return "not_found"
     if status.code == _UNAVAILABLE and "authentication handshake failed" in status.message:
@@ -82,7 +82,7 @@ def _kind(status: Status) -> FaultKind:
     return _KINDS.get(status.code, "internal")
 
 
-def _words(status: Status) -> str:
+def _describe(status: Status) -> str:
     text = f"{_NAMES.get(status.code, status.code)}: {status.message or 'no message'}"
     if status.code != _PERMISSION_DENIED:
         return text
@@ -93,10 +93,10 @@ def _words(status: Status) -> str:
     return text
 
 
-def fault_of_connection(
+def translate_connection_error(
     kind: FaultKind, reason: str, *, endpoint: str, certificate_problem: str
 ) -> MachineFault:
     """Why no connection came about. `certificate_problem`: what is wrong with our own, by our clock."""
     hint = f"; {certificate_problem}" if certificate_problem and kind == "certificate" else ""
     message = f"no connection to {endpoint}: {reason}{hint}"
-    return MachineFault(kind=kind, step=CONNECT_STEP, endpoint=endpoint, message=message[:LONGEST_MESSAGE])
+    return MachineFault(kind=kind, step=CONNECT_STEP, endpoint=endpoint, message=message[:MAX_MESSAGE_CHARS])

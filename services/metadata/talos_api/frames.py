@@ -28,8 +28,8 @@ MAX_HEADER_LIST_SIZE: Final = 6
 
 PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 DEFAULT_WINDOW: Final = 65_535
-LARGEST_WINDOW: Final = 2**31 - 1
-LARGEST_FRAME: Final = 16_384  # what we allow by not saying otherwise
+MAX_WINDOW: Final = 2**31 - 1
+MAX_FRAME: Final = 16_384  # what we allow by not saying otherwise
 CANCEL: Final = 8
 _HEAD: Final = 9  # bytes
 
@@ -50,18 +50,18 @@ class Frame(NamedTuple):
     payload: bytes
 
 
-def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
+def encode_frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
     """A frame as it is sent."""
     return len(payload).to_bytes(3, "big") + bytes((kind, flags)) + stream.to_bytes(4, "big") + payload
 
 
-def settings(values: Mapping[int, int]) -> bytes:
+def encode_settings(values: Mapping[int, int]) -> bytes:
     """A SETTINGS frame."""
     payload = b"".join(key.to_bytes(2, "big") + value.to_bytes(4, "big") for key, value in values.items())
-    return frame(SETTINGS, 0, 0, payload)
+    return encode_frame(SETTINGS, 0, 0, payload)
 
 
-def settings_in(payload: bytes) -> list[tuple[int, int]]:
+def decode_settings(payload: bytes) -> list[tuple[int, int]]:
     """Identifiers and values of a SETTINGS frame, in their order."""
     if len(payload) % 6:
         raise ProtocolError(f"SETTINGS of {len(payload)} bytes")
@@ -71,19 +71,19 @@ def settings_in(payload: bytes) -> list[tuple[int, int]]:
     ]
 
 
-def number_in(payload: bytes) -> int:
+def decode_number(payload: bytes) -> int:
     """The 31 bits that WINDOW_UPDATE carries; the code of RST_STREAM fits, too."""
     if len(payload) != 4:
         raise ProtocolError(f"{len(payload)} bytes where a number of 4 stands")
-    return int.from_bytes(payload, "big") & LARGEST_WINDOW
+    return int.from_bytes(payload, "big") & MAX_WINDOW
 
 
-def window_update(stream: int, size: int) -> bytes:
+def encode_window_update(stream: int, size: int) -> bytes:
     """Leave to send so many bytes more."""
-    return frame(WINDOW_UPDATE, 0, stream, size.to_bytes(4, "big"))
+    return encode_frame(WINDOW_UPDATE, 0, stream, size.to_bytes(4, "big"))
 
 
-def unpadded(one: Frame) -> bytes:
+def strip_padding(one: Frame) -> bytes:
     """The payload of DATA or HEADERS without padding and priority."""
     start, end = 0, len(one.payload)
     if one.flags & PADDED:
@@ -109,30 +109,32 @@ class FrameReader:
         at = 0
         while len(data) - at >= _HEAD:
             size = int.from_bytes(data[at : at + 3], "big")
-            if size > LARGEST_FRAME:
+            if size > MAX_FRAME:
                 raise ProtocolError(f"a frame of {size} bytes")
             if len(data) - at - _HEAD < size:
                 break
             end = at + _HEAD + size
-            stream = int.from_bytes(data[at + 5 : at + 9], "big") & LARGEST_WINDOW
+            stream = int.from_bytes(data[at + 5 : at + 9], "big") & MAX_WINDOW
             yield Frame(data[at + 3], data[at + 4], stream, data[at + _HEAD : end])
             at = end
         self._rest = data[at:]
 
 
-def request_headers(authority: str, path: str, more: Mapping[str, str]) -> bytes:
+def encode_request_headers(authority: str, path: str, more: Mapping[str, str]) -> bytes:
     """The header block of a gRPC call. It uses no table but the static one, so blocks are independent."""
-    return _common(authority, path) + b"".join(
-        _literal(name) + _text(value) for name, value in more.items() if _is_sendable(name, value)
+    return _encode_common_headers(authority, path) + b"".join(
+        _encode_literal(name) + _encode_text(value)
+        for name, value in more.items()
+        if _is_sendable(name, value)
     )
 
 
 @lru_cache(maxsize=64)
-def _common(authority: str, path: str) -> bytes:
+def _encode_common_headers(authority: str, path: str) -> bytes:
     # RFC 7541, appendix A: 3 = :method POST, 7 = :scheme https, 4 = :path, 1 = :authority.
-    block = b"\x83\x87" + b"\x04" + _text(path) + b"\x01" + _text(authority)
+    block = b"\x83\x87" + b"\x04" + _encode_text(path) + b"\x01" + _encode_text(authority)
     fixed = (("te", "trailers"), ("content-type", "application/grpc"), ("user-agent", "talos-ccm"))
-    return block + b"".join(_literal(name) + _text(value) for name, value in fixed)
+    return block + b"".join(_encode_literal(name) + _encode_text(value) for name, value in fixed)
 
 
 def _is_sendable(name: str, value: str) -> bool:
@@ -141,17 +143,17 @@ def _is_sendable(name: str, value: str) -> bool:
     raise ValueError(f"{name!r} cannot be a header with the value {value[:80]!r}")
 
 
-def _literal(name: str) -> bytes:
-    return b"\x00" + _text(name)
+def _encode_literal(name: str) -> bytes:
+    return b"\x00" + _encode_text(name)
 
 
 @lru_cache(maxsize=4096)
-def _text(text: str) -> bytes:
+def _encode_text(text: str) -> bytes:
     raw = text.encode("ascii")
-    return _length(len(raw)) + raw
+    return _encode_length(len(raw)) + raw
 
 
-def _length(value: int) -> bytes:
+def _encode_length(value: int) -> bytes:
     """RFC 7541, 5.1, with a prefix of 7 bits; no Huffman."""
     if value < 127:
         return bytes((value,))

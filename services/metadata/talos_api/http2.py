@@ -12,8 +12,8 @@ from typing import Final, cast
 from hpack import Decoder
 
 from services.metadata.talos_api import frames
-from services.metadata.talos_api.answer import MOST_WAITING_BYTES, Answer
 from services.metadata.talos_api.frames import Frame, FrameReader, ProtocolError
+from services.metadata.talos_api.grpc_response import MAX_BUFFERED_BYTES, GrpcResponse
 
 # Dead peers are found by TCP: a Talos server answers HTTP/2 PINGs with GOAWAY (too_many_pings).
 _TCP: Final = (
@@ -25,8 +25,10 @@ _TCP: Final = (
 _MIB: Final = 1024 * 1024
 # What a stream's reader has not taken yet counts against both windows: hundreds of stalled streams fit in.
 _CONNECTION_WINDOW: Final = 32 * _MIB
-_LARGEST_HEADER_BLOCK: Final = 64 * 1024
-_MOST_UNREAD: Final = _MIB  # calls wait for room, but each PING, SETTINGS and reset leads to a frame of ours
+_MAX_HEADER_BLOCK: Final = 64 * 1024
+_MAX_UNREAD_BYTES: Final = (
+    _MIB  # calls wait for room, but each PING, SETTINGS and reset leads to a frame of ours
+)
 _PING_BYTES: Final = 8
 _LAST_STREAM: Final = 2**31 - 1
 WAIT_SECONDS: Final = 0.05  # a machine that floods its watch is held back by flow control
@@ -39,32 +41,32 @@ class StreamLost(Exception):
 class Stream:
     """One call: what is sent, and who takes the answer. `on_end` is called once, with None if all is well."""
 
-    __slots__ = ("answer", "body", "headers", "http", "id", "is_held", "on_end", "unacknowledged")
+    __slots__ = ("body", "connection", "headers", "id", "is_paused", "on_end", "response", "unacknowledged")
 
     def __init__(
-        self, headers: bytes, body: bytes, answer: Answer, on_end: Callable[[Exception | None], None]
+        self, headers: bytes, body: bytes, answer: GrpcResponse, on_end: Callable[[Exception | None], None]
     ) -> None:
         self.headers = headers
         self.body = body
-        self.answer = answer
+        self.response = answer
         self.on_end: Callable[[Exception | None], None] | None = on_end
-        self.http: Http2 | None = None  # from when it is started
+        self.connection: Http2Connection | None = None  # from when it is started
         self.id = 0  # until it is sent
-        self.is_held = False  # its next message waits
+        self.is_paused = False  # its next message waits
         self.unacknowledged = 0  # bytes taken, and not yet told to the server
 
     def cancel(self) -> None:
         """Nobody waits for the answer any more; `on_end` is not called."""
-        if self.http is not None:
-            self.http.cancel(self)
+        if self.connection is not None:
+            self.connection.cancel(self)
 
 
-class Http2(asyncio.Protocol):
+class Http2Connection(asyncio.Protocol):
     """The client's side of one connection. Frames of one turn of the event loop leave in one write."""
 
     def __init__(self, authority: str) -> None:
         self.authority = authority
-        self.has_spoken = False  # before that the server has not accepted our certificate (TLS 1.3)
+        self.has_received = False  # before that the server has not accepted our certificate (TLS 1.3)
         self.settled = asyncio.Event()  # spoken or lost
         self.lost = asyncio.Event()
         self.loss: BaseException | None = None
@@ -73,11 +75,11 @@ class Http2(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._reader = FrameReader()
-        self._decoder = Decoder(max_header_list_size=_LARGEST_HEADER_BLOCK)
+        self._decoder = Decoder(max_header_list_size=_MAX_HEADER_BLOCK)
         self._streams: dict[int, Stream] = {}
         self._unsent: deque[Stream] = deque()  # no room for them yet
         self._next_id = 1
-        self._most_streams = _LAST_STREAM
+        self._max_streams = _LAST_STREAM
         self._stream_window = frames.DEFAULT_WINDOW  # what the server takes on a new stream
         self._window = frames.DEFAULT_WINDOW  # what the server takes in all, by now
         self._is_full = False  # the transport's buffer
@@ -96,16 +98,16 @@ class Http2(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)  # uvloop's behaves like one, and is none
         ours = {
             frames.ENABLE_PUSH: 0,
-            frames.INITIAL_WINDOW_SIZE: MOST_WAITING_BYTES,
+            frames.INITIAL_WINDOW_SIZE: MAX_BUFFERED_BYTES,
             # Larger ones would end the connection for all machines: apid resets such a call instead.
-            frames.MAX_HEADER_LIST_SIZE: _LARGEST_HEADER_BLOCK,
+            frames.MAX_HEADER_LIST_SIZE: _MAX_HEADER_BLOCK,
         }
         self._send(frames.PREFACE)
-        self._send(frames.settings(ours))
-        self._send(frames.window_update(0, _CONNECTION_WINDOW - frames.DEFAULT_WINDOW))
+        self._send(frames.encode_settings(ours))
+        self._send(frames.encode_window_update(0, _CONNECTION_WINDOW - frames.DEFAULT_WINDOW))
 
     def data_received(self, data: bytes) -> None:
-        self.has_spoken = True
+        self.has_received = True
         self.settled.set()
         try:
             for one in self._reader.feed(data):
@@ -136,15 +138,15 @@ class Http2(asyncio.Protocol):
         self._streams.clear()
         self._unsent.clear()
         for stream in ended:
-            self._tell(stream, StreamLost(reason))
+            self._notify_end(stream, StreamLost(reason))
 
     # ---- calls
 
     def start(self, stream: Stream) -> None:
         """Send the call as soon as there is room for it."""
-        stream.http = self
+        stream.connection = self
         if self.is_closing:
-            self._tell(stream, StreamLost("connection lost"))
+            self._notify_end(stream, StreamLost("connection lost"))
             return
         self._unsent.append(stream)
         self._send_unsent()
@@ -160,7 +162,7 @@ class Http2(asyncio.Protocol):
             self._unsent.remove(stream)
 
     def _send_unsent(self) -> None:
-        while self._unsent and not self._is_full and len(self._streams) < self._most_streams:
+        while self._unsent and not self._is_full and len(self._streams) < self._max_streams:
             stream = self._unsent[0]
             size = len(stream.body)
             if size > self._stream_window:
@@ -175,8 +177,8 @@ class Http2(asyncio.Protocol):
             self._window -= size
             stream.id, self._next_id = self._next_id, self._next_id + 2
             self._streams[stream.id] = stream
-            self._send(frames.frame(frames.HEADERS, frames.END_HEADERS, stream.id, stream.headers))
-            self._send(frames.frame(frames.DATA, frames.END_STREAM, stream.id, stream.body))
+            self._send(frames.encode_frame(frames.HEADERS, frames.END_HEADERS, stream.id, stream.headers))
+            self._send(frames.encode_frame(frames.DATA, frames.END_STREAM, stream.id, stream.body))
             stream.headers = stream.body = b""
 
     def _send(self, data: bytes) -> None:
@@ -189,7 +191,7 @@ class Http2(asyncio.Protocol):
         if self._transport is None or self._transport.is_closing():
             return
         self._transport.write(data)
-        if self._transport.get_write_buffer_size() > _MOST_UNREAD:
+        if self._transport.get_write_buffer_size() > _MAX_UNREAD_BYTES:
             self.close("the server sends and does not read")
 
     # ---- frames
@@ -199,15 +201,15 @@ class Http2(asyncio.Protocol):
             raise ProtocolError("headers that are not continued")
         match one.kind:
             case frames.DATA:
-                self._take_data(one)
+                self._on_data(one)
             case frames.HEADERS | frames.CONTINUATION:
-                self._take_headers(one)
+                self._on_headers(one)
             case frames.RST_STREAM:
-                self._take_reset(one)
+                self._on_reset(one)
             case frames.WINDOW_UPDATE if not one.stream:
-                self._take_window(frames.number_in(one.payload))
+                self._on_window_update(frames.decode_number(one.payload))
             case frames.SETTINGS if not one.flags & frames.ACK:
-                self._take_settings(one.payload)
+                self._on_settings(one.payload)
             case frames.PING if not one.flags & frames.ACK:
                 self._answer_ping(one.payload)
             case frames.GOAWAY:
@@ -218,70 +220,70 @@ class Http2(asyncio.Protocol):
     def _answer_ping(self, payload: bytes) -> None:
         if len(payload) != _PING_BYTES:
             raise ProtocolError(f"PING of {len(payload)} bytes")
-        self._send(frames.frame(frames.PING, frames.ACK, 0, payload))
+        self._send(frames.encode_frame(frames.PING, frames.ACK, 0, payload))
 
-    def _take_reset(self, one: Frame) -> None:
-        stream = self._stream(one.stream)
+    def _on_reset(self, one: Frame) -> None:
+        stream = self._find_stream(one.stream)
         if stream is not None:
-            self._end(stream, StreamLost(f"reset by the server, code {frames.number_in(one.payload)}"))
+            self._end(stream, StreamLost(f"reset by the server, code {frames.decode_number(one.payload)}"))
 
-    def _take_window(self, more: int) -> None:
+    def _on_window_update(self, more: int) -> None:
         self._window += more
-        if self._window > frames.LARGEST_WINDOW:
+        if self._window > frames.MAX_WINDOW:
             raise ProtocolError("a window of more than 2 GiB")
         self._send_unsent()
 
-    def _take_settings(self, payload: bytes) -> None:
-        for key, value in frames.settings_in(payload):
+    def _on_settings(self, payload: bytes) -> None:
+        for key, value in frames.decode_settings(payload):
             if key == frames.MAX_CONCURRENT_STREAMS:
-                self._most_streams = value
+                self._max_streams = value
             elif key == frames.INITIAL_WINDOW_SIZE:
                 self._stream_window = value
-        self._send(frames.frame(frames.SETTINGS, frames.ACK, 0))
+        self._send(frames.encode_frame(frames.SETTINGS, frames.ACK, 0))
         self._send_unsent()
 
-    def _take_data(self, one: Frame) -> None:
-        stream = self._stream(one.stream)
-        data = frames.unpadded(one)
+    def _on_data(self, one: Frame) -> None:
+        stream = self._find_stream(one.stream)
+        data = frames.strip_padding(one)
         if stream is None:
             self._acknowledge(None, len(one.payload))
             return
         self._acknowledge(stream, len(one.payload) - len(data))
         try:
-            stream.answer.receive(data)
-            if not stream.is_held:
-                self._hand_over(stream)
+            stream.response.receive(data)
+            if not stream.is_paused:
+                self._deliver(stream)
             if one.flags & frames.END_STREAM:
-                stream.answer.end({})
+                stream.response.end({})
         except Exception as error:  # noqa: BLE001 - what a machine's bytes lead to ends its own call only
             self._end(stream, error, reset=True)
 
-    def _hand_over(self, stream: Stream) -> None:
-        before = stream.answer.waiting
+    def _deliver(self, stream: Stream) -> None:
+        before = stream.response.buffered_bytes
         try:
-            stream.is_held = stream.answer.hand_over()
+            stream.is_paused = stream.response.deliver()
         finally:
-            self._acknowledge(stream, before - stream.answer.waiting)
-        if stream.is_held:
-            self._loop.call_later(WAIT_SECONDS, self._go_on, stream)
+            self._acknowledge(stream, before - stream.response.buffered_bytes)
+        if stream.is_paused:
+            self._loop.call_later(WAIT_SECONDS, self._resume, stream)
 
-    def _go_on(self, stream: Stream) -> None:
+    def _resume(self, stream: Stream) -> None:
         if stream.on_end is None:
             return
         try:
-            self._hand_over(stream)
-        except Exception as error:  # noqa: BLE001 - like _take_data
+            self._deliver(stream)
+        except Exception as error:  # noqa: BLE001 - like _on_data
             self._end(stream, error, reset=True)
 
-    def _take_headers(self, one: Frame) -> None:
+    def _on_headers(self, one: Frame) -> None:
         if one.kind == frames.HEADERS:
-            stream_id, flags, block = one.stream, one.flags, frames.unpadded(one)
+            stream_id, flags, block = one.stream, one.flags, frames.strip_padding(one)
         elif self._block is None or self._block[0] != one.stream:
             raise ProtocolError("a continuation of nothing")
         else:
             stream_id, flags, block = self._block[0], self._block[1], self._block[2] + one.payload
-        if len(block) > _LARGEST_HEADER_BLOCK:
-            raise ProtocolError(f"more than {_LARGEST_HEADER_BLOCK} bytes of headers")
+        if len(block) > _MAX_HEADER_BLOCK:
+            raise ProtocolError(f"more than {_MAX_HEADER_BLOCK} bytes of headers")
         if not one.flags & frames.END_HEADERS:
             self._block = (stream_id, flags, block)
             return
@@ -291,25 +293,25 @@ class Http2(asyncio.Protocol):
             (bytes(name).decode("latin-1"), bytes(value).decode("latin-1"))
             for name, value in self._decoder.decode(block, raw=True)
         ]
-        stream = self._stream(stream_id)
+        stream = self._find_stream(stream_id)
         if stream is not None:
-            self._answer(stream, headers, is_last=bool(flags & frames.END_STREAM))
+            self._deliver_headers(stream, headers, is_last=bool(flags & frames.END_STREAM))
 
-    def _answer(self, stream: Stream, headers: list[tuple[str, str]], *, is_last: bool) -> None:
-        before = stream.answer.waiting
+    def _deliver_headers(self, stream: Stream, headers: list[tuple[str, str]], *, is_last: bool) -> None:
+        before = stream.response.buffered_bytes
         try:
-            stream.answer.begin_or_end(headers, is_last=is_last)
-        except Exception as error:  # noqa: BLE001 - like _take_data
+            stream.response.receive_headers(headers, is_last=is_last)
+        except Exception as error:  # noqa: BLE001 - like _on_data
             self._end(stream, error, reset=not is_last)
         else:
             if is_last:
                 self._end(stream, None)
         finally:
-            self._acknowledge(None, before - stream.answer.waiting)
+            self._acknowledge(None, before - stream.response.buffered_bytes)
 
     # ---- the end of a call
 
-    def _stream(self, stream_id: int) -> Stream | None:
+    def _find_stream(self, stream_id: int) -> Stream | None:
         """None if it has ended already."""
         if stream_id % 2 == 0 or stream_id >= self._next_id:
             raise ProtocolError(f"something about stream {stream_id}, which nobody has opened")
@@ -317,19 +319,19 @@ class Http2(asyncio.Protocol):
 
     def _end(self, stream: Stream, error: Exception | None, *, reset: bool = False) -> None:
         self._forget(stream, reset=reset)
-        self._tell(stream, error)
+        self._notify_end(stream, error)
 
     def _forget(self, stream: Stream, *, reset: bool) -> None:
         if self._streams.pop(stream.id, None) is None:
             return
-        self._acknowledge(None, stream.answer.waiting)
+        self._acknowledge(None, stream.response.buffered_bytes)
         if reset:
-            self._send(frames.frame(frames.RST_STREAM, 0, stream.id, frames.CANCEL.to_bytes(4, "big")))
+            self._send(frames.encode_frame(frames.RST_STREAM, 0, stream.id, frames.CANCEL.to_bytes(4, "big")))
         self._send_unsent()
 
     @staticmethod
-    def _tell(stream: Stream, error: Exception | None) -> None:
-        on_end, stream.on_end, stream.http = stream.on_end, None, None
+    def _notify_end(stream: Stream, error: Exception | None) -> None:
+        on_end, stream.on_end, stream.connection = stream.on_end, None, None
         if on_end is not None:
             on_end(error)
 
@@ -337,11 +339,11 @@ class Http2(asyncio.Protocol):
         """So many bytes were taken: the server may send as many more, once it is worth a frame."""
         self._unacknowledged += size
         if self._unacknowledged >= _MIB:
-            self._send(frames.window_update(0, self._unacknowledged))
+            self._send(frames.encode_window_update(0, self._unacknowledged))
             self._unacknowledged = 0
         if stream is None:
             return
         stream.unacknowledged += size
-        if stream.unacknowledged >= MOST_WAITING_BYTES // 4:
-            self._send(frames.window_update(stream.id, stream.unacknowledged))
+        if stream.unacknowledged >= MAX_BUFFERED_BYTES // 4:
+            self._send(frames.encode_window_update(stream.id, stream.unacknowledged))
             stream.unacknowledged = 0

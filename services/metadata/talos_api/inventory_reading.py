@@ -6,27 +6,34 @@ from typing import Final
 import msgspec
 
 from libs.common.machine import Inventory, MachineFault, Processors
-from services.metadata.talos_api.checked import Unreadable, checked_id, number, resource_in, smbios, text
 from services.metadata.talos_api.proto.strict import Malformed, fields
-from services.metadata.talos_api.resources import INVENTORY, Asked, Part
-from services.metadata.talos_api.route_reading import gateways_in
+from services.metadata.talos_api.resources import INVENTORY, Part, ResourceRef
+from services.metadata.talos_api.route_reading import read_gateways
+from services.metadata.talos_api.validation import (
+    InvalidResponse,
+    parse_resource,
+    require_id,
+    require_number,
+    require_smbios_text,
+    require_text,
+)
 
-MOST_RESOURCES: Final = 512  # of one type
-MOST_EXTENSION_CHARACTERS: Final = 32 * 1024  # names and versions together: facts must fit into a message
+MAX_RESOURCES: Final = 512  # of one type
+MAX_EXTENSION_CHARS: Final = 32 * 1024  # names and versions together: facts must fit into a message
 _LARGEST: Final = 2**32 - 1
 _MACHINE_TYPES: Final = {1: "controlplane", 2: "controlplane", 3: "worker"}  # 1 is init, the first of them
 
 Spec = dict[int, int | bytes]  # field number -> its last value
 
 
-class InventoryAnswer(msgspec.Struct, frozen=True, kw_only=True):
+class InventoryResponse(msgspec.Struct, frozen=True, kw_only=True):
     """What a machine said of its inventory, and which parts it did not tell, and why."""
 
     inventory: Inventory = Inventory()
     faults: Mapping[Part, MachineFault] = {}
 
 
-def joined(parts: Iterable[Inventory]) -> Inventory:
+def merge_inventories(parts: Iterable[Inventory]) -> Inventory:
     """One inventory of several parts."""
     told = [each for one in parts for each in msgspec.structs.asdict(one).items()]
     return Inventory(**{name: value for name, value in told if value is not None})
@@ -38,7 +45,7 @@ def read_part(part: Part, answers: Sequence[bytes]) -> Inventory:
     Raises Unreadable.
     """
     if part == "RouteStatus":
-        return Inventory(gateways=gateways_in(answers))
+        return Inventory(gateways=read_gateways(answers))
     specs = _specs(INVENTORY[part], answers)
     match part:
         case "Version":
@@ -70,8 +77,8 @@ def _extensions(specs: Sequence[Spec]) -> dict[str, str]:
         metadata = _spec(_bytes(spec, 2, "metadata"))
         found[_text(metadata, 1, "name")] = _text(metadata, 2, "version")
     found.pop("", None)
-    if sum(len(name) + len(version) for name, version in found.items()) > MOST_EXTENSION_CHARACTERS:
-        raise Unreadable(f"more than {MOST_EXTENSION_CHARACTERS} characters of extensions")
+    if sum(len(name) + len(version) for name, version in found.items()) > MAX_EXTENSION_CHARS:
+        raise InvalidResponse(f"more than {MAX_EXTENSION_CHARS} characters of extensions")
     return found
 
 
@@ -85,24 +92,24 @@ def _processors(specs: Sequence[Spec]) -> Processors:
     if not used:
         return Processors()
     return Processors(
-        manufacturer=smbios(_bytes(used[0], 2, "manufacturer"), "manufacturer"),
-        model=smbios(_bytes(used[0], 3, "product_name"), "product_name"),
+        manufacturer=require_smbios_text(_bytes(used[0], 2, "manufacturer"), "manufacturer"),
+        model=require_smbios_text(_bytes(used[0], 3, "product_name"), "product_name"),
         sockets=len(used),
         cores=sum(_number(spec, 11, "core_enabled") or _number(spec, 10, "core_count") for spec in used),
         threads=sum(_number(spec, 12, "thread_count") for spec in used),
     )
 
 
-def _specs(asked: Asked, answers: Sequence[bytes]) -> list[Spec]:
+def _specs(ref: ResourceRef, answers: Sequence[bytes]) -> list[Spec]:
     """The specs of what was asked for, by id."""
-    if len(answers) > (1 if asked.id else MOST_RESOURCES):
-        raise Unreadable(f"{len(answers)} answers for {asked.step}")
+    if len(answers) > (1 if ref.id else MAX_RESOURCES):
+        raise InvalidResponse(f"{len(answers)} answers for {ref.step}")
     found = {}
     for answer in answers:
-        resource = resource_in(answer)
-        found[checked_id(resource, asked)] = _spec(resource.spec)
+        resource = parse_resource(answer)
+        found[require_id(resource, ref)] = _spec(resource.spec)
     if len(found) < len(answers):
-        raise Unreadable("two resources with the same id")
+        raise InvalidResponse("two resources with the same id")
     return [found[identifier] for identifier in sorted(found)]
 
 
@@ -110,22 +117,22 @@ def _spec(data: bytes) -> Spec:
     try:
         return dict(fields(data))
     except Malformed as error:
-        raise Unreadable(str(error)) from error
+        raise InvalidResponse(str(error)) from error
 
 
 def _text(spec: Spec, field: int, what: str) -> str:
     try:
-        return text(_bytes(spec, field, what).decode(), what)
+        return require_text(_bytes(spec, field, what).decode(), what)
     except UnicodeDecodeError as error:
-        raise Unreadable(f"{what} is not text") from error
+        raise InvalidResponse(f"{what} is not text") from error
 
 
 def _bytes(spec: Spec, field: int, what: str) -> bytes:
     value = spec.get(field, b"")
     if not isinstance(value, bytes):
-        raise Unreadable(f"{what} is not made of bytes")
+        raise InvalidResponse(f"{what} is not made of bytes")
     return value
 
 
 def _number(spec: Spec, field: int, what: str) -> int:
-    return number(spec.get(field, 0), what, 0, _LARGEST)
+    return require_number(spec.get(field, 0), what, 0, _LARGEST)

@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from typing import Final
 
-from services.metadata.talos_api.checked import Unreadable, checked_id, number, resource_in
-from services.metadata.talos_api.envelopes import Resource
+from services.metadata.talos_api.cosi_messages import Resource
 from services.metadata.talos_api.proto.strict import Malformed, fields
 from services.metadata.talos_api.resources import MACHINE_STATUS, MEMBERS
+from services.metadata.talos_api.validation import InvalidResponse, parse_resource, require_id, require_number
 
-MOST_MEMBERS: Final = 2048  # the discovery service takes 1024 of a cluster
+MAX_MEMBERS: Final = 2048  # the discovery service takes 1024 of a cluster
 _STAGE: Final = 1  # field number in MachineStatusSpec
 _LARGEST: Final = 2**32 - 1
 _STAGES: Final = {
@@ -25,26 +25,26 @@ _STAGES: Final = {
 
 def read_stage(answer: bytes) -> str:
     """The stage from a GetResponse; "" for one that nobody knows. Raises Unreadable, as all here."""
-    return stage_in(resource_in(answer))
+    return read_stage_resource(parse_resource(answer))
 
 
-def stage_in(resource: Resource) -> str:
+def read_stage_resource(resource: Resource) -> str:
     """The stage, from its resource."""
-    checked_id(resource, MACHINE_STATUS)
-    return stage_of(resource.spec)
+    require_id(resource, MACHINE_STATUS)
+    return decode_stage(resource.spec)
 
 
-def stage_of(spec: bytes) -> str:
+def decode_stage(spec: bytes) -> str:
     """The stage, from the bytes of a MachineStatusSpec; whether the machine is ready is left out."""
     try:
         told = dict(fields(spec)).get(_STAGE, 0)
     except Malformed as error:
-        raise Unreadable(str(error)) from error
-    return _STAGES.get(number(told, "stage", 0, _LARGEST), "")
+        raise InvalidResponse(str(error)) from error
+    return _STAGES.get(require_number(told, "stage", 0, _LARGEST), "")
 
 
 def read_member_names(answers: Sequence[bytes]) -> frozenset[str]:
     """The node names of all members, from ListResponses: Talos has a member under its node's name."""
-    if len(answers) > MOST_MEMBERS:
-        raise Unreadable(f"more than {MOST_MEMBERS} members")
-    return frozenset(checked_id(resource_in(answer), MEMBERS) for answer in answers)
+    if len(answers) > MAX_MEMBERS:
+        raise InvalidResponse(f"more than {MAX_MEMBERS} members")
+    return frozenset(require_id(parse_resource(answer), MEMBERS) for answer in answers)

@@ -6,25 +6,25 @@ from typing import Final
 import msgspec
 
 from libs.common.machine import AddressStatus, MachineFacts, PlatformMetadata
-from services.metadata.talos_api.answer import LARGEST_ANSWER_BYTES, MOST_MESSAGES
-from services.metadata.talos_api.checked import LONGEST_TEXT, Unreadable
-from services.metadata.talos_api.envelopes import Event, Resource, events
-from services.metadata.talos_api.lifecycle_reading import stage_in, stage_of
+from services.metadata.talos_api.cosi_messages import Event, Resource, decode_events
+from services.metadata.talos_api.grpc_response import MAX_MESSAGES, MAX_RESPONSE_BYTES
+from services.metadata.talos_api.lifecycle_reading import decode_stage, read_stage_resource
 from services.metadata.talos_api.machine_reading import (
-    MOST_ADDRESSES,
-    addresses_in,
-    node_name_in,
-    platform_in,
+    MAX_ADDRESSES,
+    read_address_resources,
+    read_node_name_resource,
+    read_platform_resource,
 )
 from services.metadata.talos_api.proto.generated.cosi.resource import EventType
 from services.metadata.talos_api.proto.strict import Malformed
-from services.metadata.talos_api.resources import MACHINE_STATUS, NODENAME, PLATFORM_METADATA, Asked
+from services.metadata.talos_api.resources import MACHINE_STATUS, NODENAME, PLATFORM_METADATA, ResourceRef
+from services.metadata.talos_api.validation import MAX_TEXT_CHARS, InvalidResponse
 
-MOST_EVENTS: Final = 1024
-_STATE: Final = frozenset({EventType.CREATED, EventType.UPDATED, EventType.DESTROYED})
+MAX_EVENTS: Final = 1024
+_STATE_EVENTS: Final = frozenset({EventType.CREATED, EventType.UPDATED, EventType.DESTROYED})
 
 
-def _as_it_is(spec: bytes) -> bytes:
+def _identity(spec: bytes) -> bytes:
     return spec
 
 
@@ -40,7 +40,7 @@ def count_changes(answer: bytes) -> int:
     return sum(map(_is_change, _events(answer)))
 
 
-class Contents(msgspec.Struct, frozen=True, kw_only=True):
+class WatchSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """What is watched, as the watches found it: a look whose facts agree has missed nothing."""
 
     platform: PlatformMetadata | None  # None while Talos has none
@@ -48,20 +48,22 @@ class Contents(msgspec.Struct, frozen=True, kw_only=True):
     node_name: str
     stage: str = ""  # where it is watched
 
-    def agree_with(self, facts: MachineFacts) -> bool:
+    def matches(self, facts: MachineFacts) -> bool:
         """Whether a look saw the same, as far as it is watched."""
         seen = (facts.platform, facts.addresses, facts.node_name, facts.stage)
         return seen == (self.platform, self.addresses, self.node_name, self.stage)
 
 
-class Opening:
+class WatchOpening:
     """How one watch opens: an empty message, the state of now, then changes."""
 
     __slots__ = ("_asked", "_found", "_is_open", "_messages", "_read", "_size")
 
-    def __init__(self, asked: Asked) -> None:
-        self._asked = asked
-        self._read = stage_of if asked == MACHINE_STATUS else _as_it_is  # whether it is ready comes and goes
+    def __init__(self, ref: ResourceRef) -> None:
+        self._asked = ref
+        self._read = (
+            decode_stage if ref == MACHINE_STATUS else _identity
+        )  # whether it is ready comes and goes
         self._is_open = False
         self._found: list[Resource] = []
         self._messages = 0  # and their bytes, until it is open
@@ -73,15 +75,15 @@ class Opening:
         return self._is_open
 
     @property
-    def resources(self) -> list[Resource]:
+    def initial_resources(self) -> list[Resource]:
         """The state of now, once it has been told."""
         return self._found
 
-    def forget(self) -> None:
+    def release(self) -> None:
         """The state of now has been read."""
         self._found = []
 
-    def hear(self, answer: bytes) -> bool:
+    def apply(self, answer: bytes) -> bool:
         """Whether one WatchResponse tells of a change; the state that the watch begins with is none.
 
         Raises WatchErrored, Unreadable.
@@ -99,49 +101,49 @@ class Opening:
     def _judge_length(self, size: int) -> None:
         self._messages += 1
         self._size += size
-        if self._size > LARGEST_ANSWER_BYTES or self._messages > MOST_MESSAGES:
-            raise Unreadable(
-                f"a watch that has not opened after {LARGEST_ANSWER_BYTES} bytes or {MOST_MESSAGES} messages"
+        if self._size > MAX_RESPONSE_BYTES or self._messages > MAX_MESSAGES:
+            raise InvalidResponse(
+                f"a watch that has not opened after {MAX_RESPONSE_BYTES} bytes or {MAX_MESSAGES} messages"
             )
 
     def _begin(self, event: Event) -> None:
-        if event.kind not in _STATE:
+        if event.kind not in _STATE_EVENTS:
             self._is_open = event.kind == EventType.BOOTSTRAPPED and not self._asked.id
             return
         if event.kind != EventType.DESTROYED and event.resource is not None:
             self._found.append(event.resource)
         if self._asked.id:
             self._is_open = True
-        elif len(self._found) > MOST_ADDRESSES:
-            raise Unreadable(f"more than {MOST_ADDRESSES} of {self._asked.step}")
+        elif len(self._found) > MAX_ADDRESSES:
+            raise InvalidResponse(f"more than {MAX_ADDRESSES} of {self._asked.step}")
 
 
-def contents_of(openings: dict[Asked, Opening]) -> Contents:
+def build_snapshot(openings: dict[ResourceRef, WatchOpening]) -> WatchSnapshot:
     """What the watches found, by what they watch. Raises Unreadable."""
-    found = {asked: opening.resources for asked, opening in openings.items()}
+    found = {asked: opening.initial_resources for asked, opening in openings.items()}
     platform, name, status = found.pop(PLATFORM_METADATA), found.pop(NODENAME), found.pop(MACHINE_STATUS, [])
     (addresses,) = found.values()
-    return Contents(
-        platform=platform_in(platform[0]) if platform else None,
-        addresses=addresses_in(addresses),
-        node_name=node_name_in(name[0]) if name else "",
-        stage=stage_in(status[0]) if status else "",
+    return WatchSnapshot(
+        platform=read_platform_resource(platform[0]) if platform else None,
+        addresses=read_address_resources(addresses),
+        node_name=read_node_name_resource(name[0]) if name else "",
+        stage=read_stage_resource(status[0]) if status else "",
     )
 
 
 def _events(answer: bytes) -> list[Event]:
     try:
-        found = events(answer, MOST_EVENTS)
+        found = decode_events(answer, MAX_EVENTS)
     except Malformed as error:
-        raise Unreadable(str(error)) from error
+        raise InvalidResponse(str(error)) from error
     for event in found:
         if event.kind == EventType.ERRORED:
-            raise WatchErrored((event.error or "no reason given")[:LONGEST_TEXT])
+            raise WatchErrored((event.error or "no reason given")[:MAX_TEXT_CHARS])
     return found
 
 
-def _is_change(event: Event, read: Callable[[bytes], object] = _as_it_is) -> bool:
-    if event.kind not in _STATE:
+def _is_change(event: Event, read: Callable[[bytes], object] = _identity) -> bool:
+    if event.kind not in _STATE_EVENTS:
         return False
     return event.kind != EventType.UPDATED or read(_spec_of(event.resource)) != read(_spec_of(event.old))
 

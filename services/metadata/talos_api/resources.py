@@ -5,7 +5,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from libs.common.cloud_config.fields import Resource
+from libs.common.cloud_config.fact_fields import TalosResource
 from services.metadata.talos_api.proto.generated.cosi.resource import (
     GetOptions,
     GetRequest,
@@ -20,7 +20,7 @@ GET: Final = "/cosi.resource.State/Get"
 LIST: Final = "/cosi.resource.State/List"
 WATCH: Final = "/cosi.resource.State/Watch"
 
-Part = Resource | Literal["RouteStatus"]  # of an inventory: what rules may name, and what ipam needs
+Part = TalosResource | Literal["RouteStatus"]  # of an inventory: what rules may name, and what ipam needs
 
 # kube-proxy in IPVS mode puts every service address on this link: thousands, and none is the machine's.
 # RE2 has no negative look-ahead, hence the ladder. Old servers that ignore it answer with all addresses.
@@ -29,11 +29,11 @@ NOT_KUBE_IPVS: Final = "^([^k]|k[^u]|ku[^b]|kub[^e]|kube[^-]|kube-[^i]|kube-i[^p
 NOT_LOCAL_ROUTES: Final = "^([^l]|l[^o]|lo[^c]|loc[^a]|loca[^l]|local[^/])"
 
 
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
+class ResourceRef(msgspec.Struct, frozen=True, kw_only=True):
     """A resource, or with an empty id all resources of a type."""
 
     step: str  # how faults and conditions name it
-    request: str  # how metrics name it
+    metric_label: str  # how metrics name it
     namespace: str
     type: str
     id: str = ""
@@ -67,96 +67,99 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-PLATFORM_METADATA: Final = Asked(
+PLATFORM_METADATA: Final = ResourceRef(
     step="PlatformMetadata",
-    request="platformmetadata",
+    metric_label="platformmetadata",
     namespace="runtime",
     type="PlatformMetadatas.talos.dev",
     id="platformmetadata",
 )
-SYSTEM_INFORMATION: Final = Asked(
+SYSTEM_INFORMATION: Final = ResourceRef(
     step="SystemInformation",
-    request="systeminformation",
+    metric_label="systeminformation",
     namespace="hardware",
     type="SystemInformations.hardware.talos.dev",
     id="systeminformation",
 )
-ADDRESSES: Final = Asked(
+ADDRESSES: Final = ResourceRef(
     step="AddressStatus",
-    request="addresses",
+    metric_label="addresses",
     namespace="network",
     type="AddressStatuses.net.talos.dev",
     id_regexp=NOT_KUBE_IPVS,
 )
-NODENAME: Final = Asked(
+NODENAME: Final = ResourceRef(
     step="Nodename",
-    request="nodename",
+    metric_label="nodename",
     namespace="k8s",
     type="Nodenames.kubernetes.talos.dev",
     id="nodename",
 )
-CLUSTER_INFO: Final = Asked(
+CLUSTER_INFO: Final = ResourceRef(
     step="cluster Info",
-    request="clusterinfo",
+    metric_label="clusterinfo",
     namespace="cluster",
     type="Infos.cluster.talos.dev",
     id="current",
 )
 # Talos 1.14 has a `final-kube-controller-manager` too, which lacks the CIDRs.
-CONTROLLER_MANAGER: Final = Asked(
+CONTROLLER_MANAGER: Final = ResourceRef(
     step="ControllerManagerConfig",
-    request="controllermanagerconfig",
+    metric_label="controllermanagerconfig",
     namespace="controlplane",
     type="ControllerManagerConfigs.kubernetes.talos.dev",
     id="kube-controller-manager",
 )
-MACHINE_STATUS: Final = Asked(
+MACHINE_STATUS: Final = ResourceRef(
     step="MachineStatus",
-    request="machinestatus",
+    metric_label="machinestatus",
     namespace="runtime",
     type="MachineStatuses.runtime.talos.dev",
     id="machine",
 )
-MEMBERS: Final = Asked(
-    step="Member", request="members", namespace="cluster", type="Members.cluster.talos.dev"
+MEMBERS: Final = ResourceRef(
+    step="Member", metric_label="members", namespace="cluster", type="Members.cluster.talos.dev"
 )
-# The inventory; what rules may name by the names that `libs.common.cloud_config.fields` has for it.
-INVENTORY: Final[Mapping[Part, Asked]] = {
-    "Version": Asked(
+# The inventory; what rules may name by the names that `libs.common.cloud_config.fact_fields` has for it.
+INVENTORY: Final[Mapping[Part, ResourceRef]] = {
+    "Version": ResourceRef(
         step="Version",
-        request="version",
+        metric_label="version",
         namespace="runtime",
         type="Versions.runtime.talos.dev",
         id="version",
     ),
-    "MachineType": Asked(
+    "MachineType": ResourceRef(
         step="MachineType",
-        request="machinetype",
+        metric_label="machinetype",
         namespace="config",
         type="MachineTypes.config.talos.dev",
         id="machine-type",
     ),
-    "ExtensionStatus": Asked(
+    "ExtensionStatus": ResourceRef(
         step="ExtensionStatus",
-        request="extensions",
+        metric_label="extensions",
         namespace="runtime",
         type="ExtensionStatuses.runtime.talos.dev",
     ),
-    "Processor": Asked(
-        step="Processor", request="processors", namespace="hardware", type="Processors.hardware.talos.dev"
+    "Processor": ResourceRef(
+        step="Processor",
+        metric_label="processors",
+        namespace="hardware",
+        type="Processors.hardware.talos.dev",
     ),
-    "MemoryModule": Asked(
+    "MemoryModule": ResourceRef(
         step="MemoryModule",
-        request="memorymodules",
+        metric_label="memorymodules",
         namespace="hardware",
         type="MemoryModules.hardware.talos.dev",
     ),
-    "RouteStatus": Asked(
+    "RouteStatus": ResourceRef(
         step="RouteStatus",
-        request="routes",
+        metric_label="routes",
         namespace="network",
         type="RouteStatuses.net.talos.dev",
         id_regexp=NOT_LOCAL_ROUTES,
     ),
 }
-WATCHED: Final = (PLATFORM_METADATA, ADDRESSES, NODENAME)
+WATCHED_RESOURCES: Final = (PLATFORM_METADATA, ADDRESSES, NODENAME)

@@ -4,37 +4,37 @@ import ipaddress
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from services.metadata.talos_api.checked import Unreadable, checked_id, resource_in
 from services.metadata.talos_api.proto.strict import Malformed, fields
 from services.metadata.talos_api.resources import INVENTORY
+from services.metadata.talos_api.validation import InvalidResponse, parse_resource, require_id
 
-MOST_ROUTES: Final = 8192
-MOST_GATEWAYS: Final = 1024  # facts must fit into a message
+MAX_ROUTES: Final = 8192
+MAX_GATEWAYS: Final = 1024  # facts must fit into a message
 _GATEWAY, _NEXT_HOP, _GATEWAY_OF_HOP, _IP = 4, 14, 1, 1  # field numbers; next hops since Talos 1.14
 
 
-def gateways_in(answers: Sequence[bytes]) -> tuple[str, ...]:
+def read_gateways(answers: Sequence[bytes]) -> tuple[str, ...]:
     """Addresses of all gateways, sorted, each once; those of a link (fe80::1) are not among them.
 
     Raises Unreadable.
     """
-    if len(answers) > MOST_ROUTES:
-        raise Unreadable(f"more than {MOST_ROUTES} routes")
+    if len(answers) > MAX_ROUTES:
+        raise InvalidResponse(f"more than {MAX_ROUTES} routes")
     seen: set[str] = set()
     found: set[ipaddress.IPv4Address | ipaddress.IPv6Address] = set()
     for answer in answers:
-        resource = resource_in(answer)
-        identifier = checked_id(resource, INVENTORY["RouteStatus"])
+        resource = parse_resource(answer)
+        identifier = require_id(resource, INVENTORY["RouteStatus"])
         if identifier in seen:
-            raise Unreadable(f"two resources with the same id {identifier[:80]!r}")
+            raise InvalidResponse(f"two resources with the same id {identifier[:80]!r}")
         seen.add(identifier)
-        found.update(_gateways_of(resource.spec))
-    if len(found) > MOST_GATEWAYS:
-        raise Unreadable(f"more than {MOST_GATEWAYS} gateways")
+        found.update(_iter_gateways(resource.spec))
+    if len(found) > MAX_GATEWAYS:
+        raise InvalidResponse(f"more than {MAX_GATEWAYS} gateways")
     return tuple(str(each) for each in sorted(found, key=lambda each: (each.version, int(each))))
 
 
-def _gateways_of(spec: bytes) -> Iterator[ipaddress.IPv4Address | ipaddress.IPv6Address]:
+def _iter_gateways(spec: bytes) -> Iterator[ipaddress.IPv4Address | ipaddress.IPv6Address]:
     for number, value in _fields(spec):
         if number == _GATEWAY:
             raw = _last(value, _IP)
@@ -54,7 +54,7 @@ def _address(raw: bytes) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None
     if len(raw) == 4:
         return ipaddress.IPv4Address(raw)
     if len(raw) < 16:
-        raise Unreadable("a gateway is neither 4 nor 16 bytes long")
+        raise InvalidResponse("a gateway is neither 4 nor 16 bytes long")
     address = ipaddress.IPv6Address(raw[:16])
     return address.ipv4_mapped or address
 
@@ -65,15 +65,15 @@ def _last(message: object, field: int) -> bytes:
     for number, value in _fields(message):
         if number == field:
             if not isinstance(value, bytes):
-                raise Unreadable("a gateway is not made of bytes")
+                raise InvalidResponse("a gateway is not made of bytes")
             found = value
     return found
 
 
 def _fields(message: object) -> Iterator[tuple[int, int | bytes]]:
     if not isinstance(message, bytes):
-        raise Unreadable("a gateway is not made of bytes")
+        raise InvalidResponse("a gateway is not made of bytes")
     try:
         yield from fields(message)
     except Malformed as error:
-        raise Unreadable(str(error)) from error
+        raise InvalidResponse(str(error)) from error

@@ -7,10 +7,10 @@ from typing import Final, Literal
 
 from libs.common.machine import CONNECT_STEP, MachineFault
 from services.metadata.talos_api.channel import TalosChannel
-from services.metadata.talos_api.connection import why_no_connection
+from services.metadata.talos_api.connection import classify_connection_error
 from services.metadata.talos_api.credentials import Credentials, CredentialStore
-from services.metadata.talos_api.endpoint_choice import EndpointChoice
-from services.metadata.talos_api.faults import fault_of_connection
+from services.metadata.talos_api.endpoint_selector import EndpointSelector
+from services.metadata.talos_api.faults import translate_connection_error
 from services.metadata.talos_api.talosconfig import CredentialsError, Endpoint
 
 # A machine that floods its watches fills the window of their connection: calls must not wait for that, so
@@ -36,7 +36,7 @@ class TalosSession:
         self._store = store
         self._clock = clock
         self._connect_seconds = connect_seconds
-        self._choice = EndpointChoice()
+        self._endpoint_selector = EndpointSelector()
         self._credentials: Credentials | None = None
         self._channels: dict[tuple[Endpoint, Purpose], TalosChannel] = {}
         self._retired: list[TalosChannel] = []
@@ -64,13 +64,15 @@ class TalosSession:
             credentials = self.credentials()
             candidates = [
                 self._channels[endpoint, purpose]
-                for endpoint in self._choice.candidates(credentials.endpoints, machine, self._now())
+                for endpoint in self._endpoint_selector.candidates(
+                    credentials.endpoints, machine, self._now()
+                )
                 if endpoint not in without
             ]
             found = await self._first_connected(credentials, candidates, deadline)
             if isinstance(found, TalosChannel):
                 return found
-            if is_last or found.kind != "certificate" or not self._are_stale(credentials):
+            if is_last or found.kind != "certificate" or not self._reload_credentials(credentials):
                 raise MachineUnavailable(found)
         raise AssertionError("unreachable: the last round returns or raises")
 
@@ -82,23 +84,25 @@ class TalosSession:
             try:
                 if not channel.is_connected:
                     async with asyncio.timeout_at(deadline):
-                        await channel.connected()
+                        await channel.wait_connected()
             except OSError as error:  # TimeoutError and ssl.SSLError among them
-                kind, reason = why_no_connection(error)
+                kind, reason = classify_connection_error(error)
                 problem = credentials.problem(self._clock())
                 endpoint = channel.endpoint
-                fault = fault_of_connection(kind, reason, endpoint=str(endpoint), certificate_problem=problem)
+                fault = translate_connection_error(
+                    kind, reason, endpoint=str(endpoint), certificate_problem=problem
+                )
                 # While it is dialling it was our deadline that ended, not the attempt.
-                if not channel.is_dialling and credentials is self._credentials:
-                    self._choice.put_aside(endpoint, fault, self._now())
+                if not channel.is_connecting and credentials is self._credentials:
+                    self._endpoint_selector.mark_failed(endpoint, fault, self._now())
             else:
-                self._choice.works(channel.endpoint)
+                self._endpoint_selector.mark_healthy(channel.endpoint)
                 return channel
-        return fault or self._choice.fault(credentials.endpoints) or _NO_OTHER
+        return fault or self._endpoint_selector.get_first_fault(credentials.endpoints) or _NO_OTHER
 
-    def detour(self, machine: str) -> None:
+    def use_next_endpoint(self, machine: str) -> None:
         """The endpoint did not reach the machine: ask by another one next time."""
-        self._choice.detour(machine)
+        self._endpoint_selector.use_next_endpoint(machine)
 
     def problem(self) -> str:
         """Why no machine can be asked, or will soon not be: for readiness; "" if all is well."""
@@ -106,7 +110,7 @@ class TalosSession:
             credentials = self.credentials()
         except MachineUnavailable as error:
             return error.fault.message
-        outage = self._choice.outage(credentials.endpoints, self._now())
+        outage = self._endpoint_selector.get_outage_fault(credentials.endpoints, self._now())
         return outage.message if outage else self._store.problem
 
     async def close(self) -> None:
@@ -114,10 +118,10 @@ class TalosSession:
         channels = [*self._channels.values(), *self._retired]
         await asyncio.gather(*(channel.close() for channel in channels))
 
-    def _are_stale(self, credentials: Credentials) -> bool:
+    def _reload_credentials(self, credentials: Credentials) -> bool:
         """Talos refused us with them: the file may hold others by now."""
         try:
-            self._store.suspect(self._clock())
+            self._store.reload(self._clock())
             return self.credentials().digest != credentials.digest
         except (CredentialsError, MachineUnavailable):
             return False  # the refusal says what is wrong; the store remembers what is wrong with the file
@@ -132,7 +136,7 @@ class TalosSession:
             for endpoint in credentials.endpoints
             for purpose in PURPOSES
         }
-        self._choice.forget()
+        self._endpoint_selector.reset()
 
     @staticmethod
     def _now() -> float:

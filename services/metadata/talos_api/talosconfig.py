@@ -10,11 +10,11 @@ from typing import Final
 
 import msgspec
 
-from libs.common.yaml_reading import YamlError, read_yaml
+from libs.common.safe_yaml import YamlError, read_yaml
 
 APID_PORT: Final = 50000
 SERVICE_ACCOUNT_FILE: Final = Path("/var/run/secrets/talos.dev/config")
-_SHOWN: Final = 80  # characters of an identity
+_MAX_SHOWN_CHARS: Final = 80  # characters of an identity
 _HOST_NAME: Final = re.compile(r"(?=.{1,253}\Z)[A-Za-z0-9_]([-A-Za-z0-9_.]*[A-Za-z0-9_])?\.?\Z")
 
 
@@ -61,7 +61,7 @@ class _File(msgspec.Struct):
     contexts: dict[str, _Context | None] | None = None
 
 
-def file_candidates(environment: Mapping[str, str], home: Path) -> tuple[Path, ...]:
+def list_candidate_files(environment: Mapping[str, str], home: Path) -> tuple[Path, ...]:
     """Where a talosconfig may be: the first that exists is the one, even if TALOSCONFIG names another."""
     talos_home = Path(environment.get("TALOS_HOME", ""))
     named = environment.get("TALOSCONFIG", "")
@@ -126,7 +126,7 @@ def _refuse_auth_alone(context: _Context, where: str) -> None:
 
 def _identity(auth: object) -> str:
     identity = auth.get("identity") if isinstance(auth, dict) else None
-    return f" ({identity[:_SHOWN]!a})" if isinstance(identity, str) and identity else ""
+    return f" ({identity[:_MAX_SHOWN_CHARS]!a})" if isinstance(identity, str) and identity else ""
 
 
 def _names(contexts: Mapping[str, object]) -> str:

@@ -1,0 +1,171 @@
+"""What selectors and templates may name: the one table, and what each machine says to it.
+
+Names and spellings of the reference are those of Talos's PlatformMetadataSpec and SystemInformationSpec.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Final, Literal
+
+import msgspec
+
+from libs.common.machine import Inventory, MachineFacts, Processors, SystemInformation
+
+Value = str | bool | int | Mapping[str, str]
+TalosResource = Literal["Version", "MachineType", "ExtensionStatus", "Processor", "MemoryModule"]
+
+_NO_SYSTEM: Final = SystemInformation()  # a container has no SMBIOS: its fields are empty, as in Go
+_NOTHING_ASKED: Final = Inventory()
+
+
+class FactField(msgspec.Struct, frozen=True, kw_only=True):
+    """One fact about a machine, and what it is called."""
+
+    name: str  # in templates, Go's spelling
+    help: str
+    read: Callable[[MachineFacts], Value | None]  # None = Talos was not asked for it
+    resource: TalosResource | None = None  # what Talos must be asked for beyond every look
+    in_reference: Literal["selectors and templates", "templates", ""] = ""
+    is_map: bool = False  # in selectors: <key>.<entry>, the entry in its own letter case
+
+    @property
+    def key(self) -> str:
+        """What selectors call it, in lower case."""
+        return self.name.lower()
+
+
+class FactValues(msgspec.Struct, frozen=True, kw_only=True):
+    """What one machine says."""
+
+    texts: dict[str, str]  # for selectors: absent facts are not in it
+    values: dict[str, Value]  # for templates, by Go's names; without those that nobody asked for
+    unqueried: frozenset[str]  # Go's names of facts that Talos was not asked for
+
+
+def _platform(name: str, attribute: str, said: str) -> FactField:
+    return FactField(
+        name=name,
+        help=said,
+        read=lambda facts: getattr(facts.platform, attribute),
+        in_reference="selectors and templates",
+    )
+
+
+def _system(name: str, attribute: str, said: str) -> FactField:
+    return FactField(
+        name=name,
+        help=said + ", from SMBIOS",
+        read=lambda facts: getattr(facts.system or _NO_SYSTEM, attribute),
+        in_reference="templates",
+    )
+
+
+def _asked(
+    name: str, resource: TalosResource, said: str, read: Callable[[Inventory], Value | None]
+) -> FactField:
+    return FactField(
+        name=name,
+        help=said,
+        read=lambda facts: read(facts.inventory or _NOTHING_ASKED),
+        resource=resource,
+        is_map=name == "Extensions",
+    )
+
+
+def _cpu(name: str, attribute: str, said: str) -> FactField:
+    def read(inventory: Inventory) -> Value | None:
+        found: Processors | None = inventory.processors
+        return None if found is None else getattr(found, attribute)
+
+    return _asked(name, "Processor", said, read)
+
+
+def _schematic(inventory: Inventory) -> str | None:
+    return None if inventory.extensions is None else inventory.extensions.get("schematic", "")
+
+
+FIELDS: Final = (
+    _platform("Platform", "platform", "platform, such as metal, hcloud or aws"),
+    _platform("Hostname", "hostname", "hostname that the platform gave"),
+    _platform("Region", "region", "region"),
+    _platform("Zone", "zone", "zone"),
+    _platform("InstanceType", "instance_type", "instance type"),
+    _platform("InstanceID", "instance_id", "instance id"),
+    _platform("ProviderID", "provider_id", "provider id"),
+    _platform("Spot", "spot", "whether it is a spot instance: true or false"),
+    _platform("InternalDNS", "internal_dns", "internal DNS name"),
+    _platform("ExternalDNS", "external_dns", "external DNS name"),
+    FactField(
+        name="Tags",
+        help="tags of the instance by name (Talos 1.10 and later)",
+        read=lambda facts: facts.platform.tags,
+        in_reference="templates",
+        is_map=True,
+    ),
+    _system("Manufacturer", "manufacturer", "manufacturer of the machine"),
+    _system("ProductName", "product_name", "product name of the machine"),
+    _system("Version", "version", "version of the machine, not of Talos"),
+    _system("SerialNumber", "serial_number", "serial number of the machine"),
+    _system("UUID", "uuid", "UUID of the machine"),
+    _system("WakeUpType", "wake_up_type", "what woke the machine up"),
+    _system("SKUNumber", "sku_number", "SKU number of the machine"),
+    FactField(name="NodeName", help="name of its Node, as Talos says", read=lambda facts: facts.node_name),
+    _asked(
+        "TalosVersion",
+        "Version",
+        "version of Talos, such as v1.13.9 (1.10 and later)",
+        lambda i: i.talos_version,
+    ),
+    _asked("MachineType", "MachineType", "controlplane or worker", lambda i: i.machine_type),
+    _asked("Schematic", "ExtensionStatus", "schematic id of the Image Factory", _schematic),
+    _asked("Extensions", "ExtensionStatus", "versions of system extensions by name", lambda i: i.extensions),
+    _cpu("CPUManufacturer", "manufacturer", "manufacturer of the first processor"),
+    _cpu("CPUModel", "model", "model of the first processor"),
+    _cpu("CPUSockets", "sockets", "processor sockets in use"),
+    _cpu("CPUCores", "cores", "processor cores, all sockets together"),
+    _cpu("CPUThreads", "threads", "processor threads, all sockets together"),
+    _asked("MemoryMiB", "MemoryModule", "memory in MiB, all modules together", lambda i: i.memory_mib),
+)
+FIELDS_BY_KEY: Final = {field.key: field for field in FIELDS}
+# What rules may override under platformMetadata: key in lower case -> field of PlatformMetadata.
+OVERRIDABLE: Final = {
+    "region": "region",
+    "zone": "zone",
+    "instancetype": "instance_type",
+    "instanceid": "instance_id",
+    "providerid": "provider_id",
+    "spot": "spot",
+    "internaldns": "internal_dns",
+    "externaldns": "external_dns",
+}
+
+
+def canonical_key(key: str) -> str:
+    """A selector's key as `FactValues.texts` spells it: lower case but for the name of a map's entry."""
+    head, dot, entry = key.partition(".")
+    field = FIELDS_BY_KEY.get(head.lower())
+    return f"{head.lower()}.{entry}" if dot and field is not None and field.is_map else key.lower()
+
+
+def find_field(key: str) -> FactField | None:
+    """The field that a selector's canonical key names, None if there is none."""
+    head, dot, entry = key.partition(".")
+    field = FIELDS_BY_KEY.get(head)
+    return field if field is not None and field.is_map == bool(dot) and bool(entry) == bool(dot) else None
+
+
+def fact_values(facts: MachineFacts) -> FactValues:
+    """What this machine says to every field, for selectors and for templates."""
+    texts: dict[str, str] = {}
+    values: dict[str, Value] = {}
+    unasked = set()
+    for field in FIELDS:
+        value = field.read(facts)
+        if value is None:
+            unasked.add(field.name)
+            continue
+        values[field.name] = value
+        if isinstance(value, Mapping):
+            texts.update({f"{field.key}.{entry}": text for entry, text in value.items()})
+        elif value or value is False:
+            texts[field.key] = str(value).lower() if isinstance(value, bool) else str(value)
+    return FactValues(texts=texts, values=values, unqueried=frozenset(unasked))

@@ -1,0 +1,93 @@
+"""The values of `ownership` -> which Nodes each controller looks after: a mistake never leads to more."""
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+from libs.common.cloud_config.file_keys import SCHEME
+from libs.common.cloud_config.findings import Findings, suggest_name, truncate_line
+from libs.common.cloud_config.kubernetes_names import key_problem
+from libs.common.cloud_config.mapping_reader import LocatedText, ParsedMapping
+from libs.common.cloud_config.model import Ownership, OwnershipConfig
+from libs.common.cloud_config.patterns import PatternBudget
+from libs.common.cloud_config.read_rule import read_selector
+from libs.common.controllers import NODE_CONTROLLER_NAMES, canonical_name
+from libs.common.platforms import PLATFORMS
+
+_SCHEME: Final = re.compile(SCHEME)
+
+
+def read_ownership(
+    item: ParsedMapping | None, findings: Findings, patterns: PatternBudget
+) -> OwnershipConfig:
+    """What these values say; mistakes are told to the findings."""
+    if item is None:
+        return OwnershipConfig()
+    of_controllers: dict[str, Ownership] = {}
+    said: Iterable[ParsedMapping] = item.values.get("controllers", ())
+    for each in said:
+        name = _controller(each, of_controllers, findings)
+        ownership = _ownership(each, findings, patterns)
+        if name:
+            of_controllers[name] = ownership
+    return OwnershipConfig(default=_ownership(item, findings, patterns), by_controller=of_controllers)
+
+
+def _ownership(item: ParsedMapping, findings: Findings, patterns: PatternBudget) -> Ownership:
+    return Ownership(
+        selector=read_selector(item, findings, patterns, read_key=_label_key),
+        provider_id_schemes=_schemes(item, findings),
+    )
+
+
+def _label_key(item: ParsedMapping, findings: Findings) -> str:
+    """As it is written: letter case counts in labels."""
+    key: str = item.values.get("key", "")
+    if "key" in item.values and (problem := key_problem(key)):
+        told = f'is "{truncate_line(key)}", which no label is called: {problem}'
+        findings.add_mistake(item.line, f"{item.path}.key", told)
+    return key
+
+
+def _schemes(item: ParsedMapping, findings: Findings) -> tuple[str, ...]:
+    said: Iterable[LocatedText] = item.values.get("providerIDSchemes", ())
+    found = []
+    for each in said:
+        if not _SCHEME.fullmatch(each.text):
+            told = (
+                f'is "{truncate_line(each.text)}", not what stands before :// in a providerID, such as hcloud'
+            )
+            findings.add_mistake(each.line, each.path, told)
+        elif each.text in found:
+            findings.add_warning(each.line, each.path, f"is {truncate_line(each.text)} once more")
+        else:
+            found.append(each.text)
+        if not_the_scheme := _not_the_scheme(each.text):
+            findings.add_warning(each.line, each.path, f"is {each.text}, a platform: {not_the_scheme}")
+    return tuple(found)
+
+
+def _not_the_scheme(name: str) -> str:
+    """Why providerIDs of that platform do not begin with its name; "" if they do, or it is no platform."""
+    platform = PLATFORMS.get(name)
+    if platform is None or platform.scheme == name:
+        return ""
+    if platform.scheme:
+        return f"its providerIDs begin with {platform.scheme}://"
+    return f"its providerIDs ({platform.provider_id}) have no scheme; select its Nodes by nodeSelector"
+
+
+def _controller(item: ParsedMapping, others: Iterable[str], findings: Findings) -> str:
+    """Its proper name, "" where there is none."""
+    said: LocatedText | None = item.values.get("name")
+    if said is None:
+        return ""  # a mistake, and told
+    name = canonical_name(said.text)
+    if said.text not in NODE_CONTROLLER_NAMES:
+        near = suggest_name(said.text, NODE_CONTROLLER_NAMES)
+        told = f'is "{truncate_line(said.text)}", not one of {", ".join(NODE_CONTROLLER_NAMES)}{near}'
+        findings.add_mistake(said.line, said.path, told)
+        return ""
+    if name in others:
+        findings.add_mistake(said.line, said.path, f"is {said.text}, of which something was said before it")
+    return name

@@ -1,0 +1,184 @@
+"""The values of `ipam.pools` -> Pools: what can be judged without a cluster is judged here."""
+
+import re
+from collections.abc import Iterator, Sequence
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
+from typing import Final, Literal
+
+import msgspec
+
+from libs.common.cloud_config.file_keys import MASK_SIZES, POOL_NAME
+from libs.common.cloud_config.findings import Findings, truncate_line
+from libs.common.cloud_config.mapping_reader import LocatedText, ParsedMapping
+from libs.common.cloud_config.model import Pool
+from libs.common.cloud_config.patterns import PatternBudget
+from libs.common.cloud_config.read_rule import read_selector
+
+Network = IPv4Network | IPv6Network
+Family = Literal[4, 6]
+FAMILIES: Final[tuple[Family, Family]] = (4, 6)
+MAX_POOLS: Final = 1000
+_NAME: Final = re.compile(POOL_NAME)
+_NUMBER: Final = re.compile(r"[0-9]{1,9}")
+_NO_PODS: Final = tuple(
+    map(
+        ip_network,
+        ("0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/4", "::/127", "fe80::/10", "ff00::/8"),
+    )
+)  # nothing there, loopback, link-local, multicast
+_MASK_KEY: Final[dict[Family, str]] = {4: "maskSizeIPv4", 6: "maskSizeIPv6"}
+
+
+class _Placed(msgspec.Struct, frozen=True):
+    """A network, and where the file has it."""
+
+    network: Network
+    line: int
+    path: str
+
+
+def read_pools(
+    items: Sequence[ParsedMapping], findings: Findings, patterns: PatternBudget
+) -> tuple[Pool, ...]:
+    """The pools that these values say; mistakes are told to the findings."""
+    if len(items) > MAX_POOLS:
+        told = f"are {len(items)}, more than the {MAX_POOLS} that there may be"
+        findings.add_mistake(items[0].line, "ipam.pools", told)
+        return ()
+    pools: list[Pool] = []
+    placed: list[_Placed] = []
+    for item in items:
+        networks = list(_networks(item, findings))
+        placed += networks
+        pools.append(
+            Pool(
+                name=_name(item, [pool.name for pool in pools], findings),
+                index=item.index,
+                line=item.line,
+                selector=read_selector(item, findings, patterns),
+                cidrs=tuple(str(each.network) for each in networks),
+                mask_size_ipv4=_mask_size(4, item, networks, findings),
+                mask_size_ipv6=_mask_size(6, item, networks, findings),
+            )
+        )
+    _report_overlaps(placed, findings)
+    _report_unused(pools, items, findings)
+    return tuple(pools)
+
+
+def _name(item: ParsedMapping, others: Sequence[str], findings: Findings) -> str:
+    said: LocatedText | None = item.values.get("name")
+    if said is None:
+        return ""  # a mistake, and told
+    if not _NAME.fullmatch(said.text):
+        what = "must be of small letters, digits and -, at most 63, with a letter or digit at both ends"
+        findings.add_mistake(
+            said.line, said.path, f'is "{truncate_line(said.text)}", and a pool\'s name {what}'
+        )
+    elif said.text in others:
+        findings.add_mistake(said.line, said.path, f"is {said.text}, as that of a pool before it")
+    return said.text
+
+
+# ---- networks
+
+
+def _networks(item: ParsedMapping, findings: Findings) -> Iterator[_Placed]:
+    said: tuple[LocatedText, ...] = item.values.get("cidrs", ())
+    for each in said:
+        network = _network(each, findings)
+        if network is not None:
+            yield _Placed(network, each.line, each.path)
+
+
+def _network(said: LocatedText, findings: Findings) -> Network | None:
+    problem = _text_problem(said.text)
+    network = None if problem else ip_network(said.text, strict=False)
+    if network is not None:
+        problem = _network_problem(said.text, network)
+    if problem:
+        findings.add_mistake(said.line, said.path, f'is "{truncate_line(said.text)}", {problem}')
+        return None
+    return network
+
+
+def _text_problem(text: str) -> str:
+    try:
+        ip_network(text, strict=False)
+    except ValueError:
+        is_network = False
+    else:
+        is_network = "%" not in text  # the zone of a link
+    if not is_network:
+        return "not a network such as 10.8.0.0/16 or fd00:8::/56"
+    if not _NUMBER.fullmatch(text.rpartition("/")[2]) or "/" not in text:  # a netmask, or one address
+        return "which lacks a prefix length, as in 10.8.0.0/16"
+    return ""
+
+
+def _network_problem(text: str, network: Network) -> str:
+    if isinstance(network, IPv6Network) and network.network_address.ipv4_mapped is not None:
+        return "an IPv4 network in the form of an IPv6 one: write it as IPv4"
+    if ip_address(text.rpartition("/")[0]) != network.network_address:
+        return f"an address within {network}: write the network itself"
+    for odd in _NO_PODS:
+        if odd.version == network.version and odd.overlaps(network):
+            return f"which overlaps {odd}, where no pod may be"
+    return ""
+
+
+def _report_overlaps(placed: Sequence[_Placed], findings: Findings) -> None:
+    """Each network with one before it in the order of addresses; one mistake for each, at the later place."""
+    order = {each.path: number for number, each in enumerate(placed)}
+    for family in FAMILIES:
+        widest: _Placed | None = None
+        ours = [each for each in placed if each.network.version == family]
+        for each in sorted(ours, key=lambda each: (int(each.network[0]), each.network.prefixlen)):
+            if widest is not None and int(each.network[0]) <= int(widest.network[-1]):
+                first, second = sorted((widest, each), key=lambda one: order[one.path])
+                told = f"is {second.network}, which overlaps {first.network} at {first.path}"
+                findings.add_mistake(second.line, second.path, told)
+            if widest is None or int(each.network[-1]) > int(widest.network[-1]):
+                widest = each
+
+
+# ---- masks
+
+
+def _mask_size(
+    family: Family, item: ParsedMapping, networks: Sequence[_Placed], findings: Findings
+) -> int | None:
+    said: LocatedText | None = item.values.get(_MASK_KEY[family])
+    if said is None:
+        return None
+    least, most = MASK_SIZES[family]
+    mask = int(said.text) if _NUMBER.fullmatch(said.text) else -1
+    ours = [each for each in networks if each.network.version == family]
+    if not least <= mask <= most:
+        what = f"not a number between {least} and {most}"
+        findings.add_mistake(said.line, said.path, f'is "{truncate_line(said.text)}", {what}')
+        return None
+    if not ours and len(networks) == len(item.values.get("cidrs", ())):
+        findings.add_mistake(said.line, said.path, f"is there, and the pool has no IPv{family} network")
+    for each in ours:
+        if each.network.prefixlen > mask:
+            told = f"is {mask}: such a block is larger than all of {each.network} at {each.path}"
+            findings.add_mistake(said.line, said.path, told)
+    return mask
+
+
+# ---- what has no effect
+
+
+def _report_unused(pools: Sequence[Pool], items: Sequence[ParsedMapping], findings: Findings) -> None:
+    """A pool behind one that every machine takes for the same families is never used."""
+    taken: dict[int, str] = {}
+    for pool, item in zip(pools, items, strict=True):
+        families = {ip_network(cidr).version for cidr in pool.cidrs}
+        if families and families <= taken.keys():
+            by = " and ".join(dict.fromkeys(taken[family] for family in sorted(families)))
+            findings.add_warning(
+                item.line, item.path, f"is never used: every machine is served by {by} before it"
+            )
+        if not item.values.get("nodeSelector"):
+            taken |= dict.fromkeys(families - taken.keys(), item.path)

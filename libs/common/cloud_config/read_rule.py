@@ -1,0 +1,168 @@
+"""The values of a transformation -> a Rule: what can be judged without a machine is judged here."""
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final, cast
+
+from libs.common.cloud_config.fact_fields import FIELDS, OVERRIDABLE, canonical_key, find_field
+from libs.common.cloud_config.file_keys import OPERATORS
+from libs.common.cloud_config.findings import Findings, suggest_name, truncate_line
+from libs.common.cloud_config.kubernetes_names import key_problem, label_value_problem, parse_taint
+from libs.common.cloud_config.mapping_reader import ParsedMapping
+from libs.common.cloud_config.model import (
+    Kind,
+    NodeSelectorRequirement,
+    NodeSelectorTerm,
+    Operator,
+    Rule,
+    RuleEntry,
+)
+from libs.common.cloud_config.patterns import PatternBudget, PatternError
+from libs.common.cloud_config.reserved_keys import why_reserved
+from libs.common.cloud_config.selectors import parse_go_integer
+
+ReadKey = Callable[[ParsedMapping, Findings], str]
+_KEYS: Final = [f"{field.key}.<name>" if field.is_map else field.key for field in FIELDS]
+_OVERRIDABLE_NAMES: Final = [field.name for field in FIELDS if field.key in OVERRIDABLE]
+
+
+def read_rule(item: ParsedMapping, findings: Findings, patterns: PatternBudget) -> Rule:
+    """The rule that these values say; mistakes are told to the findings."""
+    values = item.values
+    features = values.get("features")
+    sanitize = values.get("sanitize", False)
+    return Rule(
+        name=values.get("name", ""),
+        index=item.index,
+        line=item.line,
+        selector=read_selector(item, findings, patterns),
+        annotations=_entries("annotations", item, findings, lambda _: ""),
+        labels=_entries("labels", item, findings, _any if sanitize else label_value_problem),
+        taints=_entries("taints", item, findings, _taint_problem),
+        platform_metadata=_overrides(item, findings),
+        public_ip_discovery=features.values.get("publicIPDiscovery") if features else None,
+        sanitize=sanitize,
+    )
+
+
+# ---- selectors
+
+
+def read_fact_key(item: ParsedMapping, findings: Findings) -> str:
+    """The key of a requirement on a machine, in the spelling of `canonical_key`."""
+    key = canonical_key(item.values.get("key", ""))
+    if "key" in item.values and find_field(key) is None:
+        near = suggest_name(key, _KEYS)
+        what = f'names "{truncate_line(key)}", which no machine has, so it counts as absent everywhere{near}'
+        findings.add_warning(item.line, f"{item.path}.key", what)
+    return key
+
+
+def read_selector(
+    item: ParsedMapping, findings: Findings, patterns: PatternBudget, read_key: ReadKey = read_fact_key
+) -> tuple[NodeSelectorTerm, ...]:
+    """The nodeSelector of a rule or a pool; with another `read_key`, of what is no machine."""
+    terms: Iterable[ParsedMapping] = item.values.get("nodeSelector", ())
+    return tuple(_term(term, findings, patterns, read_key) for term in terms)
+
+
+def _term(
+    item: ParsedMapping, findings: Findings, patterns: PatternBudget, read_key: ReadKey
+) -> NodeSelectorTerm:
+    said: Iterable[ParsedMapping] = item.values.get("matchExpressions", ())
+    found = [_requirement(each, findings, patterns, read_key) for each in said]
+    return NodeSelectorTerm(requirements=tuple(each for each in found if each is not None), line=item.line)
+
+
+def _requirement(
+    item: ParsedMapping, findings: Findings, patterns: PatternBudget, read_key: ReadKey
+) -> NodeSelectorRequirement | None:
+    said: dict[str, Any] = item.values
+    operator = said.get("operator")
+    values: tuple[str, ...] = said.get("values", ())
+    if operator is not None and operator not in OPERATORS:
+        near = suggest_name(operator, OPERATORS)
+        what = f'is "{truncate_line(operator)}", not one of {", ".join(OPERATORS)}{near}'
+        findings.add_mistake(item.line, f"{item.path}.operator", what)
+        operator = None
+    elif operator is not None and (problem := _values_problem(operator, values, patterns)):
+        findings.add_mistake(item.line, f"{item.path}.values", problem)
+        operator = None
+    key = read_key(item, findings)
+    if operator is None or "key" not in said:
+        return None  # a mistake, and told
+    return NodeSelectorRequirement(key=key, operator=cast(Operator, operator), values=values, line=item.line)
+
+
+def _values_problem(operator: str, values: tuple[str, ...], patterns: PatternBudget) -> str:
+    match operator:
+        case "In" | "NotIn":
+            return "" if values else f"must hold at least one value for {operator}"
+        case "Exists" | "DoesNotExist":
+            return f"must hold none for {operator}" if values else ""
+        case _ if len(values) != 1:
+            return f"must hold exactly one value for {operator}"
+        case "Regexp":
+            return _pattern_problem(values[0], patterns)
+        case _:
+            whole = parse_go_integer(values[0]) is not None
+            return "" if whole else f'must hold one integer for {operator}, not "{truncate_line(values[0])}"'
+
+
+def _pattern_problem(pattern: str, patterns: PatternBudget) -> str:
+    try:
+        patterns.check(pattern)
+    except PatternError as error:
+        return f"must hold one pattern (RE2, as in Go) for Regexp: {truncate_line(str(error))}"
+    return ""
+
+
+# ---- what is set
+
+
+def _entries(
+    kind: Kind, item: ParsedMapping, findings: Findings, value_problem: Callable[[str], str]
+) -> tuple[RuleEntry, ...]:
+    """The entries of that kind; the values of those that are no templates are judged now."""
+    entries: tuple[RuleEntry, ...] = item.values.get(kind, ())
+    for entry in entries:
+        at = f'{item.path}.{kind}["{truncate_line(entry.key)}"]'
+        if problem := key_problem(entry.key):
+            findings.add_mistake(entry.line, at, f"is no key that Kubernetes takes: {problem}")
+        elif why := why_reserved(kind, entry.key):
+            findings.add_warning(entry.line, at, f"is skipped: {why}")
+        elif "{{" not in entry.template and (problem := value_problem(entry.template)):
+            findings.add_mistake(entry.line, at, f'is "{truncate_line(entry.template)}": {problem}')
+    return entries
+
+
+def _any(_: str) -> str:
+    return ""
+
+
+def _taint_problem(text: str) -> str:
+    try:
+        parse_taint(text)
+    except ValueError as error:
+        return f"a taint is {error}"
+    return ""
+
+
+def _overrides(item: ParsedMapping, findings: Findings) -> tuple[RuleEntry, ...]:
+    """platformMetadata: what the reference passes over in silence is passed over with a warning."""
+    kept: dict[str, RuleEntry] = {}
+    entries: Iterable[RuleEntry] = item.values.get("platformMetadata", ())
+    for entry in entries:
+        at = f'{item.path}.platformMetadata["{truncate_line(entry.key)}"]'
+        field = OVERRIDABLE.get(entry.key.lower())
+        if why := why_reserved("platformMetadata", entry.key.lower()):
+            findings.add_warning(entry.line, at, f"is skipped: {why}")
+        elif entry.key.lower() == "tags":
+            findings.add_mistake(entry.line, at, "cannot be overridden: it is a mapping")
+        elif field is None:
+            near = suggest_name(entry.key, _OVERRIDABLE_NAMES)
+            findings.add_warning(entry.line, at, f"is skipped: there is no such metadata to override{near}")
+        elif field in kept:
+            findings.add_mistake(entry.line, at, "is there twice, in another letter case")
+        else:
+            kept[field] = RuleEntry(field, entry.template, entry.line)
+    return tuple(kept.values())

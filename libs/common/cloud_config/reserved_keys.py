@@ -1,0 +1,62 @@
+"""Keys that no rule may set: they are somebody else's, and a fight over them would never end."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from libs.common.cloud_config.model import Kind
+
+_TALOS: Final = "it is Talos's own"
+_KUBELET: Final = "it is the kubelet's own"
+_KUBERNETES: Final = "it is Kubernetes' own"
+_OURS: Final = "our own record stands there"
+_CONDITION: Final = "Kubernetes sets and removes it by the condition of the node"
+_CLOUD_PROVIDER: Final = "it is the cloud provider's own"
+
+# The end of a prefix is its slash: talos.dev/x is Talos's, mytalos.dev/x is not.
+_PREFIXES: Final[Mapping[str, str]] = {
+    "talos.dev/": _TALOS,
+    "networking.talos.dev/": _TALOS,
+    "cluster.talos.dev/": _TALOS,
+    "extensions.talos.dev/": _TALOS,
+}
+_KEYS: Final[Mapping[Kind, Mapping[str, str]]] = {
+    "labels": {
+        "kubernetes.io/hostname": _KUBELET,
+        "kubernetes.io/os": _KUBELET,
+        "kubernetes.io/arch": _KUBELET,
+        "beta.kubernetes.io/os": _KUBELET,
+        "beta.kubernetes.io/arch": _KUBELET,
+        "talos-ccm.node-restriction.kubernetes.io/record": _OURS,
+    },
+    "annotations": {
+        "alpha.kubernetes.io/provided-node-ip": _KUBELET,
+        "node.alpha.kubernetes.io/ttl": _KUBERNETES,
+        "volumes.kubernetes.io/controller-managed-attach-detach": _KUBELET,
+        "volumes.kubernetes.io/keep-terminated-pod-volumes": _KUBELET,
+        "csi.volume.kubernetes.io/nodeid": _KUBELET,
+        "node.cloudprovider.kubernetes.io/talos-ccm-owned": _OURS,
+    },
+    "taints": {
+        "node.kubernetes.io/not-ready": _CONDITION,
+        "node.kubernetes.io/unreachable": _CONDITION,
+        "node.kubernetes.io/memory-pressure": _CONDITION,
+        "node.kubernetes.io/disk-pressure": _CONDITION,
+        "node.kubernetes.io/network-unavailable": _CONDITION,
+        "node.kubernetes.io/pid-pressure": _CONDITION,
+        "node.cloudprovider.kubernetes.io/uninitialized": _CLOUD_PROVIDER,
+        "node.cloudprovider.kubernetes.io/shutdown": _CLOUD_PROVIDER,
+    },
+    "platformMetadata": {
+        "hostname": "a machine's hostname cannot be overridden",
+        "platform": "a machine's platform cannot be overridden",
+    },
+}
+
+
+def why_reserved(kind: Kind, key: str) -> str:
+    """Why no rule may set that key, "" if one may."""
+    if kind != "platformMetadata":
+        for prefix, why in _PREFIXES.items():
+            if key.startswith(prefix):
+                return why
+    return _KEYS[kind].get(key, "")

@@ -1,0 +1,235 @@
+"""One frozen struct per service, read once at the start from command line, environment and --cloud-config.
+
+Every mistake is told in one message. Fields say by `Annotated[type, Flag(...)]` where they come from; a field
+of type CloudConfig is the whole file of --cloud-config.
+"""
+
+import difflib
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from libs.common.cloud_config.model import CloudConfig
+from libs.common.settings.cloud_config_reloader import parse_config_file, read_config_file
+from libs.common.settings.command_line import CommandLine, parse_command_line
+from libs.common.settings.flag_values import format_duration, parse_list, required_type, select_parser
+from libs.common.settings.flags import CLOUD_CONFIG, CONTROLLERS, SHARED_BOOLEANS, Flag
+from libs.common.settings.reference_flags import IGNORED_FLAGS, list_wildcard_differences
+
+S = TypeVar("S", bound=msgspec.Struct)
+
+
+class SettingsError(Exception):
+    """Only another configuration can cure it: told in words, exit status 2."""
+
+
+class Option(msgspec.Struct, frozen=True, kw_only=True):
+    """A field of a settings struct that has a Flag."""
+
+    owner: Any  # the struct class
+    field: str
+    flag: Flag
+    type: Any
+    default: Any
+    parse: Callable[[str], Any]
+
+    @property
+    def is_boolean(self) -> bool:
+        return required_type(self.type)[0] is bool
+
+    @property
+    def is_duration(self) -> bool:
+        return required_type(self.type)[0] is float and self.field.endswith("_seconds")
+
+
+class ParsedSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """All settings of a process, and what is to be warned of."""
+
+    structs: dict[Any, Any] = {}
+    warnings: tuple[str, ...] = ()
+    wants_help: bool = False
+    wants_version: bool = False
+
+    def get(self, kind: type[S]) -> S:
+        """The settings of that struct."""
+        found: S = self.structs[kind]
+        return found
+
+
+def list_options(*structs: type[msgspec.Struct]) -> list[Option]:
+    """Every field with a Flag, in the order of definition."""
+    return [option for struct in structs for option in _options(struct)]
+
+
+def _options(struct: type[msgspec.Struct]) -> list[Option]:
+    hints = get_type_hints(struct, include_extras=True)
+    defaults = {field.name: field for field in msgspec.structs.fields(struct)}
+    return [
+        Option(
+            owner=struct,
+            field=name,
+            flag=flag,
+            type=get_args(hint)[0],
+            default=defaults[name].default,
+            parse=select_parser(get_args(hint)[0], duration=name.endswith("_seconds")),
+        )
+        for name, hint in hints.items()
+        if get_origin(hint) is Annotated
+        for flag in get_args(hint)[1:]
+        if isinstance(flag, Flag)
+    ]
+
+
+def read_settings(
+    structs: Sequence[type[msgspec.Struct]], arguments: Sequence[str], environment: Mapping[str, str]
+) -> ParsedSettings:
+    """Read them all. Raises SettingsError with every mistake, one per line.
+
+    A struct may say more: `problems()` are mistakes between fields, `warnings()` are told at the start.
+    """
+    reading, mistakes = validate_settings(structs, arguments, environment)
+    if mistakes:
+        raise SettingsError("\n".join(mistakes))
+    return reading
+
+
+def validate_settings(
+    structs: Sequence[type[msgspec.Struct]],
+    arguments: Sequence[str],
+    environment: Mapping[str, str],
+    *,
+    config: CloudConfig | None = None,
+) -> tuple[ParsedSettings, tuple[str, ...]]:
+    """Return the settings and every mistake. With `config`, the file of --cloud-config is not read."""
+    options = list_options(*structs)
+    words = parse_command_line(arguments, _takes_value(options))
+    if words.wants_help or words.wants_version:
+        return ParsedSettings(wants_help=words.wants_help, wants_version=words.wants_version), ()
+    mistakes = [_unknown(name, options) for name in words.unknown] + list(words.mistakes)
+    written = _by_name(words, options)
+    if config is None:
+        config = _cloud_config(written.get(CLOUD_CONFIG.name, ""), mistakes)
+    sources = _Sources(written=written, environment=environment, config=config)
+    values = [(option, _value(option, sources, mistakes)) for option in options]
+    read: dict[Any, Any] = {}
+    warnings = [
+        *_without_effect(words, options),
+        *list_wildcard_differences(parse_list(written.get(CONTROLLERS.name, ""))),
+        *_about_file(config, written.get(CLOUD_CONFIG.name, "")),
+    ]
+    for struct in structs:
+        said = {option.field: value for option, value in values if option.owner is struct}
+        read[struct] = struct(**said, **dict.fromkeys(_whole_files(struct), config))
+        mistakes += _collect_messages(read[struct], "problems")
+        warnings += _collect_messages(read[struct], "warnings")
+    reading = ParsedSettings(structs=read, warnings=tuple(dict.fromkeys(warnings)))
+    return reading, tuple(dict.fromkeys(mistakes))
+
+
+def _whole_files(struct: type[msgspec.Struct]) -> list[str]:
+    return [name for name, hint in get_type_hints(struct).items() if hint is CloudConfig]
+
+
+class _Sources(msgspec.Struct, frozen=True, kw_only=True):
+    written: Mapping[str, str]
+    environment: Mapping[str, str]
+    config: CloudConfig
+
+    def text_for(self, flag: Flag) -> tuple[str, str] | None:
+        """What was said for that flag, and where."""
+        if flag.name and flag.name in self.written:
+            return self.written[flag.name], f"--{flag.name}"
+        if flag.env and self.environment.get(flag.env):
+            return self.environment[flag.env], flag.env
+        return None
+
+
+def _value(option: Option, sources: _Sources, mistakes: list[str]) -> Any:
+    flag = option.flag
+    if flag.config and flag.config in sources.config.values:
+        return sources.config.values[flag.config]  # its type was judged with its line at hand
+    said = sources.text_for(flag)
+    if said is None:
+        return option.default
+    text, where = said
+    if not text and required_type(option.type)[1]:
+        return None
+    try:
+        return _within(option.parse(text), option)
+    except ValueError as error:
+        mistakes.append(f'{where}: "{text}" is not {error}')
+        return option.default
+
+
+def _within(value: Any, option: Option) -> Any:
+    flag = option.flag
+    shown = format_duration if option.is_duration else "{:g}".format
+    if flag.at_least is not None and value < flag.at_least:
+        raise ValueError(f"at least {shown(flag.at_least)}")
+    if flag.at_most is not None and value > flag.at_most:
+        raise ValueError(f"at most {shown(flag.at_most)}")
+    return value
+
+
+def _takes_value(options: Sequence[Option]) -> dict[str, bool]:
+    takes = {name: not accepted.is_boolean for name, accepted in IGNORED_FLAGS.items()}
+    takes |= {name: not boolean for name, boolean in SHARED_BOOLEANS.items()}
+    for option in options:
+        takes |= dict.fromkeys((option.flag.name, *option.flag.aliases), not option.is_boolean)
+    takes.pop("", None)
+    return takes
+
+
+def _by_name(words: CommandLine, options: Sequence[Option]) -> dict[str, str]:
+    """Flag -> text under its proper name; the last one counts, lists add up."""
+    proper = {alias: option.flag.name for option in options for alias in option.flag.aliases}
+    lists = {option.flag.name for option in options if option.type == tuple[str, ...]}
+    written: dict[str, str] = {}
+    for given in words.flags:
+        name = proper.get(given.name, given.name)
+        adds = name in lists and name in written
+        written[name] = f"{written[name]},{given.value}" if adds else given.value
+    return written
+
+
+def _unknown(name: str, options: Sequence[Option]) -> str:
+    known = [*_takes_value(options), "help", "version"]
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.75)
+    return f"unknown flag --{name}" + (f", did you mean --{close[0]}?" if close else "")
+
+
+def _without_effect(words: CommandLine, options: Sequence[Option]) -> list[str]:
+    taken = {name for option in options for name in (option.flag.name, *option.flag.aliases)}
+    said = []
+    for given in words.flags:
+        if given.name in taken:
+            continue
+        accepted = IGNORED_FLAGS.get(given.name)
+        if accepted is None:
+            said.append(f"--{given.name} has no effect here: another service takes it")
+        elif given.value not in accepted.silent_values:
+            effect = "is not obeyed" if accepted.always_warns else "has no effect"
+            said.append(f"--{given.name}={given.value} {effect}: {accepted.why}")
+    return said
+
+
+def _cloud_config(path: str, mistakes: list[str]) -> CloudConfig:
+    if not path:
+        return CloudConfig()
+    found = parse_config_file(read_config_file(Path(path)), Path(path))
+    if isinstance(found, CloudConfig):
+        return found
+    mistakes += [f"--{CLOUD_CONFIG.name}: {mistake}" for mistake in found.mistakes]
+    return found.read or CloudConfig()  # for the mistakes that only its reader cannot see; nothing runs by it
+
+
+def _about_file(config: CloudConfig, path: str) -> list[str]:
+    return [f"--{CLOUD_CONFIG.name}: {finding.format(path)}" for finding in config.warnings]
+
+
+def _collect_messages(struct: Any, what: str) -> tuple[str, ...]:
+    ask = getattr(struct, what, None)
+    said: tuple[str, ...] = ask() if ask else ()
+    return said

@@ -1,0 +1,125 @@
+"""What each identity may say to NATS, from the wiring: its subjects, and JetStream for its part there."""
+
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+from libs.common.service_spec import DURABLES, READER_USER, ServiceSpec
+from libs.common.subjects import FLOW, ROOT, STREAM
+
+SYSTEM_USER: Final = "system"  # who has a server reload its configuration
+_API: Final = "$JS.API"
+_CONSUMER: Final = f"{_API}.CONSUMER"
+_FORBIDDEN_STREAM_VERBS: Final = (
+    *("DELETE", "PURGE", "MSG.DELETE", "MSG.GET", "SNAPSHOT", "RESTORE"),
+    *("LEADER.STEPDOWN", "PEER.REMOVE"),
+)
+_FORBIDDEN_CONSUMER_VERBS: Final = ("PAUSE", "LEADER.STEPDOWN")
+
+
+class NatsPermissions(msgspec.Struct, frozen=True, kw_only=True):
+    """Subjects that may be published to, less the denied ones, and those that may be heard."""
+
+    allow_publish: tuple[str, ...]
+    deny_publish: tuple[str, ...] = ()
+    allow_subscribe: tuple[str, ...]
+
+
+def build_service_permissions(wiring: ServiceSpec) -> NatsPermissions:
+    """Those of a service.
+
+    A reply subject needs no right: the server answers to whatever subject is named, the stream's own among
+    them. So who publishes outside the flow may read the flow alone, or it could have the server publish
+    its words there.
+    """
+    own = [durable.name for durable in wiring.durables]
+    return NatsPermissions(
+        allow_publish=(
+            *wiring.publishes,
+            f"{_API}.STREAM.INFO.{STREAM}",
+            f"{_API}.DIRECT.GET.{STREAM}.{FLOW}.>",
+            *_ordered_consumer_subjects(wiring.follows),
+            *_durable_subjects(own),
+            *(_provisioning_subjects() if wiring.provisions_stream else ()),
+        ),
+        deny_publish=() if wiring.provisions_stream else _foreign_durable_subjects(own),
+        allow_subscribe=_inbox_subjects(wiring.service),
+    )
+
+
+def build_reader_permissions() -> NatsPermissions:
+    """Those of who only looks: all of the stream, and nothing to say."""
+    return NatsPermissions(
+        allow_publish=(
+            f"{_API}.STREAM.INFO.{STREAM}",
+            f"{_API}.DIRECT.GET.{STREAM}.{ROOT}.>",
+            *_ordered_consumer_subjects((f"{FLOW}.>",)),
+            *(f"{_CONSUMER}.INFO.{STREAM}.{durable.name}" for durable in DURABLES),  # how deep queues are
+        ),
+        deny_publish=_foreign_durable_subjects([]),
+        allow_subscribe=_inbox_subjects(READER_USER),
+    )
+
+
+def build_system_permissions() -> NatsPermissions:
+    """Those of the bootstrap: no more than having a server read its configuration again."""
+    return NatsPermissions(
+        allow_publish=("$SYS.REQ.SERVER.*.RELOAD",), allow_subscribe=_inbox_subjects(SYSTEM_USER)
+    )
+
+
+def list_forbidden_requests() -> tuple[str, ...]:
+    """Requests that nobody may send, and that a reply subject, which needs no right, must not send either."""
+    return (
+        *(f"{_API}.STREAM.{verb}.{STREAM}" for verb in _FORBIDDEN_STREAM_VERBS),
+        *(
+            f"{_CONSUMER}.{verb}.{STREAM}.{durable.name}"
+            for verb in _FORBIDDEN_CONSUMER_VERBS
+            for durable in DURABLES
+        ),
+    )
+
+
+def _inbox_subjects(user: str) -> tuple[str, ...]:
+    return (f"_INBOX_{user}.>",)
+
+
+def _ordered_consumer_subjects(filters: Iterable[str]) -> tuple[str, ...]:
+    """A follower's own consumer has a name that nobody can know beforehand."""
+    created = [f"{_CONSUMER}.CREATE.{STREAM}.*.{each}" for each in filters]
+    if not created:
+        return ()
+    return (*created, f"{_CONSUMER}.MSG.NEXT.{STREAM}.*", f"{_CONSUMER}.DELETE.{STREAM}.*")
+
+
+def _durable_subjects(durables: Iterable[str]) -> tuple[str, ...]:
+    return tuple(
+        subject
+        for name in durables
+        for subject in (
+            f"{_CONSUMER}.INFO.{STREAM}.{name}",
+            f"{_CONSUMER}.MSG.NEXT.{STREAM}.{name}",
+            f"$JS.ACK.{STREAM}.{name}.>",
+        )
+    )
+
+
+def _provisioning_subjects() -> tuple[str, ...]:
+    return (
+        f"{_API}.STREAM.CREATE.{STREAM}",
+        f"{_API}.STREAM.UPDATE.{STREAM}",
+        *(
+            f"{_CONSUMER}.{verb}.{STREAM}.{durable.name}"
+            for durable in DURABLES
+            for verb in ("INFO", "DELETE")
+        ),
+        *(f"{_CONSUMER}.CREATE.{STREAM}.{durable.name}.{durable.filter}" for durable in DURABLES),
+    )
+
+
+def _foreign_durable_subjects(own: Iterable[str]) -> tuple[str, ...]:
+    """The rights to a follower's consumer would reach durables, too: the watcher's to make, one's to read."""
+    made = [f"{_CONSUMER}.{verb}.{STREAM}.{d.name}" for d in DURABLES for verb in ("CREATE", "DELETE")]
+    read = [f"{_CONSUMER}.MSG.NEXT.{STREAM}.{d.name}" for d in DURABLES if d.name not in own]
+    return (*(f"{each}.>" if ".CREATE." in each else each for each in made), *read)

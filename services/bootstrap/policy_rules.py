@@ -1,0 +1,24 @@
+"""What the bootstrap may do in Kubernetes: read and make what is its own, and change no Secret."""
+
+from libs.common.service_spec import PolicyRule
+from services.bootstrap.resource_names import ResourceNames
+
+
+def list_policy_rules(names: ResourceNames) -> tuple[PolicyRule, ...]:
+    """Its RBAC rules, all in the installation's namespace."""
+    namespace = names.namespace
+    return (
+        PolicyRule(
+            group="", resource="secrets", verbs=("get",), resource_names=names.secrets, namespace=namespace
+        ),
+        # RBAC cannot restrict `create` by name: the name is not known to the authorizer.
+        PolicyRule(group="", resource="secrets", verbs=("create",), namespace=namespace),
+        PolicyRule(
+            group="",
+            resource="configmaps",
+            verbs=("get", "update"),
+            resource_names=(names.authority,),
+            namespace=namespace,
+        ),
+        PolicyRule(group="", resource="configmaps", verbs=("create",), namespace=namespace),
+    )

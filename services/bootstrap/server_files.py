@@ -1,0 +1,160 @@
+"""Keys, authority, certificate, configuration: gathered or made, and written where the server reads them."""
+
+import logging
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from libs.common.nats_bus.nkeys import generate_seed, public_key_of
+from services.bootstrap.certificates import (
+    KeyPair,
+    check_key_pair,
+    get_expiry,
+    issue_certificate,
+    make_authority,
+    why_renew,
+)
+from services.bootstrap.directory_key_store import read_file, write_file
+from services.bootstrap.nats_permissions import SYSTEM_USER
+from services.bootstrap.resource_names import CA, CERTIFICATE, KEY, KEY_USERS, SEED, ResourceNames
+from services.bootstrap.server_config import NatsServerConfig, render_server_config
+
+log = logging.getLogger(__name__)
+
+CONFIG = "nats.conf"
+SYSTEM_SEED = "system.nk"
+TRUSTED_CERTIFICATES = (
+    "trusted.crt"  # by who has the server reload: until then it shows what an older authority signed
+)
+
+
+class KeyStore(Protocol):
+    """Where keys and the authority are kept."""
+
+    async def get_secret(self, name: str, /) -> Mapping[str, bytes] | None: ...
+    async def create_secret(self, name: str, data: Mapping[str, bytes], /) -> Mapping[str, bytes]: ...
+    async def publish_authority(self, name: str, certificate: str, /) -> None: ...
+    async def close(self) -> None: ...
+
+
+class InvalidSecretError(Exception):
+    """What is kept is not what it must be; somebody has to delete it."""
+
+
+class InstallationKeys(msgspec.Struct, frozen=True, kw_only=True):
+    """What all servers of an installation share."""
+
+    authority: KeyPair
+    public_keys: Mapping[str, str]
+
+
+class ServerSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """One server and its certificate, as they are to be."""
+
+    server: NatsServerConfig
+    tls_names: tuple[str, ...]
+    certificate_lifetime: timedelta
+
+
+class WriteResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What the server has now, and whether anything of it is new."""
+
+    certificate: KeyPair
+    authority: KeyPair
+    is_changed: bool
+
+
+async def ensure_installation_keys(store: KeyStore, names: ResourceNames, now: datetime) -> InstallationKeys:
+    """Read what is kept, and make what is not. Raises Unusable, KubeError or OSError."""
+    authority = await _ensure_authority(store, names, now)
+    keys = {user: await _ensure_public_key(store, names.seed_secret(user)) for user in KEY_USERS}
+    await store.publish_authority(names.authority, authority.certificate.decode())
+    return InstallationKeys(authority=authority, public_keys=keys)
+
+
+def write_server_files(out: Path, spec: ServerSpec, keys: InstallationKeys, now: datetime) -> WriteResult:
+    """Bring the files of one server up to date. Raises Unusable or OSError."""
+    out.mkdir(parents=True, exist_ok=True)
+    _add_trusted_authority(out, keys.authority.certificate)
+    pair, anew = _ensure_certificate(out, spec, keys.authority, now)
+    system = read_file(out / SYSTEM_SEED) or generate_seed()
+    config = render_server_config(spec.server, {**keys.public_keys, SYSTEM_USER: public_key_of(system)})
+    content = {
+        SYSTEM_SEED: system,
+        KEY: pair.key,
+        CERTIFICATE: pair.certificate,
+        CA: keys.authority.certificate,
+        CONFIG: config.encode(),
+    }
+    changed = [name for name, each in content.items() if write_file(out / name, each)]
+    if changed:
+        log.info("files of the server were written", extra={"files": ",".join(changed), "certificate": anew})
+    return WriteResult(certificate=pair, authority=keys.authority, is_changed=bool(changed))
+
+
+def drop_old_authority(out: Path) -> None:
+    """The server obeys what was written: an older authority need not be trusted any more."""
+    write_file(out / TRUSTED_CERTIFICATES, read_file(out / CA) or b"")
+
+
+async def _ensure_authority(store: KeyStore, names: ResourceNames, now: datetime) -> KeyPair:
+    held = await store.get_secret(names.authority)
+    if held is None:
+        made = make_authority(_generate_key(), name=names.nats, now=now, serial=x509.random_serial_number())
+        log.info("a new authority was made", extra={"secret": names.authority})
+        held = await store.create_secret(names.authority, {CERTIFICATE: made.certificate, KEY: made.key})
+    try:
+        pair = KeyPair(certificate=held[CERTIFICATE], key=held[KEY])
+        check_key_pair(pair)
+    except (KeyError, ValueError) as error:
+        raise InvalidSecretError(
+            f"{names.authority}: no certificate and key of an authority: {error!r}"
+        ) from error
+    return pair
+
+
+async def _ensure_public_key(store: KeyStore, name: str) -> str:
+    held = await store.get_secret(name)
+    if held is None:
+        log.info("a new key was made", extra={"secret": name})
+        held = await store.create_secret(name, {SEED: generate_seed()})
+    try:
+        return public_key_of(held[SEED])
+    except (KeyError, ValueError) as error:
+        raise InvalidSecretError(f"{name}: no key {SEED} with an NKey seed: {error!r}") from error
+
+
+def _ensure_certificate(
+    out: Path, spec: ServerSpec, authority: KeyPair, now: datetime
+) -> tuple[KeyPair, str]:
+    """The certificate that the server has, or a new one and why."""
+    certificate, key = read_file(out / CERTIFICATE), read_file(out / KEY)
+    held = KeyPair(certificate=certificate, key=key) if certificate and key else None
+    names, lifetime = spec.tls_names, spec.certificate_lifetime
+    why = why_renew(held, authority, names=names, lifetime=lifetime, now=now)
+    if held is not None and not why:
+        return held, "kept"
+    serial = x509.random_serial_number()
+    try:
+        pair = issue_certificate(
+            authority, _generate_key(), names=names, lifetime=lifetime, now=now, serial=serial
+        )
+    except ValueError as error:  # no time is left, or the clock was years ahead when the authority was made
+        until = f"the authority is good until {get_expiry(authority):%Y-%m-%dT%H:%M:%SZ}"
+        raise InvalidSecretError(f"{until}, and it is {now:%Y-%m-%dT%H:%M:%SZ} here: {error}") from error
+    return pair, f"anew: {why}"
+
+
+def _add_trusted_authority(out: Path, authority: bytes) -> None:
+    trusted = read_file(out / TRUSTED_CERTIFICATES) or b""
+    if authority not in trusted:
+        write_file(out / TRUSTED_CERTIFICATES, authority + trusted)
+
+
+def _generate_key() -> ec.EllipticCurvePrivateKey:
+    return ec.generate_private_key(ec.SECP256R1())

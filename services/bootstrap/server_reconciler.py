@@ -1,0 +1,112 @@
+"""The sidecar of a server: looks again and again, and has the server reload what has changed."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+from libs.common import metrics
+from libs.common.bus import BusError
+from libs.common.kube_api.errors import KubeError
+from libs.common.nats_bus.nats_access import NatsAccess
+from libs.common.nats_bus.reload import reload_server
+from services.bootstrap.certificates import get_expiry
+from services.bootstrap.nats_permissions import SYSTEM_USER
+from services.bootstrap.resource_names import ResourceNames
+from services.bootstrap.server_files import (
+    SYSTEM_SEED,
+    TRUSTED_CERTIFICATES,
+    InvalidSecretError,
+    KeyStore,
+    ServerSpec,
+    WriteResult,
+    drop_old_authority,
+    ensure_installation_keys,
+    write_server_files,
+)
+
+log = logging.getLogger(__name__)
+
+_RETRY_SECONDS: Final = 2.0
+
+
+class ServerReconciler:
+    """Of one server; `problems` says what it could not do."""
+
+    def __init__(
+        self,
+        store: KeyStore,
+        names: ResourceNames,
+        directory: Path,
+        spec: ServerSpec,
+        *,
+        now: Callable[[], datetime],
+        interval_seconds: float,
+    ) -> None:
+        self._store = store
+        self._names = names
+        self._directory = directory
+        self._spec = spec
+        self._now = now
+        self._interval_seconds = interval_seconds
+        self._problem = "has not looked yet"
+        # At first, too: whoever wrote the files before us may have ended before the server read them.
+        self._needs_reload = True
+
+    def problems(self) -> tuple[str, ...]:
+        """Why keys, certificate or the server's configuration may not be what they should be."""
+        return (self._problem,) if self._problem else ()
+
+    async def run_once(self) -> None:
+        """Until everything has been made once."""
+        while True:
+            if await self._try(self._update_files):
+                return
+            await asyncio.sleep(_RETRY_SECONDS)
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            done = await self._try(self._reconcile)
+            await asyncio.sleep(
+                self._interval_seconds if done else min(_RETRY_SECONDS, self._interval_seconds)
+            )
+
+    async def _reconcile(self) -> None:
+        made = await self._update_files()
+        self._needs_reload = self._needs_reload or made.is_changed
+        if self._needs_reload:
+            await reload_server(self._access())
+            drop_old_authority(self._directory)
+            self._needs_reload = False
+            log.info("the server has read its configuration")
+
+    async def _update_files(self) -> WriteResult:
+        kept = await ensure_installation_keys(self._store, self._names, self._now())
+        made = write_server_files(self._directory, self._spec, kept, self._now())
+        for name, pair in (("server", made.certificate), ("authority", made.authority)):
+            metrics.NATS_CERTIFICATE_EXPIRES.labels(name).set(get_expiry(pair).timestamp())
+        return made
+
+    async def _try(self, attempt: Callable[[], Awaitable[object]]) -> bool:
+        """Whether it succeeded; whatever the world does, there is another look."""
+        problem = ""
+        try:
+            await attempt()
+        except (KubeError, BusError, OSError, InvalidSecretError) as error:
+            problem = str(error)
+        if problem and problem != self._problem:
+            log.warning("not done, trying again", extra={"reason": problem})
+        self._problem = problem
+        return not problem
+
+    def _access(self) -> NatsAccess:
+        server = self._spec.server
+        return NatsAccess(
+            servers=(f"tls://{server.own_address}",),
+            service=SYSTEM_USER,
+            nkey_seed_file=self._directory / SYSTEM_SEED,
+            tls_ca_file=self._directory / TRUSTED_CERTIFICATES,
+        )

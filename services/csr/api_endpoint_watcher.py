@@ -1,0 +1,85 @@
+"""Reads the API server's certificate now and then, on a connection of its own: no right is needed."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from random import Random
+from typing import Final, Protocol
+
+from libs.common.delivery import backoff_seconds
+from libs.common.kube_api.errors import KubeError
+from libs.common.kube_api.server_identity import ServerIdentity
+from services.csr.api_endpoint import ApiEndpoint, ServerIdentityCache
+
+log = logging.getLogger(__name__)
+
+READ_INTERVAL_SECONDS: Final = 60.0  # each handshake may reach another API server, or a renewed certificate
+# At the start, so that the API servers behind a load balancer are known within seconds.
+FIRST_READS: Final = 10
+FIRST_READ_INTERVAL_SECONDS: Final = 1.0
+_MAX_BACKOFF_SECONDS: Final = 30.0
+_NOT_READ: Final = "the certificate of the API server has not been read yet"
+
+
+class ServerIdentityReader(Protocol):
+    """What is needed of it; `kube_api.KubeApi` does it."""
+
+    async def fetch_server_identity(self) -> ServerIdentity: ...
+
+
+class ApiEndpointWatcher:
+    """Keeps the identities of the API servers. A failed handshake changes nothing that is known."""
+
+    def __init__(
+        self,
+        kube: ServerIdentityReader,
+        *,
+        on_change: Callable[[], None],
+        clock: Callable[[], float],
+        random: Random,
+    ) -> None:
+        """`changed` is called when other identities are known than before; `clock` is monotonic."""
+        self._kube = kube
+        self._on_change = on_change
+        self._clock = clock
+        self._random = random
+        self._cache = ServerIdentityCache()
+        self._reads = 0
+        self._failures = 0
+        self.endpoint = ApiEndpoint()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            wait_seconds = await self.read()
+            await asyncio.sleep(wait_seconds)
+
+    async def read(self) -> float:
+        """Read the certificate once; return the seconds until the next time."""
+        try:
+            identity = await self._kube.fetch_server_identity()
+        except KubeError as error:
+            self._failures += 1
+            self._record_failure(error.message)
+            return min(backoff_seconds(self._failures, self._random.random()), _MAX_BACKOFF_SECONDS)
+        self._failures = 0
+        self._reads += 1
+        self._cache.add(identity, self._clock())
+        before, self.endpoint = self.endpoint, ApiEndpoint(identities=self._cache.identities)
+        if set(before.identities) != set(self.endpoint.identities):
+            fields = {"names": sorted(identity.names), "addresses": sorted(identity.addresses)}
+            log.info("API server certificate read", extra=fields)
+            self._on_change()
+        return FIRST_READ_INTERVAL_SECONDS if self._reads < FIRST_READS else READ_INTERVAL_SECONDS
+
+    def problems(self) -> tuple[str, ...]:
+        """Why requests wait until an operator acts, or the API server answers."""
+        if self.endpoint.identities:
+            return ()
+        why = f" ({self.endpoint.fault})" if self.endpoint.fault else ""
+        return (f"{_NOT_READ}{why}: requests for more than a node name wait until then",)
+
+    def _record_failure(self, why: str) -> None:
+        if why != self.endpoint.fault:
+            log.warning("cannot read the certificate of the API server", extra={"reason": why})
+        self.endpoint = ApiEndpoint(identities=self.endpoint.identities, fault=why)

@@ -1,0 +1,179 @@
+"""What a kubelet's PKCS #10 request asks for. The bytes are the kubelet's: no bytes may raise, or take long.
+
+The API server and the signer read them with Go; where two parsers could read two things, we read nothing.
+"""
+
+import base64
+import re
+from collections.abc import Callable, Iterator
+from ipaddress import IPv4Address, IPv6Address
+from typing import Final
+
+import msgspec
+from cryptography import x509
+from cryptography.x509.oid import ExtensionOID, NameOID
+
+from libs.common.signing_request import REQUEST_LIMIT
+from services.csr.public_keys import inspect_key
+
+MAX_SANS: Final = 100  # names and addresses; a kubelet asks for as many as its Node has, some ten at most
+_MAX_QUOTED_LENGTH: Final = 80  # characters of a value in a text
+
+# One block, and nothing around it: Go takes the first block of any label, others the first that fits.
+_PEM: Final = re.compile(
+    rb"\s*-----BEGIN CERTIFICATE REQUEST-----\r?\n([A-Za-z0-9+/=\r\n]+)-----END CERTIFICATE REQUEST-----\s*"
+)
+
+
+class CertificateRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that a request asks for, and what is wrong with it in itself."""
+
+    common_names: tuple[str, ...] = ()
+    organizations: tuple[str, ...] = ()
+    other_subject_attributes: tuple[str, ...] = ()  # "OID=value", values shown
+    dns_names: tuple[str, ...] = ()
+    ips: tuple[str, ...] = ()  # canonical; an IPv4-mapped address stays IPv6
+    other_sans: tuple[str, ...] = ()  # "e-mail 'a@b'", "URI ..."
+    key: str  # "ECDSA P-256"
+    key_problem: str = ""
+    is_signature_valid: bool | None = None  # None: its key is none that we accept, so nobody looked
+    problems: tuple[str, ...] = ()
+
+
+class MalformedRequest(msgspec.Struct, frozen=True):
+    """Bytes that are no request, and what is wrong with them, in printable words."""
+
+    reason: str
+
+
+def parse_request(pem: bytes) -> CertificateRequest | MalformedRequest:
+    """The request in these bytes."""
+    return parse_with(_parse_der, pem)
+
+
+def parse_with(
+    parse: Callable[[bytes], CertificateRequest], pem: bytes
+) -> CertificateRequest | MalformedRequest:
+    """What that parser of DER makes of the bytes of one PEM block."""
+    if not pem:
+        return MalformedRequest(f"it is empty, or larger than {REQUEST_LIMIT} bytes")
+    if len(pem) > REQUEST_LIMIT:
+        return MalformedRequest(f"it has {len(pem)} bytes, more than {REQUEST_LIMIT}")
+    block = _PEM.fullmatch(pem)
+    if block is None:
+        return MalformedRequest("it is not exactly one PEM block CERTIFICATE REQUEST")
+    try:
+        return parse(base64.b64decode(b"".join(block[1].split()), validate=True))
+    except Exception as error:  # noqa: BLE001 the parser documents no list of what it raises, and it is long:
+        # ValueError, TypeError, OverflowError, InvalidVersion, DuplicateExtension, UnsupportedAlgorithm,
+        # UnsupportedGeneralNameType, InternalError... Each says that these bytes are no request for us.
+        return _make_malformed(error)
+    except BaseException as error:
+        if type(error).__module__ != "pyo3_runtime":
+            raise  # a signal, the end of the process
+        return _make_malformed(error)  # PanicException: a broken assertion inside the parser, which goes on
+
+
+def _make_malformed(error: BaseException) -> MalformedRequest:
+    return MalformedRequest(
+        f"it is no PKCS #10 request that can be read: {type(error).__name__}: {quote_untrusted(str(error))}"
+    )
+
+
+def quote_untrusted(text: str, limit: int = _MAX_QUOTED_LENGTH) -> str:
+    """A text of somebody else's, bounded and printable."""
+    return ascii(text if len(text) <= limit else text[:limit] + "...")
+
+
+def _parse_der(der: bytes) -> CertificateRequest:
+    csr = x509.load_der_x509_csr(der)
+    key, key_problem = inspect_key(csr)
+    subject, extensions = csr.subject, csr.extensions  # parsed anew at each access
+    problems = [
+        *_find_unexpected_attributes(csr),
+        *_find_unexpected_extensions(extensions),
+        *_find_unexpected_subject(subject),
+    ]
+    names = _subject_alternative_names(extensions)
+    if len(names) > MAX_SANS:
+        problems.append(f"it asks for {len(names)} names and addresses, more than {MAX_SANS}")
+        names = names[:MAX_SANS]
+    return CertificateRequest(
+        common_names=_values(subject, NameOID.COMMON_NAME),
+        organizations=_values(subject, NameOID.ORGANIZATION_NAME),
+        other_subject_attributes=tuple(_find_other_subject_attributes(subject)),
+        dns_names=tuple(name.value for name in names if isinstance(name, x509.DNSName)),
+        ips=tuple(str(name.value) for name in names if _is_one_address(name)),
+        other_sans=tuple(_describe_name(name) for name in names if not _is_name_or_address(name)),
+        key=key,
+        key_problem=key_problem,
+        is_signature_valid=None if key_problem else csr.is_signature_valid,
+        problems=tuple(problems),
+    )
+
+
+def _find_unexpected_attributes(csr: x509.CertificateSigningRequest) -> Iterator[str]:
+    """A kubelet's request has one attribute, the extensions. Microsoft's twin of it is none to Go."""
+    oids = [attribute.oid for attribute in csr.attributes]
+    for oid in oids:
+        if oid != _EXTENSION_REQUEST:
+            yield f"it has an attribute {oid.dotted_string}"
+    if oids.count(_EXTENSION_REQUEST) > 1:
+        yield "it lists its extensions more than once"
+
+
+def _find_unexpected_extensions(extensions: x509.Extensions) -> Iterator[str]:
+    for extension in extensions:
+        if extension.oid != ExtensionOID.SUBJECT_ALTERNATIVE_NAME:
+            yield f"it asks for extension {extension.oid.dotted_string}"
+
+
+def _find_unexpected_subject(subject: x509.Name) -> Iterator[str]:
+    if any(len(list(rdn)) != 1 for rdn in subject.rdns):
+        yield "a part of its subject has several values"
+
+
+def _subject_alternative_names(extensions: x509.Extensions) -> list[x509.GeneralName]:
+    for extension in extensions:
+        if isinstance(extension.value, x509.SubjectAlternativeName):
+            return list(extension.value)
+    return []
+
+
+def _values(subject: x509.Name, oid: x509.ObjectIdentifier) -> tuple[str, ...]:
+    return tuple(_text(attribute.value) for attribute in subject.get_attributes_for_oid(oid))
+
+
+def _find_other_subject_attributes(subject: x509.Name) -> Iterator[str]:
+    for attribute in subject:
+        if attribute.oid not in (NameOID.COMMON_NAME, NameOID.ORGANIZATION_NAME):
+            yield f"{attribute.oid.dotted_string}={quote_untrusted(_text(attribute.value))}"
+
+
+def _text(value: str | bytes) -> str:
+    return value if isinstance(value, str) else repr(value)
+
+
+def _is_one_address(name: x509.GeneralName) -> bool:
+    # eight or 32 bytes are a network, which stands in name constraints only
+    return isinstance(name, x509.IPAddress) and isinstance(name.value, IPv4Address | IPv6Address)
+
+
+def _is_name_or_address(name: x509.GeneralName) -> bool:
+    return isinstance(name, x509.DNSName) or _is_one_address(name)
+
+
+def _describe_name(name: x509.GeneralName) -> str:
+    kind = _KINDS.get(type(name), type(name).__name__)
+    return f"{kind} {quote_untrusted(str(name.value))}"
+
+
+_EXTENSION_REQUEST: Final = x509.ObjectIdentifier("1.2.840.113549.1.9.14")
+_KINDS: Final[dict[type, str]] = {
+    x509.RFC822Name: "e-mail",
+    x509.UniformResourceIdentifier: "URI",
+    x509.IPAddress: "network",
+    x509.DirectoryName: "directory name",
+    x509.RegisteredID: "registered id",
+    x509.OtherName: "other name",
+}

@@ -1,0 +1,206 @@
+"""Who lays claim to which address and name: all Nodes, and what all machines attest."""
+
+from collections.abc import Iterable, Iterator
+from enum import IntEnum
+from typing import Final
+
+import msgspec
+
+from libs.common.events import NodeEnriched, NodeUnreachable
+from libs.common.machine import MachineFacts
+from libs.common.node import Node
+from libs.common.node_ips import InvalidNodeIP, parse_node_ips
+from services.csr.attested_identity import (
+    collect_attested_ips,
+    collect_attested_names,
+    is_possible_name,
+    normalize_ip,
+)
+
+
+class ClaimRank(IntEnum):
+    """How well founded a claim is."""
+
+    NODE_OBJECT = 1  # in the Node object, and facts of its machine do not say so
+    UNVERIFIED = 2  # in the Node object, and nothing is known of its machine: it may well be the rightful one
+    ATTESTED = 3  # by the machine, now or when it last answered
+    ANSWERED = 4  # of addresses: the machine of that node name answered there
+    NODE_NAME_PREFIX = 5  # of names: a dot after the node's own name begins the rest of it
+    NODE_NAME = 6  # of names: it is the node's own
+
+
+class Claim(msgspec.Struct, frozen=True, kw_only=True):
+    """One existing Node's claim to one address or name."""
+
+    node: str
+    rank: ClaimRank
+    is_unreachable: bool = False  # its machine does not answer now
+    was_answered: bool = False  # of addresses: that is where it answered when it last did
+
+
+class _IndexEntry(msgspec.Struct, frozen=True):
+    """What was last said of one name."""
+
+    node: Node | None = None
+    enriched: NodeEnriched | NodeUnreachable | None = None
+
+
+_NO_ENTRY: Final = _IndexEntry()
+_ClaimsByKey = dict[str, Claim]
+
+
+class ClaimIndex:
+    """An index, fed with what was last said of each Node, in any order. Only existing Nodes have claims."""
+
+    def __init__(self) -> None:
+        self._entries: dict[str, _IndexEntry] = {}
+        self._claims_by_node: dict[
+            str, tuple[_ClaimsByKey, _ClaimsByKey]
+        ] = {}  # node -> its claims by address and by name
+        self._by_address: dict[str, _ClaimsByKey] = {}  # address -> node -> claim
+        self._by_name: dict[str, _ClaimsByKey] = {}
+
+    def upsert_node(self, node: Node) -> None:
+        """The Node is so now."""
+        self._update(node.name, msgspec.structs.replace(self._entry(node.name), node=node))
+
+    def remove_node(self, name: str) -> None:
+        """No Node of that name exists any more."""
+        self._update(name, msgspec.structs.replace(self._entry(name), node=None))
+
+    def upsert_report(self, event: NodeEnriched | NodeUnreachable) -> None:
+        """Metadata's last word of the Node's machine."""
+        self._update(event.node.name, msgspec.structs.replace(self._entry(event.node.name), enriched=event))
+
+    def remove_report(self, name: str) -> None:
+        """Metadata has nothing to say of a Node of that name."""
+        self._update(name, msgspec.structs.replace(self._entry(name), enriched=None))
+
+    def clear(self) -> None:
+        """Nothing is known."""
+        for held in (self._entries, self._claims_by_node, self._by_address, self._by_name):
+            held.clear()
+
+    def get_node(self, name: str) -> Node | None:
+        """The Node of that name, None if there is none."""
+        return self._entry(name).node
+
+    def find_by_address(self, ip: str) -> tuple[Claim, ...]:
+        """Every Node's claim to an address in canonical form, sorted by node."""
+        return _sort_by_node(self._by_address.get(ip, {}).values())
+
+    def find_by_name(self, dns: str) -> tuple[Claim, ...]:
+        """Every Node's claim to a DNS name in any case, sorted by node; a Node's highest one."""
+        name = dns.lower()
+        claims = dict(self._by_name.get(name, {}))
+        for owner in _iterate_prefixes(name):
+            if self.get_node(owner) is not None:
+                claims[owner] = Claim(node=owner, rank=ClaimRank.NODE_NAME_PREFIX)
+        return _sort_by_node(claims.values())
+
+    def _entry(self, name: str) -> _IndexEntry:
+        return self._entries.get(name, _NO_ENTRY)
+
+    def _update(self, name: str, entry: _IndexEntry) -> None:
+        if entry == _NO_ENTRY:
+            self._entries.pop(name, None)
+        else:
+            self._entries[name] = entry
+        before = self._claims_by_node.pop(name, ({}, {}))
+        now = _derive_claims(entry)
+        for index, was, is_now in zip((self._by_address, self._by_name), before, now, strict=True):
+            _update_index(index, name, was, is_now)
+        if any(now):
+            self._claims_by_node[name] = now
+
+
+def _update_index(index: dict[str, _ClaimsByKey], node: str, was: _ClaimsByKey, is_now: _ClaimsByKey) -> None:
+    for key in was.keys() - is_now.keys():
+        del index[key][node]
+        if not index[key]:
+            del index[key]
+    for key, claim in is_now.items():
+        index.setdefault(key, {})[node] = claim
+
+
+def _derive_claims(entry: _IndexEntry) -> tuple[_ClaimsByKey, _ClaimsByKey]:
+    node = entry.node
+    if node is None:
+        return {}, {}
+    # what was said of an earlier Node of that name says nothing of this one
+    enriched = entry.enriched if entry.enriched and entry.enriched.node.uid == node.uid else None
+    if isinstance(enriched, NodeEnriched):
+        return _derive_address_claims(node, enriched.facts, False), _derive_name_claims(
+            node, enriched.facts, False
+        )
+    facts = enriched.last_known if enriched else None
+    unreachable = enriched is not None
+    return _derive_address_claims(node, facts, unreachable), _derive_name_claims(node, facts, unreachable)
+
+
+def _derive_address_claims(node: Node, facts: MachineFacts | None, unreachable: bool) -> _ClaimsByKey:
+    ranks = dict.fromkeys(_iterate_object_ips(node), ClaimRank.NODE_OBJECT if facts else ClaimRank.UNVERIFIED)
+    answered = ""
+    if facts is not None:
+        ranks.update(dict.fromkeys(collect_attested_ips(facts), ClaimRank.ATTESTED))
+        # recognized by its UUID only, a machine has not answered as this node
+        answered = normalize_ip(facts.node_ip) if facts.node_name == node.name else ""
+        if answered and not unreachable:
+            ranks[answered] = ClaimRank.ANSWERED
+        elif answered:
+            ranks[answered] = ClaimRank.ATTESTED
+    return {
+        ip: Claim(
+            node=node.name, rank=rank, is_unreachable=unreachable, was_answered=unreachable and ip == answered
+        )
+        for ip, rank in ranks.items()
+    }
+
+
+def _derive_name_claims(node: Node, facts: MachineFacts | None, unreachable: bool) -> _ClaimsByKey:
+    ranks = dict.fromkeys(
+        _iterate_object_names(node), ClaimRank.NODE_OBJECT if facts else ClaimRank.UNVERIFIED
+    )
+    if facts is not None:
+        ranks.update(dict.fromkeys(collect_attested_names(facts), ClaimRank.ATTESTED))
+    ranks[node.name.lower()] = ClaimRank.NODE_NAME
+    return {dns: Claim(node=node.name, rank=rank, is_unreachable=unreachable) for dns, rank in ranks.items()}
+
+
+def parse_provided_ips(node: Node) -> frozenset[str]:
+    """The node IPs in the kubelet's annotation, in canonical form; none if it is malformed."""
+    provided = parse_node_ips(node.provided_node_ip) if node.provided_node_ip else ()
+    return frozenset() if isinstance(provided, InvalidNodeIP) else frozenset(map(str, provided))
+
+
+def collect_object_ips(node: Node) -> frozenset[str]:
+    """Every address that a Node object names, in canonical form."""
+    return frozenset(_iterate_object_ips(node))
+
+
+def _iterate_object_ips(node: Node) -> Iterator[str]:
+    yield from parse_provided_ips(node)
+    yield from (ip for address in node.status.addresses if (ip := normalize_ip(address.address)))
+
+
+def collect_object_names(node: Node) -> frozenset[str]:
+    """Every name that a Node object's status gives it, in lower case."""
+    return frozenset(_iterate_object_names(node))
+
+
+def _iterate_object_names(node: Node) -> Iterator[str]:
+    for address in node.status.addresses:
+        if is_possible_name(address.address) and not normalize_ip(address.address):
+            yield address.address.lower()
+
+
+def _iterate_prefixes(name: str) -> Iterator[str]:
+    """What stands before each dot of a name."""
+    at = name.find(".")
+    while at >= 0:
+        yield name[:at]
+        at = name.find(".", at + 1)
+
+
+def _sort_by_node(claims: Iterable[Claim]) -> tuple[Claim, ...]:
+    return tuple(sorted(claims, key=lambda claim: claim.node))

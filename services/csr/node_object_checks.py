@@ -1,0 +1,75 @@
+"""Whether a node is what its request asks for, where no machine is ever asked: by its Node object alone.
+
+That is written by the kubelet itself, so it counts within networks that the operator names, and only if no
+other Node says the same.
+"""
+
+from collections.abc import Iterator
+from ipaddress import IPv4Network, IPv6Network, ip_address
+
+from libs.common.node import Node
+from services.csr.certificate_request import CertificateRequest, quote_untrusted
+from services.csr.claim_index import ClaimIndex, ClaimRank, collect_object_ips, collect_object_names
+from services.csr.decision import ApprovalPolicy, Check
+from services.csr.endpoint_checks import check_endpoint_without_talos
+from services.csr.request_checks import parse_networks
+
+
+def check_against_node_object(
+    name: str, requested: CertificateRequest, claim_index: ClaimIndex, policy: ApprovalPolicy
+) -> Iterator[Check]:
+    """The Node first; with it, each name and each address on its own."""
+    node = claim_index.get_node(name)
+    if node is None:
+        yield _make_undecided("node", f"there is no Node {name} yet", name)
+        return
+    if not policy.allowed_networks:
+        yield _make_undecided(
+            "no-talos", "no machine is asked (no Talos), and no --csr-allowed-networks are given", name
+        )
+        return
+    for dns in requested.dns_names:
+        reserved = None if dns == name else check_endpoint_without_talos(name, policy.api_endpoint, dns=dns)
+        yield reserved or _check_name(dns, node, claim_index)
+    for ip in requested.ips:
+        reserved = check_endpoint_without_talos(name, policy.api_endpoint, ip=ip)
+        yield reserved or _check_address(ip, node, claim_index, parse_networks(policy.allowed_networks))
+
+
+def _check_name(dns: str, node: Node, claim_index: ClaimIndex) -> Check:
+    what, name = f"DNS name {quote_untrusted(dns)}", node.name
+    if dns == name:
+        return Check(name="names", passed=True, text=f"{what} is the node's name")
+    others = tuple(claim for claim in claim_index.find_by_name(dns) if claim.node != name)
+    owner = next((claim.node for claim in others if claim.rank is ClaimRank.NODE_NAME), "")
+    if owner:
+        return Check(name="names", passed=False, text=f"{what} is Node {owner}'s own name")
+    if not dns.lower().startswith(name + "."):
+        return Check(name="names", passed=False, text=f"{what} is neither {name} nor below it")
+    if dns.lower() not in collect_object_names(node):
+        return _make_undecided("names", f"{what} is not in the status of Node {name} (yet)", name)
+    return _check_rivals(what, "names", name, tuple(claim.node for claim in others))
+
+
+def _check_address(
+    ip: str, node: Node, claim_index: ClaimIndex, networks: tuple[IPv4Network | IPv6Network, ...]
+) -> Check:
+    what, name = f"IP address {ip}", node.name
+    if not any(ip_address(ip) in network for network in networks):
+        return Check(name="addresses", passed=False, text=f"{what} is not within --csr-allowed-networks")
+    if ip not in collect_object_ips(node):
+        return _make_undecided("addresses", f"{what} is not in the status of Node {name} (yet)", name)
+    return _check_rivals(
+        what, "addresses", name, tuple(c.node for c in claim_index.find_by_address(ip) if c.node != name)
+    )
+
+
+def _check_rivals(what: str, check: str, name: str, others: tuple[str, ...]) -> Check:
+    if not others:
+        return Check(name=check, passed=True, text=f"{what} is in the Node object, and in no other")
+    text = f"{what} is in the status of Node {others[0]}, too"
+    return Check(name="rivals", passed=None, text=text, nodes=frozenset({name, *others}), rivals=others)
+
+
+def _make_undecided(check: str, text: str, *nodes: str) -> Check:
+    return Check(name=check, passed=None, text=text, nodes=frozenset(nodes))

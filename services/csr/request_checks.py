@@ -1,0 +1,166 @@
+"""What is wrong with a request whoever asks: permanent faults, decided by the request alone."""
+
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from typing import Final
+
+from libs.common.node_ips import is_global_unicast, parse_ip
+from libs.common.signing_request import NODE_USER_PREFIX, NODES_GROUP, SigningRequest
+from services.csr.certificate_request import CertificateRequest, quote_untrusted
+from services.csr.decision import ApprovalPolicy, Check
+
+_REQUIRED_USAGES: Final = frozenset({"digital signature", "server auth"})
+_ALLOWED_USAGES: Final = _REQUIRED_USAGES | {"key encipherment"}
+_MAX_NAME_LENGTH: Final = 253  # of a DNS name
+_LABEL: Final = re.compile(r"[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?\Z", re.IGNORECASE | re.ASCII)
+_NODE_NAME: Final = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?\Z")  # RFC 1123, as the API server has it
+_NUMBER: Final = re.compile(r"([0-9]+|0x[0-9a-f]*)\Z", re.IGNORECASE | re.ASCII)
+_MAX_LISTED: Final = 3  # values shown of a list
+
+
+def why_ignored(request: SigningRequest) -> str:
+    """Why such a request is never touched, not even denied; "" for a node's own serving certificate."""
+    if not request.is_kubelet_serving:
+        return (
+            f"signer {quote_untrusted(request.spec.signer_name)} and user "
+            f"{quote_untrusted(request.spec.username)} are not ours"
+        )
+    if not _NODE_NAME.match(request.node_name) or len(request.node_name) > _MAX_NAME_LENGTH:
+        return f"user {quote_untrusted(request.spec.username)} has the name of no possible Node"
+    if NODES_GROUP not in request.spec.groups:
+        return f"user {quote_untrusted(request.spec.username)} is not in group {NODES_GROUP}"
+    return ""
+
+
+def check_request(
+    request: SigningRequest, requested: CertificateRequest, policy: ApprovalPolicy
+) -> Iterator[Check]:
+    """Each of them passed or failed for ever."""
+    checks = {
+        "request": next(iter(requested.problems), ""),
+        "key": requested.key_problem,
+        "signature": _find_signature_problem(requested),
+        "subject": _find_subject_problem(request.node_name, requested),
+        "usages": _find_usage_problem(frozenset(request.spec.usages)),
+        "kinds": f"asks for {format_list(requested.other_sans)}" if requested.other_sans else "",
+        "any": "" if requested.dns_names or requested.ips else "asks for no DNS name and no IP address",
+        "names": _first_problem(find_name_problem(dns, request.node_name) for dns in requested.dns_names),
+        "addresses": _first_problem(
+            find_address_problem(ip, policy.service_networks or ()) for ip in requested.ips
+        ),
+        "expiration": _find_expiration_problem(request.spec.expiration_seconds, policy),
+    }
+    for name, problem in checks.items():
+        yield Check(name=name, passed=not problem, text=problem or _PASSED_TEXTS[name])
+
+
+def find_name_problem(dns: str, node_name: str) -> str:
+    """Why no node may have that name in a certificate, whatever its machine attests."""
+    lower = dns.lower().rstrip(".")
+    if "*" in dns:
+        return f"DNS name {quote_untrusted(dns)} is a wildcard"
+    if lower == "kubernetes" or lower.startswith("kubernetes."):
+        return f"DNS name {quote_untrusted(dns)} is the API server's"
+    if lower.endswith((".svc", ".svc.cluster.local")):
+        return f"DNS name {quote_untrusted(dns)} is a Service's"
+    if lower == "localhost" or lower.endswith(".localhost"):
+        return f"DNS name {quote_untrusted(dns)} is every host's"
+    labels = dns.split(".")
+    if len(dns) > _MAX_NAME_LENGTH or not all(_LABEL.match(label) for label in labels):
+        return f"DNS name {quote_untrusted(dns)} is no host name"
+    if parse_ip(dns) is not None or (_NUMBER.match(labels[-1]) and dns != node_name):
+        # 10.1, 0x7f000001: some clients take them for one
+        return f"DNS name {quote_untrusted(dns)} is an address"
+    return ""
+
+
+def find_address_problem(text: str, service_networks: tuple[str, ...] = ()) -> str:
+    """Why no node may have that address in a certificate, whatever its machine attests."""
+    ip = ip_address(text)
+    if isinstance(ip, IPv6Address) and ip.ipv4_mapped is not None:
+        return f"IP address {text} is IPv4-mapped: a Go client would take it for {ip.ipv4_mapped}"
+    if not is_global_unicast(ip):
+        return f"IP address {text} is not a unicast address that others can reach"
+    if any(ip in network for network in parse_networks(service_networks)):
+        # the first of them is the API server's, and pods may trust the signer's CA to tell them who that is
+        return f"IP address {text} is a Service's"
+    return ""
+
+
+@lru_cache(maxsize=8)
+def parse_networks(cidrs: tuple[str, ...]) -> tuple[IPv4Network | IPv6Network, ...]:
+    """The networks in these texts; whatever is none is left out."""
+    return tuple(network for text in cidrs if (network := _parse_network(text)) is not None)
+
+
+def _parse_network(text: str) -> IPv4Network | IPv6Network | None:
+    try:
+        return ip_network(text, strict=False)
+    except ValueError:
+        return None
+
+
+def format_list(values: tuple[str, ...]) -> str:
+    """A few values of somebody else's, in words; those of a request are shown already."""
+    more = f" and {len(values) - _MAX_LISTED} more" if len(values) > _MAX_LISTED else ""
+    return ", ".join(values[:_MAX_LISTED]) + more
+
+
+def _find_signature_problem(requested: CertificateRequest) -> str:
+    if requested.is_signature_valid is None:
+        return "its signature was not looked at"
+    return "" if requested.is_signature_valid else "its signature is not by the key in it"
+
+
+def _find_subject_problem(node_name: str, requested: CertificateRequest) -> str:
+    expected = NODE_USER_PREFIX + node_name
+    if requested.common_names != (expected,):
+        names = format_list(tuple(quote_untrusted(name) for name in requested.common_names)) or "none"
+        return f"its common name is {names}, not that of the requester, {quote_untrusted(expected)}"
+    if requested.organizations != (NODES_GROUP,):
+        names = format_list(tuple(quote_untrusted(name) for name in requested.organizations)) or "none"
+        return f"its organization is {names}, not exactly {NODES_GROUP}"
+    if requested.other_subject_attributes:
+        return (
+            "its subject has more than a common name and an organization: "
+            f"{format_list(requested.other_subject_attributes)}"
+        )
+    return ""
+
+
+def _find_usage_problem(usages: frozenset[str]) -> str:
+    missing, more = sorted(_REQUIRED_USAGES - usages), sorted(usages - _ALLOWED_USAGES)
+    if missing:
+        return f"its usages lack {', '.join(missing)}"
+    return f"its usages have {format_list(tuple(map(quote_untrusted, more)))}" if more else ""
+
+
+def _find_expiration_problem(seconds: int | None, policy: ApprovalPolicy) -> str:
+    least, most = policy.min_expiration_seconds, policy.max_expiration_seconds
+    if seconds is None:
+        return ""
+    if least is not None and seconds < least:
+        return f"expirationSeconds {seconds} is less than {least}, the minimum here"
+    if most is not None and seconds > most:
+        return f"expirationSeconds {seconds} is more than {most}, the maximum here"
+    return ""
+
+
+def _first_problem(problems: Iterator[str]) -> str:
+    return next((problem for problem in problems if problem), "")
+
+
+_PASSED_TEXTS: Final = {
+    "request": "it is one PKCS #10 request with nothing odd in it",
+    "key": "its key is one that we accept",
+    "signature": "it is signed by the key in it",
+    "subject": "its subject is the requester's",
+    "usages": "its usages are those of a serving certificate",
+    "kinds": "it asks for DNS names and IP addresses only",
+    "any": "it asks for at least one of them",
+    "names": "no DNS name is forbidden to nodes",
+    "addresses": "no IP address is forbidden to nodes",
+    "expiration": "its expirationSeconds are within bounds, or not given",
+}

@@ -1,0 +1,23 @@
+"""Whether requests can be decided by the table: it is complete, and the watcher watches requests."""
+
+from typing import Final
+
+from libs.common.events import SnapshotComplete
+from libs.common.stream_cache import StreamCache
+from libs.common.subjects import SNAPSHOT
+
+_REQUESTS_NOT_WATCHED: Final = (
+    "the watcher watches no certificate requests: its --controllers leaves node-csr-approval out, or it may "
+    "not list and watch certificatesigningrequests"
+)
+
+
+def find_readiness_problems(table: StreamCache) -> tuple[str, ...]:
+    """Why no request can be decided, in words for /readyz."""
+    problems = table.problems()
+    if problems:
+        return problems
+    snapshot = table.get(SNAPSHOT)
+    event = snapshot.event if snapshot else None
+    requests = event.requests if isinstance(event, SnapshotComplete) else None
+    return (_REQUESTS_NOT_WATCHED,) if requests is None else ()

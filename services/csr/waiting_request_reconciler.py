@@ -1,0 +1,143 @@
+"""Decides again what waits, as soon as anything changes on which it waits; tells of what waits for long."""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable
+from datetime import datetime
+from itertools import islice
+from typing import Final
+
+from libs.common import metrics
+from libs.common.bus import Message, UnreadablePayload
+from libs.common.cache_sync import CacheSync
+from libs.common.delivery import Disposition, Nak
+from libs.common.events import CsrObserved, Event
+from libs.common.stream_cache import StreamCache
+from libs.common.subjects import ENRICHED_CSR, OBSERVED_CSR
+from services.csr.node_event_recorder import NodeEventRecorder
+from services.csr.pending_requests import PendingRequests
+from services.csr.waiting_requests import WaitingRequests
+
+log = logging.getLogger(__name__)
+
+CHECK_INTERVAL_SECONDS: Final = 1.0
+BATCH_SECONDS: Final = 0.1  # what changes within it leads to one decision
+_WORKERS: Final = 8
+_MAX_EVENTS_PER_CHECK: Final = 20  # an outage must not become a storm of Events on the API server
+_MAX_RETRY_SECONDS: Final = 60.0
+
+
+class WaitingRequestReconciler:
+    """Every replica does it; who writes second fails at the fence, which harms nobody."""
+
+    def __init__(
+        self,
+        *,
+        stream_cache: StreamCache,
+        cache_sync: CacheSync,
+        pending_requests: PendingRequests,
+        waiting_requests: WaitingRequests,
+        event_recorder: NodeEventRecorder,
+        handle: Callable[[Message], Awaitable[Disposition]],
+        clock: Callable[[], float],
+        now: Callable[[], datetime],
+    ) -> None:
+        """`handle` decides about one request, one at a time, as for a delivery; `clock` is monotonic."""
+        self._stream_cache = stream_cache
+        self._cache_sync = cache_sync
+        self._pending_requests = pending_requests
+        self._waiting_requests = waiting_requests
+        self._event_recorder = event_recorder
+        self._handle = handle
+        self._clock = clock
+        self._now = now
+        self._queue: dict[str, None] = {}
+        self._wakeup = asyncio.Event()
+        self._retry_at: dict[str, float] = {}  # what nobody will deliver again, and when to look at it
+        self._reasons: set[str] = set()
+
+    def enqueue(self, names: Iterable[str]) -> None:
+        """Look at these soon."""
+        self._queue.update(dict.fromkeys(names))
+        if self._queue:
+            self._wakeup.set()
+
+    def forget(self, name: str) -> None:
+        """The request is gone, or decided."""
+        self._queue.pop(name, None)
+        self._retry_at.pop(name, None)
+
+    def forget_all(self) -> None:
+        """Everything known is void."""
+        self._queue.clear()
+        self._retry_at.clear()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(_WORKERS):
+                tasks.create_task(self._run_worker())
+            tasks.create_task(self._run_checks())
+
+    async def _run_worker(self) -> None:
+        while True:
+            await self._wakeup.wait()
+            await asyncio.sleep(BATCH_SECONDS)
+            while self._queue:
+                name = next(iter(self._queue))
+                del self._queue[name]
+                await self._reconcile(name)
+            self._wakeup.clear()
+
+    async def _reconcile(self, name: str) -> None:
+        message = self._stream_cache.get(f"{ENRICHED_CSR}.{name}")
+        if message is None or name not in self._pending_requests.by_name:
+            return
+        verdict = await self._handle(message)
+        if isinstance(verdict, Nak) and name in self._pending_requests.by_name:
+            self._retry_at[name] = self._clock() + min(verdict.delay_seconds, _MAX_RETRY_SECONDS)
+        else:
+            self._retry_at.pop(name, None)
+
+    async def _run_checks(self) -> None:
+        while True:
+            await asyncio.sleep(CHECK_INTERVAL_SECONDS)
+            self.run_periodic_checks()
+
+    def run_periodic_checks(self) -> None:
+        """One pass: what is due is looked at, what waits for long is told, and all is counted."""
+        at = self._clock()
+        due = [name for name, when in self._retry_at.items() if when <= at]
+        for name in due:
+            del self._retry_at[name]
+        self.enqueue([*due, *self._waiting_requests.find_due(at)])
+        self._update_metrics()
+        if self._cache_sync.problems():
+            return  # what is known may be half of it: conclude nothing
+        for waiting in islice(self._waiting_requests.take_unreported(at), _MAX_EVENTS_PER_CHECK):
+            observed = self._last_event(f"{OBSERVED_CSR}.{waiting.name}")
+            if isinstance(observed, CsrObserved) and observed.request.uid == waiting.uid:
+                self._event_recorder.record_waiting(
+                    observed.request, waiting.reason, waiting.message, waiting.rivals
+                )
+
+    def _update_metrics(self) -> None:
+        counts = Counter(waiting.reason for waiting in self._waiting_requests.by_name.values())
+        for reason in self._reasons | counts.keys():
+            metrics.CSR_WAITING.labels(reason).set(counts[reason])
+        self._reasons |= counts.keys()
+        newest = list(self._pending_requests.iterate_newest())
+        metrics.CSR_SUPERSEDED.set(len(self._pending_requests.by_name) - len(newest))
+        metrics.CSR_APPROVED_NOT_ISSUED.set(len(self._pending_requests.awaiting_signer))
+        oldest = min((pending.order.created_at for pending in newest), default=None)
+        age = (self._now() - oldest).total_seconds() if oldest else 0.0
+        metrics.CSR_OLDEST_PENDING_AGE.set(max(0.0, age))  # the API server's clock may be ahead of ours
+
+    def _last_event(self, subject: str) -> Event | None:
+        message = self._stream_cache.get(subject)
+        return (
+            message.event
+            if message is not None and not isinstance(message.event, UnreadablePayload)
+            else None
+        )

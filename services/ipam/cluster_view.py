@@ -1,0 +1,140 @@
+"""The cluster as the flow tells it: where blocks come from, what none may touch, what is not known yet."""
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from libs.common.cloud_config.model import Pool as ConfiguredPool
+from libs.common.delivery import TemporaryError
+from libs.common.events import (
+    ClusterNetworksObserved,
+    EnrichedNodeGone,
+    NodeEnriched,
+    NodeGone,
+    NodeObserved,
+    NodeUnreachable,
+)
+from libs.common.node import Node
+from libs.common.startup_gate import StartupGate
+from libs.common.subjects import ENRICHED_NODE, OBSERVED_NODE, object_name_in
+from services.ipam.allocation_plan import Exclusions
+from services.ipam.effective_networks import EffectiveNetworks, resolve_networks
+from services.ipam.node_index import NodeIndex
+from services.ipam.pool_selection import Pool, select_pools
+from services.ipam.settings import IpamSettings
+from services.ipam.unallocated_reasons import CannotAllocate, NotReady
+
+_NO_FACTS: Final = "Talos has told nothing of its machine yet, and no block may hold an address of it"
+_METADATA_INCOMPLETE: Final = (
+    "metadata has not spoken of all machines yet, and no block may hold an address of one"
+)
+
+
+class ClusterView:
+    """Of one replica. Nothing is concluded from it before the flow is complete: that is asked of the flow."""
+
+    def __init__(
+        self, settings: IpamSettings, *, on_node_deleted: Callable[[str], None], on_change: Callable[[], None]
+    ) -> None:
+        """`left` hears which Node is there no more, `changed` that who waits may be served now."""
+        self.nodes = NodeIndex()
+        self._settings = settings
+        self._on_node_deleted = on_node_deleted
+        self._on_change = on_change
+        self._networks: EffectiveNetworks | NotReady | CannotAllocate = resolve_networks(
+            settings.network_flags, None
+        )
+        self._gate = StartupGate()
+
+    def problems(self) -> tuple[str, ...]:
+        """Why nobody can be served, in words for /readyz."""
+        networks, closed = self._networks, self._gate.why_closed()
+        unknown = (networks.reason,) if isinstance(networks, NotReady | CannotAllocate) else ()
+        return (*unknown, *((closed,) if closed else ()))
+
+    def cluster_wide_reasons(self) -> tuple[str, ...]:
+        """The reasons that are on no Node: /readyz tells them, or the labeler that its machine is silent."""
+        networks = self._networks
+        unknown = (networks.reason,) if isinstance(networks, NotReady | CannotAllocate) else ()
+        return (_NO_FACTS, _METADATA_INCOMPLETE, *unknown)
+
+    def select_pools(
+        self, node: Node, configured: Sequence[ConfiguredPool]
+    ) -> tuple[Pool, ...] | NotReady | CannotAllocate:
+        """Where that Node's blocks come from."""
+        networks = self._networks
+        if isinstance(networks, NotReady | CannotAllocate):
+            return networks
+        if self._gate.is_waiting:
+            return NotReady(_METADATA_INCOMPLETE)
+        facts = self.nodes.get_facts(node.name, node.uid)
+        if facts is None:
+            return NotReady(_NO_FACTS)
+        return select_pools(node, facts, networks.pods, configured, self._settings.cidr_allocator_type)
+
+    def get_exclusions(self) -> Exclusions:
+        """What no block may touch. Raises TemporaryError while that is not all known."""
+        networks = self._networks
+        if not isinstance(networks, EffectiveNetworks):
+            raise TemporaryError("nothing can be claimed", networks.reason)
+        if why := self._gate.why_closed():
+            raise TemporaryError("nothing can be claimed", f"ipam {why}")
+        return self.nodes.build_exclusions(networks.services)
+
+    # ---- what the flow says
+
+    def on_caught_up(self) -> None:
+        """All that the stream holds has been taken in, for the first time or again."""
+        self._gate.set()
+
+    def on_snapshot_complete(self) -> None:
+        """The watcher has named all Nodes; that counts once for each stream."""
+        if not self._gate.is_set:
+            self._gate.set()
+
+    def on_incomplete(self) -> None:
+        """What the stream holds was taken in, and it is not all: the next snapshot counts."""
+        self._gate.unset()
+
+    def on_stream_replaced(self) -> None:
+        """Everything known is void, but for the networks: those of another stream are told soon."""
+        self.nodes.clear()
+        self._gate.clear()
+
+    def apply(self, event: object) -> None:
+        """The flow says that."""
+        match event:
+            case NodeObserved(node=node):
+                before = self.nodes.get(node.name)
+                self.nodes.update_node(node)
+                if before is not None and before.uid != node.uid:
+                    self._on_node_deleted(before.name)
+            case NodeGone(name=name):
+                self._delete_node(name)
+            case NodeEnriched() | NodeUnreachable():
+                self.nodes.update_facts(event)
+            case EnrichedNodeGone(name=name):
+                self.nodes.delete_facts(name)
+            case ClusterNetworksObserved():
+                self._apply_networks(event)
+        if self._gate.apply(event):
+            self._on_change()
+
+    def on_expired(self, subject: str) -> None:
+        """The stream holds it no more: that is how long it has been gone, or nobody said it again."""
+        if subject.startswith(f"{OBSERVED_NODE}."):
+            self._delete_node(object_name_in(subject, OBSERVED_NODE))
+        elif subject.startswith(f"{ENRICHED_NODE}."):
+            self.nodes.delete_facts(object_name_in(subject, ENRICHED_NODE))
+        if self._gate.handle_expired(subject):
+            self._on_change()
+
+    def _delete_node(self, name: str) -> None:
+        if self.nodes.get(name) is not None:
+            self.nodes.delete_node(name)
+            self._on_node_deleted(name)
+
+    def _apply_networks(self, event: ClusterNetworksObserved) -> None:
+        networks = resolve_networks(self._settings.network_flags, event)
+        if networks != self._networks:
+            self._networks = networks
+            self._on_change()

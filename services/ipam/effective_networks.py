@@ -1,0 +1,144 @@
+"""Which networks pods and services have: what the flags say, and else what a control plane says."""
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from libs.common.events import ClusterNetworksObserved
+from services.ipam.network_set import parse_foreign_network
+from services.ipam.networks import Family, explain_no_blocks, parse_network
+from services.ipam.pages import PAGE_LENGTHS
+from services.ipam.pool_selection import PodNetworks, validate_cluster_cidrs
+from services.ipam.unallocated_reasons import CannotAllocate, NotReady
+
+_DEFAULT_IPV4: Final = 24
+_DEFAULT_IPV6: Final = 80  # the reference's; kube-controller-manager has 64
+_BITS: Final[dict[Family, int]] = {4: 32, 6: 128}
+_NETWORKS_UNKNOWN: Final = (
+    "the cluster's {} networks are not known yet: no control plane has told them to metadata, and --{} is "
+    "not given"
+)
+
+
+class NetworkFlags(msgspec.Struct, frozen=True, kw_only=True):
+    """What the flags say; empty or 0 = nothing."""
+
+    cluster_cidrs: tuple[str, ...] = ()
+    service_cidrs: tuple[str, ...] = ()
+    mask_size: int = 0
+    mask_size_ipv4: int = 0
+    mask_size_ipv6: int = 0
+
+
+class EffectiveNetworks(msgspec.Struct, frozen=True, kw_only=True):
+    """Where pods may be, and where they must not."""
+
+    pods: PodNetworks
+    services: tuple[str, ...]
+
+
+def resolve_networks(
+    flags: NetworkFlags, observed: ClusterNetworksObserved | None
+) -> EffectiveNetworks | NotReady | CannotAllocate:
+    """The flags go before; service networks of either are spared. `observed` = None: nobody has told."""
+    if observed is None and not flags.service_cidrs:
+        return NotReady(_NETWORKS_UNKNOWN.format("service", "service-cluster-ip-range"))
+    if observed is None and not flags.cluster_cidrs:
+        return NotReady(_NETWORKS_UNKNOWN.format("pod", "cluster-cidr"))
+    cidrs = flags.cluster_cidrs or (observed.pod_cidrs if observed else ())
+    services = (*flags.service_cidrs, *(observed.service_cidrs if observed else ()))
+    unreadable = _explain_unreadable(services)
+    if unreadable:  # spared by nobody, if it were passed over
+        return CannotAllocate(f"the cluster's service networks cannot be used: {unreadable}")
+    why = validate_mask_flags(flags, cidrs)
+    if why:
+        return CannotAllocate(why)
+    families = {network.family for network in map(parse_foreign_network, cidrs) if network is not None}
+    of_one = {family: flags.mask_size if family in families else 0 for family in _BITS}
+    ipv4 = (
+        flags.mask_size_ipv4 or of_one[4] or (observed and observed.node_cidr_mask_size_ipv4) or _DEFAULT_IPV4
+    )
+    ipv6 = (
+        flags.mask_size_ipv6 or of_one[6] or (observed and observed.node_cidr_mask_size_ipv6) or _DEFAULT_IPV6
+    )
+    for why in (_validate_mask(4, ipv4), _validate_mask(6, ipv6)):
+        if why:
+            return CannotAllocate(why)
+    return EffectiveNetworks(
+        pods=PodNetworks(cidrs=cidrs, mask_size_ipv4=ipv4, mask_size_ipv6=ipv6), services=services
+    )
+
+
+def _validate_mask(family: Family, mask: int) -> str:
+    least, most = PAGE_LENGTHS[family], _BITS[family]
+    if least <= mask <= most:
+        return ""
+    return f"/{mask} is no prefix length of a Node's IPv{family} block: it is of {least} to {most} bits"
+
+
+def _explain_wrong_family(mask: int) -> str:
+    lengths = (f"{PAGE_LENGTHS[family]} to {_BITS[family]} bits (IPv{family})" for family in _BITS)
+    return f"/{mask} is no prefix length of a Node's block: it is of {' or '.join(lengths)}"
+
+
+def validate_network_flags(flags: NetworkFlags) -> tuple[str, ...]:
+    """What is wrong with the flags whatever a control plane says, a sentence each."""
+    found = []
+    for name, cidrs in (
+        ("cluster-cidr", flags.cluster_cidrs),
+        ("service-cluster-ip-range", flags.service_cidrs),
+    ):
+        why = (
+            validate_cluster_cidrs(cidrs) if cidrs and name == "cluster-cidr" else _explain_unreadable(cidrs)
+        )
+        if why:
+            found.append(f"--{name}: {why}")
+    for name, mistake in (
+        ("ipv4", flags.mask_size_ipv4 and _validate_mask(4, flags.mask_size_ipv4)),
+        ("ipv6", flags.mask_size_ipv6 and _validate_mask(6, flags.mask_size_ipv6)),
+    ):
+        if mistake:
+            found.append(f"--node-cidr-mask-size-{name}: {mistake}")
+    if flags.mask_size and all(_validate_mask(family, flags.mask_size) for family in _BITS):
+        found.append(f"--node-cidr-mask-size: {_explain_wrong_family(flags.mask_size)}")
+    if not found:
+        why = validate_mask_flags(flags, flags.cluster_cidrs) or _explain_no_blocks(flags)
+        found += [why] if why else []
+    return tuple(found)
+
+
+def validate_mask_flags(flags: NetworkFlags, cidrs: Sequence[str]) -> str:
+    """Why the mask flags cannot be obeyed with these pod networks: the reference's rules; "" if they can."""
+    families = {network.family for network in map(parse_foreign_network, cidrs) if network is not None}
+    if len(cidrs) > 1:
+        alone = "--node-cidr-mask-size cannot be used with dual-stack networks: say -ipv4 and -ipv6"
+        return alone if flags.mask_size else ""
+    if flags.mask_size and (flags.mask_size_ipv4 or flags.mask_size_ipv6):
+        return "--node-cidr-mask-size cannot be used together with --node-cidr-mask-size-ipv4 and -ipv6"
+    if flags.mask_size_ipv4 and families == {6}:
+        return "--node-cidr-mask-size-ipv4 cannot be used with a single-stack IPv6 network"
+    if flags.mask_size_ipv6 and families == {4}:
+        return "--node-cidr-mask-size-ipv6 cannot be used with a single-stack IPv4 network"
+    return ""
+
+
+def _explain_no_blocks(flags: NetworkFlags) -> str:
+    for network in map(parse_network, flags.cluster_cidrs):
+        own = flags.mask_size_ipv4 if network.family == 4 else flags.mask_size_ipv6
+        mask = own or flags.mask_size
+        if not mask:
+            continue
+        why = explain_no_blocks(network, mask) or _validate_mask(network.family, mask)
+        if why:
+            return f"--cluster-cidr: {why}"
+    return ""
+
+
+def _explain_unreadable(cidrs: Sequence[str]) -> str:
+    for cidr in cidrs:
+        try:
+            parse_network(cidr)
+        except ValueError as error:
+            return str(error)
+    return ""

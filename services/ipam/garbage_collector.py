@@ -1,0 +1,196 @@
+"""Keeps claims and Nodes together: looks at all of both now and then, and when a Node is gone."""
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from typing import Final
+
+from libs.common import metrics
+from libs.common.delivery import PermanentError, TemporaryError, backoff_seconds, exponential_step
+from services.ipam.allocator import Allocator
+from services.ipam.garbage_collection import SweepResult
+from services.ipam.node_event_recorder import CONFLICT, OTHER_ALLOCATOR, NodeEventRecorder
+from services.ipam.pages import Claim, Page
+from services.ipam.pool_metrics import PoolMetrics
+from services.ipam.release_plan import InvalidPodCidr
+
+log = logging.getLogger(__name__)
+
+PASS_SECONDS: Final = 0.5
+REQUESTED_SWEEP_DELAY_SECONDS: Final = 2.0  # Nodes that go together are seen by one look
+_MIN_INTERVAL_SECONDS: Final = 10.0  # between two looks for Nodes that go one by one: each lists all Nodes
+_METRICS_INTERVAL_SECONDS: Final = 10.0  # counting ten thousand claims takes a tenth of a second
+_POSTPONED_SECONDS: Final = 5.0  # another replica wrote the page meanwhile
+_POSTPONED_CAP_SECONDS: Final = 60.0  # it takes no writes at all, and each look lists all Nodes
+_MAX_REPORTED: Final = 20  # of one sweep, by name; the others are counted
+_MAX_REMEMBERED_INVALID: Final = 50_000
+
+
+class GarbageCollector:
+    """Every replica does it; writes compare and swap, and who is second finds nothing to do."""
+
+    def __init__(
+        self,
+        allocator: Allocator,
+        event_recorder: NodeEventRecorder,
+        *,
+        quarantine: timedelta,
+        resync_seconds: float,
+        get_pause_reason: Callable[[], str],
+        on_blocks_freed: Callable[[], None],
+        pool_metrics: PoolMetrics,
+        clock: Callable[[], float],
+        now: Callable[[], datetime],
+        random: random.Random,
+    ) -> None:
+        """`why_not` says why nothing may be looked at now, "" if it may; `clock` is monotonic, in seconds.
+
+        `on_blocks_freed` hears that claims have ended.
+        """
+        self._allocator = allocator
+        self._event_recorder = event_recorder
+        self._quarantine = quarantine
+        self._resync_seconds = resync_seconds
+        self._get_pause_reason = get_pause_reason
+        self._on_blocks_freed = on_blocks_freed
+        self._pool_metrics = pool_metrics
+        self._clock = clock
+        self._now = now
+        self._random = random
+        self._next_sweep_at = float("-inf")
+        self._last_sweep_at = float("-inf")
+        self._failures = 0
+        self._postponed = 0  # in a row, looks that left a page as it was
+        self._has_imported = False  # what Nodes carry from before is in the pages
+        self._reported_invalid: set[tuple[str, str]] = set()  # told of: uid and podCIDR
+        self._metrics_refreshed_at = float("-inf")
+
+    def request_sweep(self) -> None:
+        """A Node is gone, or carries what nobody here gave."""
+        at = max(self._clock() + REQUESTED_SWEEP_DELAY_SECONDS, self._last_sweep_at + _MIN_INTERVAL_SECONDS)
+        self._next_sweep_at = min(self._next_sweep_at, at)
+
+    def restart(self) -> None:
+        """Another stream: look at once."""
+        self._next_sweep_at = float("-inf")
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            if self._clock() >= self._next_sweep_at and not self._get_pause_reason():
+                await self._sweep()
+            if self._clock() - self._metrics_refreshed_at >= _METRICS_INTERVAL_SECONDS:
+                self._metrics_refreshed_at = self._clock()
+                self._pool_metrics.refresh(self._allocator.pages.by_range)
+            await asyncio.sleep(PASS_SECONDS)
+
+    async def _sweep(self) -> None:
+        self._next_sweep_at = float("inf")  # who asks for a look while this one is under way is heard
+        try:
+            swept = await self._allocator.sweep()
+        except (TemporaryError, PermanentError) as error:
+            self._handle_failure(error)
+            return
+        except Exception as error:
+            # Nodes bear what anybody wrote: a defect of ours that it hits must not stop all allocation.
+            log.exception("claims and nodes could not be compared")
+            self._handle_failure(error)
+            return
+        self._failures = 0
+        self._postponed = self._postponed + 1 if swept.postponed else 0
+        self._last_sweep_at = self._clock()
+        self._next_sweep_at = min(self._next_sweep_at, self._last_sweep_at + self._seconds_until_next(swept))
+        self._report(swept)
+        self._pool_metrics.record_freed((*swept.freed, *swept.dropped))
+        if swept.freed or swept.dropped:
+            self._on_blocks_freed()
+
+    def _handle_failure(self, error: Exception) -> None:
+        self._failures += 1
+        self._next_sweep_at = self._clock() + backoff_seconds(self._failures, self._random.random())
+        if self._failures == 1:
+            log.warning("claims and nodes are compared later", extra={"error": str(error)})
+
+    def _seconds_until_next(self, collected: SweepResult) -> float:
+        """A resync, or less: until a block has rested, or what could not be written is tried again."""
+        resync = self._resync_seconds * (0.8 + 0.2 * self._random.random())
+        postponed = {page_range for page_range, _ in collected.postponed}
+        jitter = 1.5 * self._random.random()
+        soonest = self._seconds_until_released(lambda page: page.range not in postponed, resync) + jitter
+        if postponed:
+            due = self._seconds_until_released(lambda page: page.range in postponed, resync) + jitter
+            at_least = exponential_step(self._postponed, first=1.0, cap=_POSTPONED_CAP_SECONDS)
+            soonest = min(soonest, max(at_least, min(due, _POSTPONED_SECONDS)))
+        return max(1.0, min(resync, soonest))
+
+    def _seconds_until_released(self, is_meant: Callable[[Page], bool], otherwise: float) -> float:
+        """In how many seconds the first block of those pages has rested; `otherwise` where none rests."""
+        rested = [
+            (claim.gone_since - self._now() + self._quarantine).total_seconds()
+            for page in self._allocator.pages.by_range.values()
+            if is_meant(page)
+            for claim in page.claims.values()
+            if claim.gone_since is not None
+        ]
+        return min(rested, default=otherwise)
+
+    # ---- what was found
+
+    def _report(self, collected: SweepResult) -> None:
+        for told, claims in (("freed", collected.freed), ("dropped", collected.dropped)):
+            if claims:
+                log.info("blocks are free again", extra={"why": told, **_log_fields(claims)})
+        for page_range, why in collected.postponed:
+            log.info("a page of claims is looked at again", extra={"page": page_range, "why": why})
+        self._report_invalid(collected.invalid, is_complete=not collected.postponed)
+        # The first look finds what Nodes carry from before there was an ipam: nobody is to blame for that.
+        foreign = collected.adopted if self._has_imported else collected.unexpected
+        if foreign:
+            self._report_foreign(foreign)
+        blamed = {claim.block for claim in foreign}
+        if from_before := [claim for claim in collected.adopted if claim.block not in blamed]:
+            log.info("pod CIDRs of nodes were taken over as they are", extra=_log_fields(from_before))
+        self._has_imported = self._has_imported or not collected.postponed
+
+    def _report_foreign(self, claims: Sequence[Claim]) -> None:
+        """Nobody can prevent it: it is told."""
+        metrics.IPAM_FOREIGN.inc(len({claim.uid for claim in claims}))
+        text = (
+            "carries {}, which was not claimed here: another allocator runs, or ran while ipam did not "
+            "(kube-controller-manager? it needs --controllers=*,-node-ipam-controller), or a page of claims "
+            "was deleted"
+        )
+        log.warning(
+            "nodes got pod CIDRs from somebody else, or a page of claims was deleted",
+            extra=_log_fields(claims),
+        )
+        for claim in claims[:_MAX_REPORTED]:
+            self._event_recorder.record(
+                claim.node, claim.uid, OTHER_ALLOCATOR, f"it {text.format(claim.block)}"
+            )
+
+    def _report_invalid(self, found: Sequence[InvalidPodCidr], *, is_complete: bool) -> None:
+        """Unless that is all, what was odd before is so still: its page was not looked through."""
+        news = [odd for odd in found if (odd.uid, odd.cidr) not in self._reported_invalid]
+        now = {(odd.uid, odd.cidr) for odd in found[:_MAX_REMEMBERED_INVALID]}
+        self._reported_invalid = (
+            now
+            if is_complete or len(self._reported_invalid) > _MAX_REMEMBERED_INVALID
+            else self._reported_invalid | now
+        )
+        metrics.IPAM_CONFLICTS.set(max(len(found), len(self._reported_invalid)))
+        if not news:
+            return
+        shown = "; ".join(f"{odd.node} {odd.cidr}: {odd.reason}" for odd in news[:_MAX_REPORTED])
+        log.warning("odd pod CIDRs are left to their nodes", extra={"count": len(news), "nodes": shown})
+        for odd in news[:_MAX_REPORTED]:
+            self._event_recorder.record(
+                odd.node, odd.uid, CONFLICT, f"its pod CIDR {odd.cidr} is odd: {odd.reason}"
+            )
+
+
+def _log_fields(claims: Sequence[Claim]) -> dict[str, object]:
+    shown = ", ".join(f"{claim.node} {claim.block}" for claim in claims[:_MAX_REPORTED])
+    return {"count": len(claims), "nodes": shown}

@@ -1,0 +1,70 @@
+"""The pages as they were last read or written: old, perhaps, which a write by compare-and-swap finds out."""
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from services.ipam.pages import Page, StoredPage, UnreadablePage, decode_page, page_name
+
+
+class PageCache:
+    """What a replica knows of the pages."""
+
+    def __init__(self) -> None:
+        self._pages: dict[str, Page] = {}  # by range
+        self._unreadable: dict[str, UnreadablePage] = {}  # by name
+        self._own_versions: dict[str, str] = {}  # by range, the resourceVersion that this replica wrote last
+
+    @property
+    def by_range(self) -> Mapping[str, Page]:
+        """The readable ones."""
+        return self._pages
+
+    @property
+    def unreadable(self) -> tuple[UnreadablePage, ...]:
+        """Those in which nothing is claimed or freed until somebody mends them."""
+        return tuple(self._unreadable.values())
+
+    def resource_versions(self) -> dict[str, str]:
+        """Of the readable ones, by range, the resourceVersion that was read or written last."""
+        return {page.range: page.resource_version for page in self._pages.values()}
+
+    def is_own_write(self, page_range: str) -> bool:
+        """Whether this replica wrote what is known of that page."""
+        known = self._pages.get(page_range)
+        return known is not None and known.resource_version == self._own_versions.get(page_range)
+
+    def closed_pages(self) -> dict[str, str]:
+        """By name, why nothing is claimed in a page."""
+        return {name: f"{name} is unreadable: {page.reason}" for name, page in self._unreadable.items()}
+
+    def is_current(self, page: Page) -> bool:
+        """Whether that version is the one that was read last; "" is the version of what is not there."""
+        known = self._pages.get(page.range)
+        return (known.resource_version if known else "") == page.resource_version
+
+    def replace_all(self, stored: Sequence[StoredPage]) -> bool:
+        """These are all there are. Whether none of those known is missing."""
+        known = {*self._unreadable, *map(page_name, self._pages)}
+        pages = [decode_page(page) for page in stored]
+        self._pages = {page.range: page for page in pages if isinstance(page, Page)}
+        self._unreadable = {page.name: page for page in pages if isinstance(page, UnreadablePage)}
+        return known <= {page.name for page in stored}
+
+    def replace(self, before: Page, stored: StoredPage | None) -> bool:
+        """What that page is now, None for nothing. Whether it is there, if it was."""
+        self._pages.pop(before.range, None)
+        self._unreadable.pop(page_name(before.range), None)
+        if stored is None:
+            return not before.resource_version
+        page = decode_page(stored)
+        if isinstance(page, UnreadablePage):
+            self._unreadable[page.name] = page
+        else:
+            self._pages[page.range] = page
+        return True
+
+    def record_write(self, page: Page, resource_version: str) -> None:
+        """That page was written, and got this version."""
+        self._own_versions[page.range] = resource_version
+        self._pages[page.range] = msgspec.structs.replace(page, resource_version=resource_version)

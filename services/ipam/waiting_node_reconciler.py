@@ -1,0 +1,104 @@
+"""Serves again who waits, as soon as that for which it waits may be there; tells of what waits for long."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable
+from itertools import islice
+from typing import Final
+
+from libs.common import metrics
+from libs.common.bus import Message
+from libs.common.delivery import Disposition
+from libs.common.stream_cache import StreamCache
+from libs.common.subjects import ENRICHED_NODE
+from services.ipam.node_event_recorder import NOT_AVAILABLE, NodeEventRecorder
+from services.ipam.pool_selection import Pool
+from services.ipam.waiting_nodes import WaitingNodes
+
+CHECK_INTERVAL_SECONDS: Final = 1.0
+POOL_RETRY_SECONDS: Final = 3.0  # so often one Node per full pool tries: others, too, make room
+_WORKERS: Final = 256  # they share writes
+_MAX_EVENTS_PER_CHECK: Final = 20  # an outage must not become a storm of Events on the API server
+
+
+class WaitingNodeReconciler:
+    """Every replica does it for those that it has seen wait; a claim is for a uid, so a race harms nobody."""
+
+    def __init__(
+        self,
+        *,
+        stream_cache: StreamCache,
+        waiting_nodes: WaitingNodes,
+        event_recorder: NodeEventRecorder,
+        handle: Callable[[Message], Awaitable[Disposition]],
+        clock: Callable[[], float],
+    ) -> None:
+        """`handle` serves one Node, as for a delivery; `clock` is monotonic, in seconds."""
+        self._stream_cache = stream_cache
+        self._waiting_nodes = waiting_nodes
+        self._event_recorder = event_recorder
+        self._handle = handle
+        self._clock = clock
+        self._queued: dict[str, None] = {}
+        self._wakeup = asyncio.Event()
+        self._pools_tried_at: float | None = None
+
+    def enqueue(self, names: Iterable[str]) -> None:
+        """Look at these soon."""
+        self._queued.update(dict.fromkeys(names))
+        if self._queued:
+            self._wakeup.set()
+
+    def enqueue_all(self) -> None:
+        """Look at all that wait: something has changed for everybody."""
+        self.enqueue(self._waiting_nodes.by_name)
+
+    def on_pool_freed(self, pools: tuple[Pool, ...]) -> None:
+        """These pools had a block for one of those that waited."""
+        self.enqueue(self._waiting_nodes.group_by_full_pools().get(pools, ()))
+
+    def reset(self) -> None:
+        """Everything known is void."""
+        self._queued.clear()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(_WORKERS):
+                tasks.create_task(self._retry_queued())
+            tasks.create_task(self._run_passes())
+
+    async def _retry_queued(self) -> None:
+        while True:
+            await self._wakeup.wait()
+            while self._queued:
+                name = next(iter(self._queued))
+                del self._queued[name]
+                await self._retry(name)
+            self._wakeup.clear()
+
+    async def _retry(self, name: str) -> None:
+        message = self._stream_cache.get(f"{ENRICHED_NODE}.{name}")
+        if message is not None and name in self._waiting_nodes.by_name:
+            await self._handle(message)  # what it raises comes again: the delivery of that message waits, too
+
+    async def _run_passes(self) -> None:
+        while True:
+            await asyncio.sleep(CHECK_INTERVAL_SECONDS)
+            self.run_periodic_checks()
+
+    def run_periodic_checks(self) -> None:
+        """One pass: one Node per full pool tries again, what waits for long is told, and all is counted."""
+        at = self._clock()
+        counts = Counter(node.outcome for node in self._waiting_nodes.by_name.values())
+        for outcome in ("waiting", "unserved"):
+            metrics.IPAM_NODES_WAITING.labels(outcome).set(counts[outcome])
+        groups = self._waiting_nodes.group_by_full_pools()
+        metrics.IPAM_EXHAUSTED.set(sum(map(len, groups.values())))
+        if self._stream_cache.problems():
+            return  # what is known may be half of it: conclude nothing
+        if groups and (self._pools_tried_at is None or at - self._pools_tried_at >= POOL_RETRY_SECONDS):
+            self._pools_tried_at = at
+            self.enqueue([names[0] for names in groups.values()])
+        for node in islice(self._waiting_nodes.take_unreported(at), _MAX_EVENTS_PER_CHECK):
+            self._event_recorder.record(node.name, node.uid, NOT_AVAILABLE, node.reason)

@@ -1,0 +1,143 @@
+"""What holds for all Nodes: the --cloud-config file, whenever it changes; a bad one is told, not obeyed."""
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable
+from datetime import datetime
+from typing import Final, Literal
+
+from libs.common import metrics
+from libs.common.cloud_config.document import CloudConfigError
+from libs.common.cloud_config.model import CloudConfig
+from libs.common.kube_api.event_recorder import EventWriter
+from libs.common.kube_api.events import ObjectEvent
+from libs.common.kube_api.latest_event_recorder import CLUSTER_REFERENCE, LatestEventRecorder
+from libs.common.service_spec import LABELER
+from libs.common.settings.cloud_config_reloader import CloudConfigReloader
+from services.labeler.plan import ClusterConfig
+from services.labeler.settings import InvalidConfigError, LabelerSettings
+
+log = logging.getLogger(__name__)
+
+_COMPONENT: Final = "talos-ccm"
+_MAX_LOGGED_MISTAKES: Final = (
+    20  # in one line of the log: a file of another kind has one in each of its lines
+)
+
+
+class ConfigReloader:
+    """The newest file without mistakes, and why it is not the newest file."""
+
+    def __init__(
+        self,
+        settings: LabelerSettings,
+        *,
+        on_change: Callable[[], None],
+        kube: EventWriter,
+        now: Callable[[], datetime],
+        random: random.Random,
+    ) -> None:
+        """`changed` hears when something else holds."""
+        self._settings = settings
+        self._on_change = on_change
+        self._now = now
+        self._event_recorder = LatestEventRecorder(kube, now=now, random=random)
+        self._current = settings.config
+        self._loaded_at = now()
+        self._mistakes: tuple[str, ...] = ()
+        self._pending: CloudConfig | CloudConfigError | None = None
+        self._has_pending = asyncio.Event()
+
+    def current(self) -> ClusterConfig:
+        """What holds now: the same object for as long as nothing else does."""
+        return self._current
+
+    def problems(self) -> tuple[str, ...]:
+        """The mistakes of a file that is not obeyed."""
+        return (self._summarize_mistakes(),) if self._mistakes else ()
+
+    async def run(self) -> None:
+        """Look at the file until cancelled; without one there is nothing to do."""
+        if self._settings.cloud_config is None:
+            return
+        self._update_metrics()
+        file = CloudConfigReloader(self._settings.cloud_config, self._settings.file)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(
+                file.watch(self._on_file_changed, poll_seconds=self._settings.cloud_config_poll_seconds)
+            )
+            tasks.create_task(self._process_changes())
+            tasks.create_task(self._event_recorder.run())
+
+    def _on_file_changed(self, found: CloudConfig | CloudConfigError) -> None:
+        self._pending = found
+        self._has_pending.set()
+
+    async def _process_changes(self) -> None:
+        while True:
+            await self._has_pending.wait()
+            self._has_pending.clear()
+            if self._pending is not None:
+                await self._load(self._pending)
+
+    async def _load(self, found: CloudConfig | CloudConfigError) -> None:
+        try:
+            config, warnings = await asyncio.to_thread(self._settings.evaluate, found)
+        except InvalidConfigError as error:
+            self._reject(error.mistakes)
+        except Exception as error:
+            # People write the file: a defect of ours that it hits must not cost what holds.
+            log.exception("the --cloud-config file could not be judged")
+            self._reject(
+                (f"{self._settings.cloud_config} cannot be judged: {type(error).__name__}: {error}",)
+            )
+        else:
+            self._accept(config, warnings=warnings)
+
+    def _accept(self, config: ClusterConfig, *, warnings: tuple[str, ...]) -> None:
+        was_bad, self._mistakes = bool(self._mistakes), ()
+        self._current, self._loaded_at = config, self._now()
+        self._update_metrics()
+        rules = len(config.rules.rules)
+        log.info("the --cloud-config file was read again", extra={"rules": rules})
+        for warning in warnings:
+            log.warning("about the settings", extra={"why": warning})
+        if was_bad:
+            text = f"{self._settings.cloud_config} has no mistakes any more and is obeyed: {rules} rules"
+            self._publish_event("CloudConfigAccepted", text, "Normal")
+        self._on_change()
+
+    def _reject(self, mistakes: tuple[str, ...]) -> None:
+        self._mistakes = mistakes
+        self._update_metrics()
+        metrics.RULES_RELOAD_ERRORS.labels(LABELER.service).inc()
+        shown = "; ".join(mistakes[:_MAX_LOGGED_MISTAKES])
+        more = len(mistakes) - _MAX_LOGGED_MISTAKES
+        log.error(
+            "the --cloud-config file has mistakes, what it said before stays in force",
+            extra={"mistakes": shown + (f"; and {more} more" if more > 0 else "")},
+        )
+        self._publish_event("CloudConfigRejected", self._summarize_mistakes(), "Warning")
+
+    def _summarize_mistakes(self) -> str:
+        first, *others = self._mistakes
+        more = f" (and {len(others)} more, see the log)" if others else ""
+        return f"{first}{more}; what was read at {self._loaded_at:%Y-%m-%dT%H:%M:%SZ} stays in force"
+
+    def _publish_event(self, reason: str, message: str, kind: Literal["Normal", "Warning"]) -> None:
+        if self._settings.observe_only:
+            return
+        event = ObjectEvent(
+            regarding=CLUSTER_REFERENCE,
+            reason=reason,
+            message=message,
+            type=kind,
+            component=_COMPONENT,
+            discriminator="\n".join(self._mistakes),
+        )
+        self._event_recorder.record(event)
+
+    def _update_metrics(self) -> None:
+        metrics.RULES_RELOAD_SUCCESS.labels(LABELER.service).set(not self._mistakes)
+        metrics.RULES_LAST_RELOAD.labels(LABELER.service).set(self._loaded_at.timestamp())

@@ -1,0 +1,183 @@
+"""Every Node is looked at again when what holds for all of them has changed: nobody says a word of it.
+
+The flow's last word of each machine is handled once more, as if it had just come. Every replica does it,
+since any may have written by the old rules until it heard of the new ones; each starts after a random while
+and plans on the newest view, so that the second one finds nothing to do.
+"""
+
+import asyncio
+import contextlib
+import logging
+import random
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+from typing import Final
+
+import msgspec
+
+from libs.common import metrics, telemetry
+from libs.common.acknowledger import Acknowledger
+from libs.common.bus import Message
+from libs.common.consumer_middleware import ConsumerMiddleware
+from libs.common.delivery import Disposition, Nak
+from libs.common.events import DeadLetter, EnrichedNodeGone
+from libs.common.service_spec import LABELER
+from libs.common.stream_cache import StreamCache
+from libs.common.subjects import ENRICHED_NODE
+from services.labeler.on_node_enriched import OnNodeEnriched
+
+log = logging.getLogger(__name__)
+
+MAX_IN_FLIGHT: Final = 16  # joining Nodes come first: this leaves them most of the connections
+_PAUSE_POLL_SECONDS: Final = 0.2  # how often is asked whether there is a leader again
+_WRITTEN_OUTCOMES: Final = frozenset({"initialized", "updated"})
+
+
+class _RolloutPass(msgspec.Struct, kw_only=True):
+    """One pass over all Nodes."""
+
+    nodes: int
+    started_at: float
+    attempted: int = 0
+    failed: int = 0  # at the first try
+    changed: set[str] = msgspec.field(default_factory=set)
+
+
+class ConfigRollout:
+    """Looks at all Nodes when it is wanted, and starts over when it is wanted again meanwhile."""
+
+    def __init__(
+        self,
+        *,
+        stream_cache: StreamCache,
+        middleware: ConsumerMiddleware,
+        handler: OnNodeEnriched,
+        publish_dead_letter: Callable[[DeadLetter], Awaitable[object]],
+        why_paused: Callable[[], str],
+        in_flight: int,
+        spread_seconds: float,
+        clock: Callable[[], float],
+        now: Callable[[], datetime],
+        random: random.Random,
+    ) -> None:
+        """`handling` is that of live messages: two versions of one Node take turns. `clock` is monotonic."""
+        self._stream_cache = stream_cache
+        self._handler = handler
+        judged = middleware.wrap(self._handle, is_repeat=True)
+        self._acknowledger = Acknowledger(
+            judged, service=LABELER.service, publish_dead_letter=publish_dead_letter, now=now
+        )
+        self._why_paused = why_paused
+        self._in_flight = min(in_flight, MAX_IN_FLIGHT)
+        self._spread_seconds = spread_seconds
+        self._clock = clock
+        self._random = random
+        self._requested = asyncio.Event()
+        self._is_running = False
+        self._requested_reason = ""
+        self._pass = _RolloutPass(nodes=0, started_at=clock())
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether Nodes are left that were not looked at again."""
+        return self._requested.is_set() or self._is_running
+
+    def request(self, reason: str) -> None:
+        """Look at all Nodes, soon."""
+        self._requested_reason = reason
+        self._requested.set()
+
+    async def run(self) -> None:
+        """Replay whenever it is wanted, until cancelled; what is in flight then is the next process's."""
+        while True:
+            await self._requested.wait()
+            await self._wait_until_unpaused()
+            await asyncio.sleep(self._random.uniform(0.0, self._spread_seconds))
+            await self._wait_until_unpaused()
+            self._requested.clear()
+            self._is_running = True
+            await self._run_pass(self._requested_reason)
+            self._is_running = False
+
+    async def _run_pass(self, why: str) -> None:
+        messages = [each for each in self._stream_cache.list_under(ENRICHED_NODE) if self._is_due(each)]
+        self._random.shuffle(
+            messages
+        )  # two replicas in the same order would write the same Node at each step
+        self._pass = _RolloutPass(nodes=len(messages), started_at=self._clock())
+        log.info("all nodes are looked at again", extra={"why": why, "nodes": len(messages)})
+        metrics.RULES_PENDING.labels(LABELER.service).set(len(messages))
+        slots = asyncio.Semaphore(self._in_flight)
+        async with asyncio.TaskGroup() as tasks:
+            for message in messages:
+                tasks.create_task(self._reconcile_until_done(message, slots))
+        if not self._requested.is_set():
+            self._report_finished()
+
+    async def _reconcile_until_done(self, message: Message, slots: asyncio.Semaphore) -> None:
+        """Until it was handled by the newest rules, there is newer word, or all starts over."""
+        verdict = await self._attempt(message, slots)
+        self._count_attempt(failed=isinstance(verdict, Nak))
+        while isinstance(verdict, Nak):
+            await self._sleep_unless_requested(verdict.delay_seconds)
+            verdict = await self._attempt(message, slots)
+        metrics.RULES_PENDING.labels(LABELER.service).dec()
+
+    async def _attempt(self, message: Message, slots: asyncio.Semaphore) -> Disposition | None:
+        """One try, as soon as it may be made; None if there is nothing to do any more."""
+        async with slots:
+            while self._is_paused() and not self._requested.is_set():
+                await self._sleep_unless_requested(_PAUSE_POLL_SECONDS)
+            if self._requested.is_set() or not self._is_due(message):
+                return None
+            return await self._reconcile(message)
+
+    async def _reconcile(self, message: Message) -> Disposition:
+        """As the bus has it judged, in a trace of its own that names the one which told of the machine."""
+        with (
+            telemetry.log_fields(why=self._requested_reason),
+            telemetry.span("look at a node again", links=(message.headers,)),
+        ):
+            return await self._acknowledger.settle(msgspec.structs.replace(message, headers={}))
+
+    async def _handle(self, message: Message) -> None:
+        if await self._handler.reconcile(message) in _WRITTEN_OUTCOMES:
+            self._pass.changed.add(message.subject)
+
+    def _is_due(self, message: Message) -> bool:
+        """Whether that is the last word of its Node, and not obeyed by the newest rules yet."""
+        if isinstance(message.event, EnrichedNodeGone):
+            return False
+        newest = self._stream_cache.get(message.subject)
+        is_last = newest is not None and newest.sequence == message.sequence
+        return is_last and not self._handler.has_applied(message)
+
+    def _is_paused(self) -> bool:
+        """Whether nothing may be written for now, or half of what there is to know is missing."""
+        return bool(self._why_paused() or self._stream_cache.problems())
+
+    async def _wait_until_unpaused(self) -> None:
+        while self._is_paused():  # noqa: ASYNC110 - time itself ends it: a leader is heard or is not
+            await asyncio.sleep(_PAUSE_POLL_SECONDS)
+
+    def _count_attempt(self, *, failed: bool) -> None:
+        done = self._pass
+        done.attempted += 1
+        done.failed += failed
+        if done.failed and done.attempted == done.nodes and not self._requested.is_set():
+            log.warning(
+                "some nodes could not be looked at again yet",
+                extra={"nodes": done.nodes, "failed": done.failed, "changed": len(done.changed)},
+            )
+
+    def _report_finished(self) -> None:
+        done, seconds = self._pass, self._clock() - self._pass.started_at
+        metrics.RULES_REPLAY_DURATION.labels(LABELER.service).observe(seconds)
+        fields = {"nodes": done.nodes, "changed": len(done.changed), "seconds": round(seconds, 2)}
+        log.info("all nodes were looked at again", extra=fields)
+
+    async def _sleep_unless_requested(self, seconds: float) -> None:
+        """So long, or until all starts over."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._requested.wait()

@@ -1,0 +1,59 @@
+"""Publishes what was decided about a Node, after it was carried out, and only when it is news."""
+
+import logging
+from collections.abc import Callable
+from datetime import datetime
+from typing import Final
+
+from libs.common import telemetry
+from libs.common.bus import Bus, BusError
+from libs.common.events import Decided
+from libs.common.node import Node
+from libs.common.service_spec import LABELER
+from services.labeler.event_deduplicator import EventDeduplicator
+from services.labeler.plan import Plan
+
+log = logging.getLogger(__name__)
+
+_OBSERVE_ONLY_OUTCOMES: Final = {"initialized": "would-initialize", "updated": "would-update"}
+
+
+class NodeDecisionPublisher:
+    """The labeler's decisions on the bus: for the operator's eyes, never input to another service."""
+
+    def __init__(
+        self, bus: Bus, deduplicator: EventDeduplicator, *, now: Callable[[], datetime], observe_only: bool
+    ) -> None:
+        self._bus = bus
+        self._deduplicator = deduplicator
+        self._now = now
+        self._observe_only = observe_only
+
+    async def publish(self, node: Node, plan: Plan, *, next_check_at: datetime | None = None) -> None:
+        """Say what became of the plan, unless that has been said; what cannot be said now is said later."""
+        outcome = (
+            _OBSERVE_ONLY_OUTCOMES.get(plan.outcome, plan.outcome) if self._observe_only else plan.outcome
+        )
+        decided = Decided(
+            service=LABELER.service,
+            kind="node",
+            name=node.name,
+            uid=node.uid,
+            outcome=outcome,
+            reason="; ".join((plan.reason, *(notice.message for notice in plan.notices))),
+            decided_at=self._now(),
+            next_check_at=next_check_at,
+            changes=plan.summary,
+        )
+        telemetry.annotate(outcome=outcome, reason=decided.reason)
+        if self._observe_only:  # the log tells it too: on the memory bus nobody else hears it
+            telemetry.annotate(changes="; ".join(decided.changes))
+        if not self._deduplicator.is_new_decision(decided):
+            return
+        try:
+            await self._bus.publish(decided, headers=telemetry.outgoing_headers())
+        except BusError as error:
+            # The Node is as decided: failing the message for its report would only write nothing once more.
+            log.warning("a decision could not be published", extra={"node": node.name, "error": str(error)})
+        else:
+            self._deduplicator.record_decision(decided)

@@ -1,0 +1,35 @@
+"""Why no providerID is written on a Node that has none: what is written stays for ever."""
+
+from libs.common.cloud_config.model import Ownership
+from libs.common.machine import MachineFacts
+from libs.common.node import Node
+from libs.common.platforms import OUR_SCHEME
+from services.labeler.blocker import (
+    Blocker,
+    block_on_failed_provider_id_rule,
+    block_on_incomplete_metadata,
+    block_on_missing_native_provider_id,
+)
+from services.labeler.provider_id import derive_native_provider_id, why_pending
+from services.labeler.provider_id_rule import find_missing_fields, is_set_by_rule, why_rule_failed
+from services.labeler.rules import RuleEffects, Rules
+
+
+def find_provider_id_blocker(
+    node: Node, facts: MachineFacts, effects: RuleEffects, rules: Rules
+) -> Blocker | None:
+    """Why it cannot be told which one it will get, None if it can, or it has one."""
+    by_rule = is_set_by_rule(facts, effects) and not find_missing_fields(rules, facts)
+    waiting = why_pending(node, facts, is_set_by_rule=by_rule)
+    if waiting:
+        return block_on_incomplete_metadata(waiting)
+    failed = "" if node.spec.provider_id else why_rule_failed(effects)
+    return block_on_failed_provider_id_rule(failed) if failed else None
+
+
+def find_fallback_blocker(node: Node, effects: RuleEffects, ownership: Ownership) -> Blocker | None:
+    """Why it does not get ours, though nobody gives it another; None if it does, or needs none."""
+    schemes = ownership.provider_id_schemes
+    if node.spec.provider_id or derive_native_provider_id(effects.platform) or not schemes:
+        return None
+    return None if OUR_SCHEME in schemes else block_on_missing_native_provider_id(schemes)

@@ -1,0 +1,126 @@
+"""Rules and what a machine says -> what the Node should have, and why."""
+
+from typing import Final
+
+from libs.common.cloud_config.selectors import match_selector
+from libs.common.machine import MachineFacts
+from services.labeler.rules.bounds import NodeBudget, NodeBudgetExceeded
+from services.labeler.rules.compilation import CompiledEntry, CompiledRule, Rules
+from services.labeler.rules.effect_collector import EffectCollector, Value, truncate_line
+from services.labeler.rules.effects import EntryResult, RuleEffects, RuleResult
+from services.labeler.rules.machine_data import MachineData
+from services.labeler.rules.value_validation import (
+    InvalidValueError,
+    make_annotation_value,
+    make_label_value,
+    make_metadata_value,
+    make_taint,
+)
+from services.labeler.templates import TemplateError
+
+_MAX_REASON_LENGTH: Final = 400  # characters of a selector's reasons
+
+
+def apply_rules(rules: Rules, facts: MachineFacts) -> RuleEffects:
+    """What the rules want of the Node of that machine. Never raises, whatever the machine says.
+
+    Every rule sees the machine as Talos reported it, not as an earlier rule overrode it. At most
+    MAX_NODE_STEPS are spent; rules beyond that are not judged.
+    """
+    if not rules.rules:
+        return RuleEffects(platform=facts.platform)
+    application = _RuleApplication(MachineData(facts))
+    told = tuple(application.apply_rule(rule) for rule in rules.rules)
+    return application.collector.build_effects(facts.platform, told)
+
+
+class _RuleApplication:
+    """The state of applying all rules to one machine."""
+
+    def __init__(self, machine: MachineData) -> None:
+        self._machine = machine
+        self._budget = NodeBudget()
+        self._exhausted = ""  # why no further rule is judged
+        self.collector = EffectCollector()
+
+    def apply_rule(self, rule: CompiledRule) -> RuleResult:
+        """Apply one rule, after all before it."""
+        fields = self._machine.fields
+        unasked = [name for name in rule.queried_fields if name in fields.unqueried]
+        if unasked:
+            return self._retain_all(rule, f"Talos has not been asked yet for {', '.join(unasked)}")
+        if self._exhausted:
+            return self._retain_all(rule, self._exhausted)
+        try:
+            self._budget.spend(rule.cost.steps_for(fields.texts))
+        except NodeBudgetExceeded as error:
+            return self._stop_evaluation(rule, error)
+        match = match_selector(rule.selector, fields.texts)
+        why = truncate_line(match.reason, _MAX_REASON_LENGTH)
+        if not match.is_match:
+            return RuleResult(rule=rule.title, index=rule.index, is_matched=False, reason=why)
+        try:
+            entries = tuple(self._apply_entry(rule, entry) for entry in rule.entries)
+        except NodeBudgetExceeded as error:
+            return self._stop_evaluation(rule, error)
+        if rule.public_ip_discovery is not None:
+            self.collector.set_public_ip_discovery(rule.public_ip_discovery)
+        return RuleResult(rule=rule.title, index=rule.index, is_matched=True, reason=why, entries=entries)
+
+    def _stop_evaluation(self, rule: CompiledRule, error: NodeBudgetExceeded) -> RuleResult:
+        self._exhausted = f"{error}: {rule.title} is the first that was not judged, and none after it was"
+        self.collector.failures += 1
+        self.collector.skip(rule.title, None, "", "", self._exhausted)
+        return self._retain_all(rule, self._exhausted)
+
+    def _retain_all(self, rule: CompiledRule, why: str) -> RuleResult:
+        """Whatever the rule could have set stays as it is."""
+        for entry in rule.entries:
+            if not entry.rejection:
+                self.collector.retain(entry.kind, entry.key)
+        if rule.public_ip_discovery is not None:
+            self.collector.retain("feature", "publicIPDiscovery")
+        return RuleResult(rule=rule.title, index=rule.index, is_matched=False, is_evaluated=False, reason=why)
+
+    def _apply_entry(self, rule: CompiledRule, entry: CompiledEntry) -> EntryResult:
+        if entry.rejection:
+            return self._skip_entry(rule, entry, "", entry.rejection)
+        try:
+            rendered = self._render_entry(entry)
+        except TemplateError as error:
+            self.collector.failures += 1
+            self.collector.retain(entry.kind, entry.key)
+            return self._skip_entry(rule, entry, "", f"its template failed: {error}")
+        try:
+            value = _validate_value(entry, rendered, sanitize=rule.sanitize)
+            self.collector.set_value(entry.kind, entry.key, value)
+        except InvalidValueError as unfit:
+            self.collector.retain(entry.kind, entry.key)
+            return self._skip_entry(rule, entry, rendered, str(unfit))
+        shown = value if isinstance(value, str) else rendered
+        return EntryResult(kind=entry.kind, key=entry.name, rendered=rendered, value=shown)
+
+    def _render_entry(self, entry: CompiledEntry) -> str:
+        if isinstance(entry.template, str):
+            self._budget.spend(1)
+            return entry.template
+        return self._budget.render(entry.template, self._machine.record)
+
+    def _skip_entry(
+        self, rule: CompiledRule, entry: CompiledEntry, rendered: str, problem: str
+    ) -> EntryResult:
+        self.collector.skip(rule.title, entry.kind, entry.name, rendered, problem)
+        problem = truncate_line(problem, _MAX_REASON_LENGTH)
+        return EntryResult(kind=entry.kind, key=entry.name, rendered=rendered, problem=problem)
+
+
+def _validate_value(entry: CompiledEntry, text: str, *, sanitize: bool) -> Value:
+    match entry.kind:
+        case "label":
+            return make_label_value(text, sanitize=sanitize)
+        case "annotation":
+            return make_annotation_value(text)
+        case "taint":
+            return make_taint(entry.key, text)
+        case _:
+            return make_metadata_value(entry.key, text, sanitize=sanitize)

@@ -1,0 +1,104 @@
+"""Collects what the rules want while they are applied one by one: later ones override earlier keys."""
+
+from typing import Any, Final
+
+import msgspec
+
+from libs.common.machine import PlatformMetadata
+from libs.common.node import Taint
+from services.labeler.rules.bounds import MAX_ANNOTATIONS, MAX_SKIPPED_ENTRIES
+from services.labeler.rules.effects import EffectKind, RetainedKind, RuleEffects, RuleResult, SkippedEntry
+from services.labeler.rules.value_validation import InvalidValueError
+
+Value = str | bool | Taint
+_MAX_VALUE_LENGTH: Final = 100  # characters of a value
+_MAX_REASON_LENGTH: Final = 600
+
+
+class EffectCollector:
+    """What is wanted so far."""
+
+    def __init__(self) -> None:
+        self._values: dict[EffectKind, dict[str, Any]] = {
+            "annotation": {}, "label": {}, "taint": {}, "platformMetadata": {},
+        }  # fmt: skip
+        self._annotation_bytes = 0
+        self._retained: set[tuple[RetainedKind, str]] = set()
+        self._skipped: list[SkippedEntry] = []
+        self._unreported_count = 0
+        self._discovery = False
+        self.failures = 0
+
+    def set_value(self, kind: EffectKind, key: str, value: Value) -> None:
+        """The key, whatever earlier rules said of it. Raises Unfit where annotations become too many."""
+        wanted = self._values[kind]
+        if kind == "annotation":
+            assert isinstance(value, str)
+            total = self._annotation_bytes + _size(key, value) - _size(key, wanted.get(key))
+            if total > MAX_ANNOTATIONS:
+                raise InvalidValueError(
+                    f"the annotations of all rules together have more than {MAX_ANNOTATIONS} bytes"
+                )
+            self._annotation_bytes = total
+        wanted[key] = value
+        self._retained.discard((kind, key))
+
+    def set_public_ip_discovery(self, is_enabled: bool) -> None:
+        """Whether to look for public addresses."""
+        self._discovery = is_enabled
+        self._retained.discard(("feature", "publicIPDiscovery"))
+
+    def retain(self, kind: RetainedKind, key: str) -> None:
+        """The key cannot be judged: what earlier rules said of it does not count either."""
+        self._retained.add((kind, key))
+        if kind == "feature":
+            return
+        earlier = self._values[kind].pop(key, None)
+        if kind == "annotation":
+            self._annotation_bytes -= _size(key, earlier)
+
+    def skip(self, rule: str, kind: EffectKind | None, key: str, value: str, reason: str) -> None:
+        """Tell that something was left out; without a kind, the whole rule."""
+        if len(self._skipped) == MAX_SKIPPED_ENTRIES:
+            self._unreported_count += 1
+            return
+        skipped = SkippedEntry(
+            rule,
+            kind or "selector",
+            key,
+            truncate_line(value, _MAX_VALUE_LENGTH),
+            truncate_line(reason, _MAX_REASON_LENGTH),
+        )
+        self._skipped.append(skipped)
+
+    def build_effects(self, platform: PlatformMetadata, results: tuple[RuleResult, ...]) -> RuleEffects:
+        """All of it."""
+        if self._unreported_count:
+            last = self._skipped[-1]
+            more = f"{last.reason}; besides this, {self._unreported_count} more were left out"
+            self._skipped[-1] = msgspec.structs.replace(last, reason=more)
+        wanted = self._values
+        overrides = wanted["platformMetadata"]
+        return RuleEffects(
+            labels=wanted["label"],
+            annotations=wanted["annotation"],
+            taints=tuple(wanted["taint"].values()),
+            platform=msgspec.structs.replace(platform, **overrides) if overrides else platform,
+            public_ip_discovery=self._discovery,
+            retained=frozenset(self._retained),
+            skipped=tuple(self._skipped),
+            results=results,
+            failures=self.failures,
+        )
+
+
+def truncate_line(text: str, max_length: int) -> str:
+    """The beginning of the text, fit for an Event: a space for each character that is not printable."""
+    line = text[: max_length + 1]
+    if not line.isprintable():
+        line = "".join(each if each.isprintable() else " " for each in line)
+    return line if len(line) <= max_length else line[: max_length - 1] + "…"
+
+
+def _size(key: str, value: str | None) -> int:
+    return 0 if value is None else len(key) + len(value.encode())

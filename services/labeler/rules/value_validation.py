@@ -1,0 +1,66 @@
+"""What a template gave -> the value that Kubernetes takes for it, or why there is none."""
+
+import re
+from typing import Final
+
+from libs.common.cloud_config.kubernetes_names import label_value_problem, parse_taint
+from libs.common.node import Taint
+from services.labeler.rules.bounds import MAX_ANNOTATION, MAX_METADATA
+from services.labeler.rules.sanitization import sanitize_label_value
+from services.labeler.templates.runes import REPLACEMENT, trim
+
+# Kubernetes takes them, and an annotation of several lines needs two of them; the others are junk from a
+# machine's firmware or orders to the terminal of whoever reads the Node.
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+_BECOMES_A_LABEL: Final = frozenset({"region", "zone", "instance_type"})
+
+
+class InvalidValueError(ValueError):
+    """What the template gave is no value for that key; says why."""
+
+
+def make_label_value(text: str, *, sanitize: bool) -> str:
+    """The text; sanitised if it is no label value and the rule says so."""
+    problem = label_value_problem(text)
+    if not problem:
+        return text
+    nearest = sanitize_label_value(text)
+    if not sanitize:
+        raise InvalidValueError(
+            f"{problem}; sanitize: true on the rule would make it {nearest!r}" if nearest else problem
+        )
+    if not nearest:
+        raise InvalidValueError("sanitising leaves nothing of it")
+    return nearest
+
+
+def make_annotation_value(text: str) -> str:
+    """The text, with U+FFFD for control characters but tab, line feed and carriage return."""
+    if len(text) > MAX_ANNOTATION:
+        raise InvalidValueError(
+            f"an annotation of a rule has at most {MAX_ANNOTATION} characters, this has {len(text)}"
+        )
+    return _CONTROL.sub(REPLACEMENT, text)
+
+
+def make_taint(key: str, text: str) -> Taint:
+    """The taint that `value:Effect` or `Effect` means."""
+    try:
+        read = parse_taint(text)
+    except ValueError as error:
+        raise InvalidValueError(f"a taint is {error}") from None
+    return Taint(key=key, value=read.value, effect=read.effect)
+
+
+def make_metadata_value(field: str, text: str, *, sanitize: bool) -> str | bool:
+    """The value of a field of PlatformMetadata: trimmed; spot is true if the text is exactly "true"."""
+    if field == "spot":
+        return text == "true"
+    value = trim(text.encode()).decode()
+    if field in _BECOMES_A_LABEL:
+        return make_label_value(value, sanitize=sanitize)
+    if len(value) > MAX_METADATA or not value.isprintable():
+        raise InvalidValueError(f"it must be at most {MAX_METADATA} printable characters in one line")
+    if field == "provider_id" and (not value or " " in value):
+        raise InvalidValueError("a providerID is neither empty nor has it spaces; it cannot be taken back")
+    return value

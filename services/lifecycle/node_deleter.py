@@ -1,0 +1,151 @@
+"""Deletes a Node: asks again at that moment, counts it, asks once more, and tells before and after."""
+
+import logging
+from collections.abc import Callable
+from typing import Final, Protocol
+
+import msgspec
+
+from libs.common import metrics
+from libs.common.cloud_config.model import Ownership
+from libs.common.kube_api.errors import Conflict, KubeError, NotFound
+from libs.common.node import Node
+from services.lifecycle.decide import Delete, DeletionCase, Keep, why_excluded
+from services.lifecycle.deletion_budget import DeletionBudget
+from services.lifecycle.evidence import shows_activity
+from services.lifecycle.node_event_recorder import NodeEventRecorder
+from services.lifecycle.node_index import NodeIndex
+
+log = logging.getLogger(__name__)
+
+FAILURE_BACKOFF_SECONDS: Final = (
+    600.0  # a failure, or a lost answer, is no reason to try again without all proofs
+)
+BUDGET_BACKOFF_SECONDS: Final = 30.0  # there is no room again that soon: nobody needs to be asked
+
+CaseDecider = Callable[[DeletionCase], Delete | Keep]
+
+
+class NodeDeletionClient(Protocol):
+    """What is needed of `kube_api.KubeApi`."""
+
+    async def get_node(self, name: str) -> Node: ...
+
+    async def delete_node(self, name: str, *, uid: str, resource_version: str) -> None: ...
+
+
+class DeletionResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of it."""
+
+    outcome: str  # "deleted", "would-delete", "kept" or "not-owned"
+    reason: str
+
+
+class NodeDeleter:
+    """One at a time; a dry run does all but the deletion."""
+
+    def __init__(
+        self,
+        kube: NodeDeletionClient,
+        *,
+        node_index: NodeIndex,
+        budget: DeletionBudget,
+        event_recorder: NodeEventRecorder,
+        ownership: Callable[[], Ownership],
+        decide: CaseDecider,
+        is_dry_run: bool,
+        clock: Callable[[], float],
+    ) -> None:
+        self._kube = kube
+        self._node_index = node_index
+        self._budget = budget
+        self._event_recorder = event_recorder
+        self._ownership = ownership
+        self._decide = decide
+        self._is_dry_run = is_dry_run
+        self._clock = clock
+        self._failed: dict[str, tuple[str, float]] = {}  # name -> uid, when
+        self._dry_run_reported: dict[str, str] = {}  # name -> uid, of those that a dry run has told
+        self._budget_backoff: tuple[str, float] = ("", float("-inf"))  # why, until when
+
+    async def delete(self, observed: Node, decision: Delete) -> DeletionResult:
+        """Delete it, if that still holds. Raises KubeError if Kubernetes cannot be asked."""
+        if self._dry_run_reported.get(observed.name) == observed.uid:
+            return DeletionResult(outcome="would-delete", reason=decision.reason)
+        if why := self._why_backing_off(observed):
+            return DeletionResult(outcome="kept", reason=f"{decision.reason}; but {why}")
+        try:
+            node = await self._kube.get_node(observed.name)
+        except NotFound:
+            return DeletionResult(outcome="kept", reason="there is no such Node any more")
+        refused = self._check_again(observed, node)
+        if refused is not None:
+            return refused
+        if why := await self._budget.spend(node.name):
+            self._budget_backoff = (why, self._clock() + BUDGET_BACKOFF_SECONDS)
+            metrics.LIFECYCLE_CAPPED.inc()
+            log.warning("a Node is kept though its machine is gone", extra={"node": node.name, "reason": why})
+            return DeletionResult(outcome="kept", reason=f"{decision.reason}; but {why}")
+        refused = self._check_again(observed, node)  # that took a moment, in which much can be heard
+        if refused is not None:
+            return refused
+        return (
+            self._report_dry_run(node, decision) if self._is_dry_run else await self._delete(node, decision)
+        )
+
+    def forget(self, name: str) -> None:
+        """The Node is gone."""
+        self._failed.pop(name, None)
+        self._dry_run_reported.pop(name, None)
+
+    def _why_backing_off(self, node: Node) -> str:
+        uid, at = self._failed.get(node.name, ("", 0.0))
+        if uid == node.uid and self._clock() - at < FAILURE_BACKOFF_SECONDS:
+            return "its deletion failed a moment ago"
+        why, until = self._budget_backoff
+        return why if self._clock() < until else ""
+
+    def _check_again(self, observed: Node, node: Node) -> DeletionResult | None:
+        if node.uid != observed.uid or shows_activity(observed, node):
+            self._node_index.forget_history(node.name)
+        if node.uid != observed.uid:
+            return DeletionResult(outcome="kept", reason="another Node bears the name now")
+        if why := why_excluded(self._ownership(), node):
+            return DeletionResult(outcome="not-owned", reason=why)
+        judged = self._decide(self._node_index.build_case(node))
+        return DeletionResult(outcome="kept", reason=judged.reason) if isinstance(judged, Keep) else None
+
+    def _report_dry_run(self, node: Node, decision: Delete) -> DeletionResult:
+        self._dry_run_reported[node.name] = node.uid
+        self._event_recorder.record_would_delete(node, decision.reason)
+        metrics.LIFECYCLE_DELETIONS.labels(decision.kind, "would-delete").inc()
+        log.warning(
+            "dry run: the Node would be deleted", extra={"node": node.name, "reason": decision.reason}
+        )
+        return DeletionResult(outcome="would-delete", reason=decision.reason)
+
+    async def _delete(self, node: Node, decision: Delete) -> DeletionResult:
+        self._event_recorder.record_deleting(node, decision.reason)
+        self._node_index.forget_history(node.name)  # whatever comes of it, all proofs are needed anew
+        self._failed[node.name] = (node.uid, self._clock())
+        try:
+            await self._kube.delete_node(
+                node.name, uid=node.uid, resource_version=node.metadata.resource_version
+            )
+        except NotFound:
+            return DeletionResult(
+                outcome="deleted", reason=f"it is gone, by us or somebody else; {decision.reason}"
+            )
+        except Conflict as error:
+            return self._report_failure(node, decision, f"somebody wrote it meanwhile: {error}")
+        except KubeError as error:
+            return self._report_failure(node, decision, str(error))
+        metrics.LIFECYCLE_DELETIONS.labels(decision.kind, "deleted").inc()
+        log.warning("the Node is deleted", extra={"node": node.name, "reason": decision.reason})
+        return DeletionResult(outcome="deleted", reason=decision.reason)
+
+    def _report_failure(self, node: Node, decision: Delete, why: str) -> DeletionResult:
+        self._event_recorder.record_failed(node, why)
+        metrics.LIFECYCLE_DELETIONS.labels(decision.kind, "failed").inc()
+        log.error("the Node could not be deleted", extra={"node": node.name, "error": why})
+        return DeletionResult(outcome="kept", reason=f"its deletion failed: {why}")

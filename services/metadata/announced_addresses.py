@@ -1,0 +1,41 @@
+"""Who answers at announced addresses that the Node's machine does not list: itself, another, or nobody."""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from libs.common.machine import ForeignNodeIP, MachineFacts
+from libs.common.node_ips import parse_ip
+from libs.common.public_addresses import list_machine_ips
+
+
+def list_addresses_to_dial(facts: MachineFacts, addresses: Iterable[str]) -> tuple[str, ...]:
+    """Those of the addresses that the machine does not list on a link to a network.
+
+    A kubelet may announce any address.
+    """
+    own = list_machine_ips(facts)
+    return tuple(address for address in addresses if parse_ip(address) not in own)
+
+
+def must_keep_waiting(facts: MachineFacts, addresses: tuple[str, ...]) -> bool:
+    """Whether a joining Node may wait because of the addresses, which are in the order of the dials.
+
+    An answer of another machine blocks it. Without a first address, it gets no fallback providerID.
+    """
+    return bool(facts.foreign_node_ips or list_addresses_to_dial(facts, addresses[:1]))
+
+
+def add_answers(facts: MachineFacts, answers: Iterable[MachineFacts]) -> MachineFacts:
+    """The facts, with what the machines said that answered at the Node's other announced addresses.
+
+    A machine that does not know its node name yet proves nothing.
+    """
+    named = [each for each in answers if each.node_name]
+    own = (each.node_ip for each in named if each.node_name == facts.node_name)
+    foreign = (
+        ForeignNodeIP(address=each.node_ip, node_name=each.node_name)
+        for each in named
+        if each.node_name != facts.node_name
+    )
+    return msgspec.structs.replace(facts, answering_addresses=tuple(own), foreign_node_ips=tuple(foreign))

@@ -1,0 +1,140 @@
+"""The cluster's pod and service networks: asked of a control plane now and then, and said to the flow."""
+
+import asyncio
+import logging
+from typing import Final
+
+from libs.common.bus import BusError
+from libs.common.delivery import TemporaryError, backoff_seconds
+from libs.common.events import ClusterNetworksObserved
+from libs.common.machine import MachineFault
+from libs.common.ordered_publisher import OrderedPublisher, PublishOutcome
+from libs.common.process.service import Dependencies
+from libs.common.stream_cache import StreamCache
+from libs.common.subjects import NETWORKS
+from services.metadata.network_state import build_observed, build_publication, has_same_networks, select_later
+from services.metadata.poll_schedule import PollIntervals, delay_until_republish
+from services.metadata.query_machine import TalosClient
+from services.metadata.talos_api.api import MachineUnavailable
+
+log = logging.getLogger(__name__)
+
+_IMMEDIATELY: Final = 0.0
+
+
+class ClusterNetworksPoller:
+    """Keeps what the stream says of them true. A question that fails changes nothing: what is known stands.
+
+    It is asked for and said again as often as everything else is: the stream forgets after an hour.
+    """
+
+    def __init__(
+        self,
+        stream_cache: StreamCache,
+        publisher: OrderedPublisher,
+        dependencies: Dependencies,
+        *,
+        talos: TalosClient,
+        intervals: PollIntervals,
+        deadline_seconds: float,
+    ) -> None:
+        self._stream_cache = stream_cache
+        self._publisher = publisher
+        self._dependencies = dependencies
+        self._talos = talos
+        self._pace = intervals
+        self._deadline_seconds = deadline_seconds
+        self._networks: ClusterNetworksObserved | None = None
+        self._fault: MachineFault | None = None
+        self._failed_polls = 0
+        self._publish_failures = 0  # in a row, refusals of the bus
+        self._poll_at = self._publish_at = _IMMEDIATELY  # monotonic
+        self._wakeup = asyncio.Event()
+
+    def on_caught_up(self) -> None:
+        """The table holds what the stream does: what could not be said may be said now."""
+        self._publish_at = _IMMEDIATELY
+        self._wakeup.set()
+
+    async def run(self) -> None:
+        """Ask and say, until cancelled."""
+        while True:
+            now = self._dependencies.monotonic()
+            if self._stream_cache.is_replaying:
+                await self._wait(None)
+                continue
+            if now >= self._poll_at:
+                await self._poll()
+            if self._dependencies.monotonic() >= self._publish_at:
+                await self._publish()
+            await self._wait(min(self._poll_at, self._publish_at) - self._dependencies.monotonic())
+
+    async def _poll(self) -> None:
+        asked_at = self._dependencies.now()
+        known = self._networks = select_later(self._networks, self._get_stored())
+        try:
+            networks = await self._talos.fetch_cluster_networks(deadline_seconds=self._deadline_seconds)
+        except MachineUnavailable as unavailable:
+            self._failed_polls += 1
+            wait = backoff_seconds(self._failed_polls, self._dependencies.random.random())
+            self._poll_at = self._dependencies.monotonic() + wait
+            self._log_fault(unavailable.fault)
+            return
+        self._failed_polls, self._fault = 0, None
+        self._poll_at = self._dependencies.monotonic() + delay_until_republish(
+            self._pace, self._dependencies.random.random()
+        )
+        self._networks = build_observed(networks, queried_at=asked_at, known=known)
+        self._publish_at = _IMMEDIATELY
+        self._log_change(known, self._networks)
+
+    async def _publish(self) -> None:
+        self._publish_at = self._dependencies.monotonic() + delay_until_republish(
+            self._pace, self._dependencies.random.random()
+        )
+        event = build_publication(
+            select_later(self._networks, self._get_stored()), self._stream_cache.stream_id
+        )
+        if event is None:
+            return
+        try:
+            outcome = await self._publisher.publish(event)
+        except (BusError, TemporaryError) as error:
+            self._publish_failures += 1
+            wait = backoff_seconds(self._publish_failures, self._dependencies.random.random())
+            self._publish_at = self._dependencies.monotonic() + wait
+            log.debug("the cluster's networks are not said, the bus refused", extra={"reason": str(error)})
+            return
+        self._publish_failures = 0
+        if outcome is PublishOutcome.TIED:
+            self._poll_at = _IMMEDIATELY  # somebody asked at the same moment and was told something else
+
+    def _get_stored(self) -> ClusterNetworksObserved | None:
+        message = self._stream_cache.get(NETWORKS)
+        event = message.event if message is not None else None
+        return event if isinstance(event, ClusterNetworksObserved) else None
+
+    async def _wait(self, seconds: float | None) -> None:
+        try:
+            async with asyncio.timeout(None if seconds is None else max(0.0, seconds)):
+                await self._wakeup.wait()
+        except TimeoutError:
+            return
+        self._wakeup.clear()
+
+    def _log_fault(self, fault: MachineFault) -> None:
+        before, self._fault = self._fault, fault
+        again = before is not None and (before.kind, before.step) == (fault.kind, fault.step)
+        fields = {"fault": fault.kind, "step": fault.step, "reason": fault.message}
+        level = logging.DEBUG if again else logging.WARNING
+        log.log(level, "no control plane tells the cluster's networks; what was known stands", extra=fields)
+
+    def _log_change(self, before: ClusterNetworksObserved | None, after: ClusterNetworksObserved) -> None:
+        if before is None or not has_same_networks(before, after):
+            fields = {
+                "pods": after.pod_cidrs,
+                "services": after.service_cidrs,
+                "mask_ipv4": after.node_cidr_mask_size_ipv4,
+                "mask_ipv6": after.node_cidr_mask_size_ipv6,
+            }
+            log.info("a control plane tells the cluster's networks", extra=fields)

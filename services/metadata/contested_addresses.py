@@ -1,0 +1,95 @@
+"""Which addresses of a machine other Nodes lay claim to: there we dial and see who answers."""
+
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from typing import Final
+
+from libs.common.machine import MachineFacts
+from libs.common.node_ips import parse_ip
+from libs.common.signing_request import SigningRequest
+from services.metadata.dial_targets import order_dial_targets
+from services.metadata.node_state import NodeState
+from services.metadata.requested_addresses import parse_requested_addresses
+
+MAX_DIALLED: Final = 4  # per request
+
+
+class AddressClaimIndex:
+    """Who claims which address, by whatever is known of each Node: written, attested, or last known.
+
+    It is brought up to date when it is asked, and only where something has changed since.
+    """
+
+    def __init__(self, get_state: Callable[[str], NodeState | None]) -> None:
+        self._get_state = get_state
+        self._changed: set[str] = set()
+        self._addresses: dict[str, frozenset[str]] = {}  # of each Node
+        self._claimants: dict[str, set[str]] = {}  # of each address
+
+    def update(self, name: str) -> None:
+        """Something else is known of that Node, or nothing any more."""
+        if self._get_state(name) is not None:
+            self._changed.add(name)
+        else:
+            self._changed.discard(name)
+            self._refresh(name)
+
+    def has_other_claimant(self, address: str, name: str) -> bool:
+        """Whether another Node than that one claims the address."""
+        while self._changed:
+            self._refresh(self._changed.pop())
+        claimants = self._claimants.get(address, ())
+        return len(claimants) > (name in claimants)
+
+    def _refresh(self, name: str) -> None:
+        known = self._get_state(name)
+        now = frozenset(_iter_claimed_addresses(known)) if known is not None else frozenset()
+        before = self._addresses.pop(name, frozenset())
+        if now:
+            self._addresses[name] = now
+        for address in before - now:
+            self._claimants[address].discard(name)
+            if not self._claimants[address]:
+                del self._claimants[address]
+        for address in now - before:
+            self._claimants.setdefault(address, set()).add(name)
+
+
+def find_contested_addresses(
+    request: SigningRequest, facts: MachineFacts, claims: AddressClaimIndex
+) -> tuple[str, ...]:
+    """Addresses that are asked for, attested by these facts, not dialled yet, and claimed by another Node.
+
+    The request is read only if there may be one: of most machines nobody else claims anything.
+    """
+    attested = set(_iter_machine_addresses(facts)) - {facts.node_ip}
+    claimed = sorted(address for address in attested if claims.has_other_claimant(address, request.node_name))
+    if not claimed:
+        return ()
+    asked_for = parse_requested_addresses(request)
+    return tuple(address for address in claimed if address in asked_for)[:MAX_DIALLED]
+
+
+def _iter_claimed_addresses(state: NodeState) -> Iterator[str]:
+    if state.node is None:
+        return
+    for written in state.node.status.addresses:
+        yield from _parse_dialable(written.address)
+    for text in state.node.provided_node_ip.split(",")[:2]:
+        yield from _parse_dialable(text.strip())
+    for facts in {id(one): one for one in (state.facts, state.last_known) if one is not None}.values():
+        yield from _iter_machine_addresses(facts)
+
+
+def _iter_machine_addresses(facts: MachineFacts) -> Iterator[str]:
+    yield facts.node_ip
+    for status in facts.addresses:
+        yield from _parse_dialable(status.address)
+
+
+@lru_cache(maxsize=8192)
+def _parse_dialable(text: str) -> tuple[str, ...]:
+    """The address in its one spelling, without prefix length; () for what is none or dialled by nobody."""
+    ip = parse_ip(text.split("/", maxsplit=1)[0])
+    found = order_dial_targets(str(ip), prefer_ipv6=False) if ip is not None else ()
+    return found if isinstance(found, tuple) else ()

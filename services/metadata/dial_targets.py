@@ -1,0 +1,28 @@
+"""Which addresses we dial to ask a Node's machine: the kubelet's provided-node-ip, if it is one."""
+
+from typing import Final
+
+from libs.common.machine import MachineFault
+from libs.common.node import PROVIDED_NODE_IP_ANNOTATION
+from libs.common.node_ips import InvalidNodeIP, parse_node_ips, pick_one_per_family
+
+STEP: Final = "provided-node-ip"
+
+
+def order_dial_targets(provided_node_ip: str, *, prefer_ipv6: bool) -> tuple[str, ...] | MachineFault:
+    """The address of each family, IPv4 first unless `prefer_ipv6`; () for a Node without any.
+
+    Such a Node is not ours (its kubelet runs without --cloud-provider=external): nobody is asked about it,
+    and it is the labeler who says why.
+    """
+    if not provided_node_ip:
+        return ()
+    ips = parse_node_ips(provided_node_ip)
+    if isinstance(ips, InvalidNodeIP):
+        return MachineFault(
+            kind="bad_node_ip",
+            step=STEP,
+            message=f"annotation {PROVIDED_NODE_IP_ANNOTATION}: {ips.reason}; it is written by the "
+            "node's kubelet",
+        )
+    return tuple(map(str, pick_one_per_family(ips, prefer_ipv6=prefer_ipv6)))

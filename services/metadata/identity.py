@@ -1,0 +1,101 @@
+"""Which machine bears a Node: facts of another machine must never be written to it.
+
+Talos's Nodename decides. Where it differs (kubelet's hostname-override), systemUUID may stand in, if nothing
+else lays claim to the machine. Without a Nodename we wait: an address alone, node-written, proves nothing.
+"""
+
+import ipaddress
+from collections.abc import Iterable
+from typing import Final, Literal
+
+import msgspec
+
+from libs.common.machine import MachineFacts, MachineFault
+from libs.common.node import Node
+from libs.common.system_uuid import normalize_uuid
+from services.metadata.dial_targets import order_dial_targets
+
+STEP: Final = "Nodename"
+
+
+class MachineIdentity(msgspec.Struct, frozen=True, kw_only=True):
+    """The machine that was asked bears this Node, and by what we know."""
+
+    method: Literal["nodename", "system-uuid"]
+    reason: str
+
+
+def verify(
+    node: Node, facts: MachineFacts, all_nodes: Iterable[Node] | None
+) -> MachineIdentity | MachineFault:
+    """Whether these facts are the Node's own. `others`: all Nodes (this one may be among them), None if not
+    all are known; it is walked only where names differ.
+    """
+    if not facts.node_name:
+        return MachineFault(
+            kind="not_found",
+            step=STEP,
+            message=f"the machine at {facts.node_ip} does not know its node name yet; waiting for it",
+        )
+    if facts.node_name == node.name:
+        return MachineIdentity(
+            method="nodename", reason=f"Talos at {facts.node_ip} says that it bears {node.name}"
+        )
+    why_not = _explain_uuid_mismatch(node, facts, all_nodes)
+    if why_not:
+        return _wrong_machine_fault(node, facts, why_not)
+    return MachineIdentity(
+        method="system-uuid",
+        reason=f"the machine at {facts.node_ip} calls itself {facts.node_name} (hostname-override?) "
+        f"but has the systemUUID of Node {node.name}, and no other Node claims it",
+    )
+
+
+def _explain_uuid_mismatch(node: Node, facts: MachineFacts, all_nodes: Iterable[Node] | None) -> str:
+    uuid = normalize_uuid(facts.system.uuid) if facts.system else ""
+    if not uuid:
+        return "it has no systemUUID that could tell it from others"
+    if normalize_uuid(node.status.node_info.system_uuid) != uuid:
+        return "its systemUUID is not this Node's either"
+    if all_nodes is None:
+        return "whether another Node claims it is not known yet"
+    addresses = _list_machine_addresses(facts)
+    for other in all_nodes:
+        if other.name != node.name and (claim := _describe_claim(other, facts.node_name, uuid, addresses)):
+            return f"Node {other.name} has its {claim} too"
+    return ""
+
+
+def _describe_claim(other: Node, node_name: str, uuid: str, addresses: frozenset[str]) -> str:
+    if other.name == node_name:
+        return "node name"
+    if normalize_uuid(other.status.node_info.system_uuid) == uuid:
+        return "systemUUID"
+    provided = order_dial_targets(other.provided_node_ip, prefer_ipv6=False)
+    claimed = {_normalize_address(address.address) for address in other.status.addresses}
+    if isinstance(provided, tuple):
+        claimed.update(provided)
+    shared = sorted(claimed & addresses)
+    return f"address {shared[0]}" if shared else ""
+
+
+def _list_machine_addresses(facts: MachineFacts) -> frozenset[str]:
+    return frozenset(_normalize_address(status.address) for status in facts.addresses) | {
+        _normalize_address(facts.node_ip)
+    }
+
+
+def _normalize_address(text: str) -> str:
+    """One spelling per address, without prefix length; a host name stays what it is."""
+    try:
+        return str(ipaddress.ip_interface(text).ip)
+    except ValueError:
+        return text
+
+
+def _wrong_machine_fault(node: Node, facts: MachineFacts, why: str) -> MachineFault:
+    return MachineFault(
+        kind="wrong_machine",
+        step=STEP,
+        message=f"the machine at {facts.node_ip} bears node {facts.node_name}, not {node.name}, and {why}",
+    )

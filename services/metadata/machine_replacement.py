@@ -1,0 +1,129 @@
+"""Who answers where a Node's machine should: whether that says that another machine has taken its place.
+
+Nothing is concluded from silence, an error, half an answer, or a discovery that may know nobody yet.
+"""
+
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from typing import Final
+
+import msgspec
+
+from libs.common.machine import ForeignMachine, MachineFacts, MachineFault
+from libs.common.node import Node
+from libs.common.node_ips import parse_ip
+from services.metadata.dial_targets import order_dial_targets
+
+MAX_ADDRESSES: Final = 8  # of one Node: others may write them, and each is dialled
+
+
+class Inconclusive(msgspec.Struct, frozen=True):
+    """Nothing follows from what was seen, and why."""
+
+    reason: str
+
+
+def list_expected_addresses(node: Node) -> tuple[str, ...] | Inconclusive:
+    """Where the Node's machine should answer: its provided node IPs, then what else is an InternalIP.
+
+    ExternalIPs are left out: a cloud may translate them, and no Talos need be behind them.
+    """
+    provided = order_dial_targets(node.provided_node_ip, prefer_ipv6=False)
+    if isinstance(provided, MachineFault) or not provided:
+        return Inconclusive("the Node has no node IP that is dialled")
+    found = dict.fromkeys(provided)
+    for written in node.status.addresses:
+        if written.type != "InternalIP":
+            continue
+        ip = parse_ip(written.address)
+        dialled = order_dial_targets(str(ip), prefer_ipv6=False) if ip is not None else ()
+        if isinstance(dialled, MachineFault) or not dialled:
+            return Inconclusive(f"its InternalIP {written.address[:80]!a} is none that is dialled")
+        found.update(dict.fromkeys(dialled))
+    if len(found) > MAX_ADDRESSES:
+        return Inconclusive(f"the Node has more than {MAX_ADDRESSES} addresses")
+    return tuple(found)
+
+
+def list_remaining_addresses(
+    node: Node, wrong_machines: Sequence[MachineFacts]
+) -> tuple[str, ...] | Inconclusive:
+    """The Node's other addresses, once all that were dialled so far were answered by other machines."""
+    addresses = list_expected_addresses(node)
+    if isinstance(addresses, Inconclusive):
+        return addresses
+    at = {facts.node_ip for facts in wrong_machines}
+    provided = order_dial_targets(node.provided_node_ip, prefer_ipv6=False)
+    if not set(provided if isinstance(provided, tuple) else ()) <= at:
+        return Inconclusive("not all of its node IPs are answered")
+    if why := _explain_no_other(node, wrong_machines):
+        return Inconclusive(why)
+    return tuple(address for address in addresses if address not in at)
+
+
+def judge_replacement(
+    node: Node,
+    answers: Mapping[str, MachineFacts | MachineFault],
+    *,
+    members: AbstractSet[str],
+    reachable_nodes: AbstractSet[str],
+) -> tuple[ForeignMachine, ...] | Inconclusive:
+    """One machine for each of the Node's addresses. `answers`: what was said there. `members`: the node names
+    that discovery knows. `reached`: of the Nodes whose machines say what they are.
+
+    Where machines lost their addresses to one another, as after a power cut without DHCP leases, they answer
+    in each other's place: one that is not found where its own Node says proves nothing. And a control plane
+    that has just started knows few members, or none: its list counts only if it names the machines that
+    answered, and most of those that are within reach.
+    """
+    addresses = list_expected_addresses(node)
+    if isinstance(addresses, Inconclusive):
+        return addresses
+    found = []
+    for address in addresses:
+        facts = answers.get(address)
+        if not isinstance(facts, MachineFacts):
+            return Inconclusive(f"at {address}: {facts.message if facts is not None else 'nobody was asked'}")
+        found.append(facts)
+    why = _explain_no_other(node, found) or _explain_discovery(node, found, members, reachable_nodes)
+    why = why or _explain_out_of_place(found, reachable_nodes)
+    return Inconclusive(why) if why else tuple(map(_make_another_machine, addresses, found))
+
+
+def _explain_no_other(node: Node, answered: Sequence[MachineFacts]) -> str:
+    for facts in answered:
+        if not facts.node_name:
+            return f"the machine at {facts.node_ip} does not know its node name yet"
+        if facts.node_name == node.name:
+            return f"the machine at {facts.node_ip} bears the node's name"
+    return ""
+
+
+def _explain_discovery(
+    node: Node, answered: Sequence[MachineFacts], members: AbstractSet[str], reached: AbstractSet[str]
+) -> str:
+    if node.name in members:
+        return f"discovery still knows a member {node.name}"
+    for facts in answered:
+        if facts.node_name not in members:
+            return f"discovery does not know {facts.node_name} either, which answers at {facts.node_ip}"
+    known = len(reached & members)
+    if reached and 2 * known <= len(reached):
+        return f"discovery knows only {known} of {len(reached)} machines that are within reach"
+    return ""
+
+
+def _explain_out_of_place(answered: Sequence[MachineFacts], reached: AbstractSet[str]) -> str:
+    for facts in answered:
+        if facts.node_name not in reached:
+            return f"the machine at {facts.node_ip} does not answer as Node {facts.node_name} itself"
+    return ""
+
+
+def _make_another_machine(address: str, facts: MachineFacts) -> ForeignMachine:
+    return ForeignMachine(
+        address=address,
+        node_name=facts.node_name,
+        uuid=facts.system.uuid if facts.system is not None else "",
+        queried_at=facts.queried_at,
+    )

@@ -1,0 +1,172 @@
+"""Watches machines, so that a change of one is known at once; up to a number of them, opened at a pace."""
+
+import asyncio
+import logging
+import math
+import random
+from collections import deque
+from collections.abc import Callable
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from libs.common import metrics
+from libs.common.delivery import backoff_seconds
+from services.metadata.query_machine import QuerySlots, TalosClient
+from services.metadata.talos_api.api import MachineUnavailable, WatchSnapshot
+
+log = logging.getLogger(__name__)
+
+_POLL_AFTER_END_SECONDS: Final = 5.0  # spread: a restarted endpoint ends hundreds of watches at once
+_MAX_QUEUE_SECONDS: Final = 30.0  # that a watch waits for a lull at most, before it takes its turn
+
+
+@dataclass(frozen=True, kw_only=True)
+class WatchCallbacks:
+    """Whom a watch tells, by the Node's name."""
+
+    on_opened: Callable[[str, WatchSnapshot], None]  # with what the machine looks like by now
+    on_changed: Callable[[str], None]
+    on_ended: Callable[[str, float], None]  # look within so many seconds
+
+
+class _QueuedWatch(NamedTuple):
+    since: float
+    given: asyncio.Future[None]
+
+
+class MachineWatcher:
+    """At most `limit` machines, in the order in which they were wanted. Opening yields to nodes that join:
+    it begins when no other machine was wanted for a while, and pauses while looks wait for a place.
+    """
+
+    def __init__(
+        self,
+        talos: TalosClient,
+        callbacks: WatchCallbacks,
+        *,
+        limit: int,
+        opened_after_seconds: float,
+        opened_per_second: float,
+        read_deadline_seconds: float,
+        slots: QuerySlots,
+        random: random.Random,
+    ) -> None:
+        self._talos = talos
+        self._callbacks = callbacks
+        self._limit = limit
+        self._quiet_period = opened_after_seconds
+        self._open_interval = 1.0 / opened_per_second
+        self._read_deadline = read_deadline_seconds
+        self._slots = slots
+        self._random = random
+        self._targets: dict[str, str] = {}  # node name -> address
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._ending: set[asyncio.Task[None]] = set()
+        self._queue: deque[_QueuedWatch] = deque()
+        self._queued = asyncio.Event()
+        self._last_target_at = -math.inf  # when a machine was last wanted, on the event loop's clock
+
+    def set_target(self, name: str, node_ip: str) -> None:
+        """Watch the machine at that address for that Node from now on; "" = no more."""
+        if self._targets.pop(name, None) is not None:
+            self._stop(name)
+        if not node_ip:
+            return
+        self._targets[name] = node_ip
+        self._last_target_at = _now()
+        if len(self._tasks) < self._limit:
+            self._start(name, node_ip)
+
+    async def open_queued(self) -> None:
+        """Let watches open one by one, at their pace, in a lull. Ends by cancellation."""
+        try:
+            while True:
+                await self._queued.wait()
+                await asyncio.sleep(self._seconds_until_quiet())
+                self._open_next()
+                if not self._queue:
+                    self._queued.clear()
+                await asyncio.sleep(self._open_interval)
+        finally:
+            await self._close()
+
+    def _seconds_until_quiet(self) -> float:
+        """Seconds: until no machine was wanted for long enough, or the first in turn has waited enough."""
+        waits_since = next((turn.since for turn in self._queue if not turn.given.done()), -math.inf)
+        return max(
+            0.0, min(self._last_target_at + self._quiet_period, waits_since + _MAX_QUEUE_SECONDS) - _now()
+        )
+
+    def _open_next(self) -> None:
+        if self._seconds_until_quiet() > 0:
+            return  # another machine was wanted meanwhile
+        while self._queue and (self._queue[0].given.done() or not self._slots.is_full):
+            turn = self._queue.popleft()
+            if not turn.given.done():
+                turn.given.set_result(None)
+                return
+
+    def _start(self, name: str, node_ip: str) -> None:
+        self._tasks[name] = asyncio.create_task(self._watch(name, node_ip), name=f"watch {name}")
+        metrics.TALOS_MACHINE_WATCHES.set(len(self._tasks))
+
+    def _stop(self, name: str) -> None:
+        task = self._tasks.pop(name, None)
+        if task is None:
+            return
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+        task.cancel()
+        if len(self._targets) > len(self._tasks):
+            waiting = next(other for other in self._targets if other not in self._tasks)
+            self._start(waiting, self._targets[waiting])
+        metrics.TALOS_MACHINE_WATCHES.set(len(self._tasks))
+
+    async def _watch(self, name: str, node_ip: str) -> None:
+        failures = 0
+        while True:
+            await self._wait_turn()
+            opened = False
+            try:
+                watch = self._talos.watch_machine(node_ip, read_deadline_seconds=self._read_deadline)
+                async with aclosing(watch):
+                    async for contents in watch:
+                        opened = True
+                        if contents is None:
+                            self._callbacks.on_changed(name)
+                        else:
+                            self._callbacks.on_opened(name, contents)
+                reason = "it ended"
+            except MachineUnavailable as unavailable:
+                reason = unavailable.fault.message
+            except Exception as error:
+                # Events are hostile input: what breaks our reading of one must not end the watching for ever.
+                log.exception("a watch ended in a way nobody foresaw", extra={"node": name})
+                reason = f"{type(error).__name__}: {error}"
+            log.debug("a machine is not watched", extra={"node": name, "reason": reason})
+            # A watch that does not open says as much as one that ends; a machine that can never be watched
+            # is looked at as often as all others.
+            if opened or not failures:
+                self._callbacks.on_ended(name, _POLL_AFTER_END_SECONDS * self._random.random())
+            failures = 1 if opened else failures + 1
+            await asyncio.sleep(backoff_seconds(failures, self._random.random()))
+
+    async def _wait_turn(self) -> None:
+        turn = _QueuedWatch(since=_now(), given=asyncio.get_running_loop().create_future())
+        self._queue.append(turn)
+        self._queued.set()
+        await turn.given
+
+    async def _close(self) -> None:
+        tasks = [*self._tasks.values(), *self._ending]
+        self._tasks.clear()
+        self._targets.clear()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        metrics.TALOS_MACHINE_WATCHES.set(0)
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

@@ -1,0 +1,56 @@
+"""What became of something said, and when it is said again."""
+
+import msgspec
+
+from libs.common.delivery import backoff_seconds
+from libs.common.events import EnrichedNode
+from libs.common.machine import MachineFault
+from services.metadata import poll_schedule
+from services.metadata.node_state import LONG_AGO, NodeState
+from services.metadata.poll_schedule import PollIntervals
+from services.metadata.poll_transitions import apply_poll_failure
+
+
+def apply_published(
+    state: NodeState, event: EnrichedNode, *, now: float, intervals: PollIntervals, jitter: float
+) -> NodeState:
+    """The stream holds it, or something newer."""
+    return msgspec.structs.replace(
+        state,
+        published=event,
+        republish_at=now + poll_schedule.delay_until_republish(intervals, jitter),
+        is_answered=event.observed_sequence >= state.observed_sequence,
+        publish_failures=0,
+        publish_after=LONG_AGO,
+    )
+
+
+def apply_publish_conflict(state: NodeState, event: EnrichedNode, *, now: float) -> NodeState:
+    """Somebody else spoke of the same observation: look again before saying it again."""
+    if state.observed_sequence > event.observed_sequence or not state.dial_targets:
+        return state
+    return msgspec.structs.replace(state, published=None, must_poll_first=True, next_poll_at=now)
+
+
+def apply_publish_failure(state: NodeState, *, now: float, jitter: float) -> NodeState:
+    """The bus did not take it."""
+    wait = backoff_seconds(state.publish_failures + 1, jitter)
+    return msgspec.structs.replace(
+        state, publish_failures=state.publish_failures + 1, publish_after=now + wait
+    )
+
+
+def apply_bus_reconnect(state: NodeState, *, now: float, jitter: float) -> NodeState:
+    """What could not be said may be said, within a second."""
+    return (
+        msgspec.structs.replace(state, publish_failures=0, publish_after=now + jitter)
+        if state.publish_failures
+        else state
+    )
+
+
+def apply_oversized_message(state: NodeState, why: str, *, now: float, jitter: float) -> NodeState:
+    """The facts make a message larger than any machine should: a fault of theirs, told without them."""
+    fault = MachineFault(kind="invalid", step="facts", message=why)
+    bad = apply_poll_failure(state, fault, began=state.polled_at, now=now, jitter=jitter)
+    return msgspec.structs.replace(bad, last_known=None)

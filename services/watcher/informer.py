@@ -1,0 +1,161 @@
+"""Keeps a store up to date with what the API server tells; passes on whom it concerns."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Collection
+from datetime import datetime
+from typing import Generic, NoReturn, Protocol
+
+import msgspec
+
+from libs.common import metrics
+from libs.common.delivery import TemporaryError
+from libs.common.kube_api.errors import Forbidden, KubeError
+from libs.common.kube_api.objects import UnreadableObject
+from libs.common.kube_api.watch_events import Bookmark, Changed, Deleted, ListSnapshot, WatchEvent
+from libs.common.node import Node, parse_resource_version
+from libs.common.service_spec import WATCHER
+from libs.common.signing_request import SigningRequest
+from libs.common.subjects import ROOT
+from services.watcher.kinds import Kind, ObjectT
+from services.watcher.store import Store
+
+log = logging.getLogger(__name__)
+
+
+class ObjectSource(Protocol[ObjectT]):
+    """Where objects are heard of: `kube_api.reflector.Reflector`, or a script of what it says."""
+
+    def problems(self) -> tuple[str, ...]:
+        """Why what was told may be out of date, in words for /readyz."""
+
+    def seconds_since_contact(self) -> float | None:
+        """Seconds since the API server last said anything, None before the first word."""
+
+    async def absent_as_of_version(self, name: str) -> str | None:
+        """The resourceVersion as of which no object has that name, None if one has. Raises KubeError."""
+
+    async def run(self, handle: Callable[[WatchEvent[ObjectT]], Awaitable[None]]) -> NoReturn:
+        """First a list, then changes; again a list whenever changes may have been missed."""
+
+
+ObjectSourceFactory = Callable[
+    [Callable[[UnreadableObject], None], Callable[[Exception], None]], ObjectSource[ObjectT]
+]
+
+
+class ObjectSources(msgspec.Struct, frozen=True, kw_only=True):
+    """Where each kind is heard of."""
+
+    nodes: ObjectSourceFactory[Node]
+    requests: ObjectSourceFactory[SigningRequest]
+
+
+class Informer(Generic[ObjectT]):
+    """One list and its watch, for as long as one term lasts."""
+
+    def __init__(
+        self,
+        kind: Kind[ObjectT],
+        source: ObjectSourceFactory[ObjectT],
+        store: Store[ObjectT],
+        *,
+        now: Callable[[], datetime],
+        on_rewound: Callable[[], None],
+        on_changed_names: Callable[[Collection[str]], None],
+    ) -> None:
+        """Both callbacks are called synchronously.
+
+        `on_changed_names` receives the names to reconcile, none included, after an event, a list or a failure.
+        `on_rewound` is called when a list is older than the known state.
+        """
+        self._kind = kind
+        self._source = source(self._on_unreadable, self._on_error)
+        self._store = store
+        self._now = now
+        self._on_rewound = on_rewound
+        self._on_changed_names = on_changed_names
+        self._unreadable: dict[str, str] = {}
+        self._last_error: Exception | None = None
+        # One at a time: many slow lists would take the connections that the renewals of the Lease need.
+        self._confirm_slot = asyncio.Semaphore(1)
+
+    @property
+    def is_failing(self) -> bool:
+        """Whether the last try to hear of it failed."""
+        return self._last_error is not None
+
+    def problems(self) -> tuple[str, ...]:
+        """Why the store may be out of date, in words for /readyz."""
+        problems = self._source.problems()
+        if problems and isinstance(self._last_error, Forbidden):
+            return (*problems, _describe_missing_rule(self._kind.resource))
+        return problems
+
+    async def run(self) -> NoReturn:
+        """Watch until cancelled."""
+        # Asked for when it is scraped: a quiet cluster tells nothing that happens, for hours, and is fresh.
+        metrics.WATCH_LAST_CONTACT.labels(self._kind.resource).set_function(self._last_heard)
+        await self._source.run(self._on_watch_event)
+
+    async def absent_as_of_version(self, name: str) -> int | None:
+        """Ask the API server, past the watch. Raises TemporaryError if it does not answer."""
+        try:
+            async with self._confirm_slot:
+                version = await self._source.absent_as_of_version(name)
+        except KubeError as error:
+            raise TemporaryError(
+                f"cannot confirm that a {self._kind.log_field} is gone", str(error)
+            ) from error
+        return None if version is None else parse_resource_version(version)
+
+    def _last_heard(self) -> float:
+        age = self._source.seconds_since_contact()
+        return 0.0 if age is None else self._now().timestamp() - age
+
+    async def _on_watch_event(self, event: WatchEvent[ObjectT]) -> None:
+        self._last_error = None
+        match event:
+            case ListSnapshot():
+                self._on_listed(event)
+            case Changed(item=changed):
+                if news := self._store.put(changed):
+                    self._on_changed_names(news)
+            case Deleted(item=deleted):
+                self._store.remove(deleted.name, deleted.metadata.resource_version)
+                self._on_changed_names((deleted.name,))
+            case Bookmark(resource_version=version):
+                self._store.advance_version(version)
+
+    def _on_listed(self, listed: ListSnapshot[ObjectT]) -> None:
+        known = self._store.last_resource_version
+        news = self._store.replace(listed.items, listed.unreadable, listed.resource_version)
+        self._unreadable = {n: why for n, why in self._unreadable.items() if n in listed.unreadable}
+        if self._store.last_resource_version < known:
+            self._on_rewound()
+        told = {"resource": self._kind.resource, "objects": len(listed.items), "changed": len(news)}
+        log.info("listed", extra=told)
+        self._on_changed_names(news)
+
+    def _on_unreadable(self, unreadable: UnreadableObject) -> None:
+        if self._unreadable.get(unreadable.name) != unreadable.reason:
+            log.error(
+                "an object cannot be read and is left out, the others are not",
+                extra={self._kind.log_field: unreadable.name, "reason": unreadable.reason},
+            )
+        metrics.PUBLISHED.labels(self._kind.subject.removeprefix(f"{ROOT}."), "unreadable").inc()
+        self._unreadable[unreadable.name] = unreadable.reason
+        self._store.mark_unreadable(unreadable.name)
+
+    def _on_error(self, error: Exception) -> None:
+        self._last_error = error
+        metrics.WATCH_RESTARTS.labels(self._kind.resource, type(error).__name__.lstrip("_")).inc()
+        log.warning("a watch is opened again", extra={"resource": self._kind.resource, "error": str(error)})
+        self._on_changed_names(())
+
+
+def _describe_missing_rule(plural: str) -> str:
+    """For who brings a new version to an old ClusterRole."""
+    right = next(right for right in WATCHER.policy_rules if right.resource == plural)
+    verbs = ", ".join(right.verbs)
+    return f"missing RBAC rule: apiGroups [{right.group!r}], resources [{plural}], verbs [{verbs}]"

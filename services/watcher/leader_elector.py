@@ -1,0 +1,234 @@
+"""Who leads: by the Lease, or without one by what the stream says."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from libs.common import metrics
+from libs.common.delivery import TemporaryError
+from libs.common.kube_api.errors import KubeError
+from libs.common.kube_api.lease_lock import LeaseDenial, LeaseGrant
+from libs.common.process.service import ServiceEnded
+from libs.common.settings.lease_times import RETRY_JITTER
+from services.watcher.bus_reachability import BusReachability
+from services.watcher.published_state import PublishedState
+
+log = logging.getLogger(__name__)
+_NEVER: Final = float("inf")
+
+
+class LeadershipLost(ServiceEnded):
+    """Somebody else may lead from now on; the text says why."""
+
+
+class Lock(Protocol):
+    """What election needs of `kube_api.lock.LeaseLock`."""
+
+    @property
+    def leading_until(self) -> float: ...
+
+    @property
+    def reported_at(self) -> float: ...
+
+    @property
+    def holder_reads_reports(self) -> bool: ...
+
+    async def report_standby(self) -> None: ...
+
+    async def try_acquire_or_renew(self, *, may_acquire: bool = True) -> LeaseGrant | LeaseDenial: ...
+
+    async def release(self) -> bool: ...
+
+
+class LeaderElector(Protocol):
+    """How one process comes to lead, stays it, and stops."""
+
+    async def acquire(self) -> int:
+        """Wait until we lead; return how many have led before, as far as that is known outside the stream."""
+
+    async def renew(self, on_renewed: Callable[[], None]) -> None:
+        """Call `renewed` at each renewal. Ends only by LeadershipLost."""
+
+    async def confirm_leadership(self) -> None:
+        """Ask whether we lead, because the stream says otherwise.
+
+        Raises LeadershipLost if we do not, TemporaryError if nobody answers.
+        """
+
+    async def release(self) -> None:
+        """Let the next one in."""
+
+    def problems(self) -> tuple[str, ...]:
+        """Why nobody can say who leads, in words for /readyz."""
+
+
+class LeaseElector:
+    """client-go's election: a Lease, its holder, and patience."""
+
+    def __init__(
+        self,
+        lock: Lock,
+        *,
+        retry_seconds: float,
+        clock: Callable[[], float],
+        jitter: Callable[[], float],
+        reachability: BusReachability,
+    ) -> None:
+        """`reach` says whether the bus answers here, and whether the leader is heard on it."""
+        self._reachability = reachability
+        self._lock = lock
+        self._retry_seconds = retry_seconds
+        self._clock = clock
+        self._jitter = jitter
+        self._holder = ""
+        self._silent_holder = ""
+        self._holder_since = float("-inf")
+        self._report_due = float("-inf")
+        self._is_leading = False
+        self._has_answer = False
+        self._last_error = ""
+        self._is_lost = False
+
+    async def acquire(self) -> int:
+        while True:
+            # A leader without the bus does nothing, and keeps others from leading.
+            answer = await self._try_acquire(take=self._reachability.may_lead())
+            if isinstance(answer, LeaseGrant):
+                metrics.LEADER.set(1)
+                self._is_lost = False
+                self._silent_holder = ""
+                self._is_leading = True
+                log.info("leading from now on", extra={"lease_transitions": answer.transitions})
+                return answer.transitions
+            await self._report_silence(answer)
+            await self._sleep(answer.seconds if answer is not None else _NEVER)
+
+    async def _report_silence(self, answer: LeaseDenial | None) -> None:
+        """Report to a leader that renews the Lease and publishes nothing: another watcher could lead.
+
+        Not to the reference controller, which holds the same Lease during a migration and publishes nothing.
+        """
+        now = self._clock()
+        misses = self._reachability.is_leader_silent(holder_seconds=now - self._holder_since)
+        is_silent = answer is not None and self._lock.holder_reads_reports and misses
+        self._silent_holder = answer.holder if answer is not None and is_silent else ""
+        if not is_silent or now < self._report_due:
+            return
+        self._report_due = now + self._reachability.report_seconds
+        try:
+            await self._lock.report_standby()
+        except KubeError as error:
+            log.info("cannot report a silent leader, will retry", extra={"error": str(error)})
+
+    async def renew(self, on_renewed: Callable[[], None]) -> None:
+        while True:
+            try:
+                # The last confirmed renewal counts, not one that hangs: others count from it too.
+                async with asyncio.timeout(self._lock.leading_until - self._clock()):
+                    await self._sleep()
+                    answer = await self._try_acquire()
+            except TimeoutError:
+                raise self._lose(f"it could not be renewed in time{self._error_suffix()}") from None
+            if isinstance(answer, LeaseDenial):
+                raise self._lose(f"{answer.holder or 'nobody'} holds it now")
+            if answer is not None:
+                self._step_down_if_cut_off()
+                on_renewed()
+
+    def _step_down_if_cut_off(self) -> None:
+        """The Lease stays where it is while no standby reports: then the bus is down for everybody."""
+        age = self._clock() - self._lock.reported_at
+        if self._reachability.must_step_down(reported_seconds_ago=age):
+            log.warning("stepping down: the bus does not answer here, and does answer a standby")
+            raise LeadershipLost("stepped down: the bus does not answer here, and does answer a standby")
+
+    async def confirm_leadership(self) -> None:
+        answer = await self._try_acquire()
+        if answer is None:
+            raise TemporaryError("whether we still lead cannot be asked", self._last_error)
+        if isinstance(answer, LeaseDenial):
+            raise self._lose(f"{answer.holder or 'nobody'} holds it now")
+
+    async def release(self) -> None:
+        self._is_leading = False
+        metrics.LEADER.set(0)
+        if not self._is_lost and await self._lock.release():
+            log.info("the Lease is released")
+
+    def problems(self) -> tuple[str, ...]:
+        if self._last_error:
+            return (f"the Lease cannot be read or written: {self._last_error}",)
+        if why := self._reachability.describe_problem(
+            is_leading=self._is_leading, silent_holder=self._silent_holder
+        ):
+            return (why,)
+        return () if self._has_answer else ("nobody has said yet who holds the Lease",)
+
+    async def _try_acquire(self, *, take: bool = True) -> LeaseGrant | LeaseDenial | None:
+        try:
+            answer = await self._lock.try_acquire_or_renew(may_acquire=take)
+        except KubeError as error:
+            if not self._last_error:
+                log.warning("the Lease cannot be read or written", extra={"error": str(error)})
+            self._last_error = str(error)
+            return None
+        self._last_error = ""
+        self._has_answer = True
+        if isinstance(answer, LeaseDenial) and answer.holder != self._holder:
+            self._holder, self._holder_since = answer.holder, self._clock()
+            log.info("standing by, another one leads", extra={"holder": answer.holder})
+        return answer
+
+    async def _sleep(self, at_most: float = _NEVER) -> None:
+        await asyncio.sleep(min(at_most, self._retry_seconds * (1 + (RETRY_JITTER - 1) * self._jitter())))
+
+    def _lose(self, why: str) -> LeadershipLost:
+        self._is_lost = (
+            True  # nothing to release, and the end must not wait for a server that does not answer
+        )
+        metrics.LEADER.set(0)
+        return LeadershipLost(f"the Lease is lost: {why}")
+
+    def _error_suffix(self) -> str:
+        return f" ({self._last_error})" if self._last_error else ""
+
+
+class StreamElector:
+    """Nothing but the stream says who leads: the latest to come does, the one before it stops at its word."""
+
+    def __init__(self, published: PublishedState, *, retry_seconds: float, silence_seconds: float) -> None:
+        """Who was outranked waits until no other leader was heard for `silence_seconds`."""
+        self._published = published
+        self._retry_seconds = retry_seconds
+        self._silence_seconds = silence_seconds
+        self._deposed_by = ""
+
+    async def acquire(self) -> int:
+        while self._deposed_by:
+            silent = self._silence_seconds - self._published.seconds_since_leader_heartbeat()
+            if silent <= 0:
+                break
+            await asyncio.sleep(silent)
+        self._deposed_by = ""
+        metrics.LEADER.set(1)
+        log.info("leading without a Lease from now on")
+        return 0
+
+    async def renew(self, on_renewed: Callable[[], None]) -> None:
+        while True:
+            await asyncio.sleep(self._retry_seconds)
+            on_renewed()
+
+    async def confirm_leadership(self) -> None:
+        leading = self._published.leader_heartbeat
+        self._deposed_by = leading.holder if leading is not None else "another watcher"
+        raise LeadershipLost(f"{self._deposed_by} publishes to this stream too, and came later")
+
+    async def release(self) -> None:
+        metrics.LEADER.set(0)
+
+    def problems(self) -> tuple[str, ...]:
+        if not self._deposed_by:
+            return ()
+        return (f"{self._deposed_by} publishes to this stream too; without a Lease there may be only one",)

@@ -1,0 +1,168 @@
+"""One term of leadership, from winning it to losing it; nothing but what the stream holds outlives it."""
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from typing import Final, NoReturn
+
+from libs.common.bus import BusError, NoStream
+from libs.common.delivery import TemporaryError
+from libs.common.node import Node
+from libs.common.ordered_publisher import OrderedPublisher
+from libs.common.process.service import Dependencies
+from libs.common.signing_request import SigningRequest
+from services.watcher.informer import ObjectSourceFactory, ObjectSources
+from services.watcher.kind_controller import KindController
+from services.watcher.kinds import CSR, NODE, Kind, ObjectT
+from services.watcher.leader_elector import LeaderElector
+from services.watcher.leader_epoch import LeaderEpoch
+from services.watcher.published_state import PublishedState
+from services.watcher.resync import Resync
+from services.watcher.settings import WatcherSettings
+from services.watcher.stall_detector import select_expected_durables
+from services.watcher.stats_collectors import NodeStatsCollector, StreamStatsCollector
+
+log = logging.getLogger(__name__)
+
+_REPUBLISH_STEPS: Final = 100  # of a round, at least
+_REPUBLISH_STEP_SECONDS: Final = 1.0
+
+
+class LeadershipTerm:
+    """Watches Nodes and CSRs, says what is news of them, keeps the stream complete, says that it leads."""
+
+    def __init__(
+        self,
+        dependencies: Dependencies,
+        settings: WatcherSettings,
+        *,
+        elector: LeaderElector,
+        lease_transitions: int,
+        published: PublishedState,
+        publisher: OrderedPublisher,
+        sources: ObjectSources,
+    ) -> None:
+        """`held` must be followed, and call `wake` when it changes."""
+        self._dependencies = dependencies
+        self._in_flight = settings.in_flight
+        self._resync_seconds = settings.resync_seconds
+        self._elector = elector
+        self._published = published
+        self._publisher = publisher
+        self._leader_epoch = LeaderEpoch(
+            published, identity=dependencies.identity, lease_transitions=lease_transitions
+        )
+        self._nodes = self._build_controller(NODE, sources.nodes)
+        self._requests = self._build_controller(CSR, sources.requests) if settings.watches_requests else None
+        self._resync = Resync(
+            dependencies,
+            elector=elector,
+            leader_epoch=self._leader_epoch,
+            published=published,
+            nodes=self._nodes,
+            requests=self._requests,
+            publisher=publisher,
+            heartbeat_ttl_seconds=settings.renew_deadline_seconds,
+        )
+        self._stream_stats = StreamStatsCollector(
+            dependencies.bus,
+            expected_durables=select_expected_durables(settings.controllers),
+            clock=dependencies.monotonic,
+            on_stats=self._resync.on_stats,
+        )
+        self._node_stats = NodeStatsCollector(lambda: self._nodes.objects, dependencies.now)
+        self._renewed = asyncio.Event()
+
+    def _build_controller(
+        self, kind: Kind[ObjectT], source: ObjectSourceFactory[ObjectT]
+    ) -> KindController[ObjectT]:
+        return KindController(
+            kind,
+            source,
+            self._dependencies,
+            published=self._published,
+            publisher=self._publisher,
+            in_flight=self._in_flight,
+            on_change=self.wake,
+            on_rewound=self._on_rewound,
+            on_no_stream=self._on_no_stream,
+            on_full=self._on_full,
+        )
+
+    def problems(self) -> tuple[str, ...]:
+        """Why the stream is not all that Kubernetes holds, in words for /readyz."""
+        return (
+            *self._published.problems(),
+            *self._resync.problems(),
+            *(problem for controller in self._controllers() for problem in controller.problems()),
+        )
+
+    def _controllers(self) -> Iterable[KindController[Node] | KindController[SigningRequest]]:
+        return (self._nodes,) if self._requests is None else (self._nodes, self._requests)
+
+    async def run(self) -> NoReturn:
+        """Lead until cancelled. Raises LeadershipLost, in a group with whatever else went wrong."""
+        async with asyncio.TaskGroup() as tasks:
+            for kind in self._controllers():
+                for running in kind.coroutines():
+                    tasks.create_task(running)
+            tasks.create_task(self._resync.run())
+            tasks.create_task(self._republish_periodically())
+            tasks.create_task(self._publish_heartbeats())
+            tasks.create_task(self._collect_stream_stats())
+            tasks.create_task(self._node_stats.run())
+            await self._elector.renew(self._renewed.set)
+        raise AssertionError("a leader leads until it is cancelled or loses the lead")
+
+    def wake(self) -> None:
+        """What the cluster or the stream holds has changed, or is no longer known."""
+        self._resync.wake()
+        self._node_stats.mark_changed()
+
+    def republish_fenced(self, subject: str) -> None:
+        """A former leader has published on this subject, and followers ignore it.
+
+        If we are the former leader, another one publishes it, or our next round does.
+        """
+        if self._leader_epoch.is_current:
+            for kind in self._controllers():
+                kind.republish_fenced(subject)
+
+    def _on_no_stream(self) -> None:
+        self._resync.restart()
+
+    def _on_full(self) -> None:
+        self._resync.request_growth()
+
+    def _on_rewound(self) -> None:
+        log.warning("the API server's resourceVersions went back (a restored etcd?): a new epoch begins")
+        self._leader_epoch.mark_rewound()
+        self._resync.wake()
+
+    async def _publish_heartbeats(self) -> NoReturn:
+        """At each renewal and only then: who hears nothing knows that the Lease was not renewed."""
+        while True:
+            await self._renewed.wait()
+            self._renewed.clear()
+            try:
+                await self._resync.publish_heartbeat()
+            except NoStream:
+                self._resync.restart()
+            except (BusError, TemporaryError) as error:
+                log.info("who leads cannot be said this time", extra={"error": str(error)})
+
+    async def _collect_stream_stats(self) -> NoReturn:
+        await self._resync.first_completed.wait()  # before, there may be no stream to look at
+        await self._stream_stats.run()
+
+    async def _republish_periodically(self) -> NoReturn:
+        await self._resync.first_completed.wait()
+        while True:
+            began, reached = self._dependencies.monotonic(), 0.0
+            while reached < 1.0:
+                await asyncio.sleep(min(_REPUBLISH_STEP_SECONDS, self._resync_seconds / _REPUBLISH_STEPS))
+                step = min(1.0, (self._dependencies.monotonic() - began) / self._resync_seconds)
+                for kind in self._controllers():
+                    kind.republish(since=reached, until=step)
+                reached = step
+            self._resync.request_verification()

@@ -1,0 +1,263 @@
+"""Says what is news of each object, in parallel over objects and in order for each, until it is said."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from datetime import datetime
+from typing import Final, Generic
+
+from libs.common import metrics, telemetry
+from libs.common.bus import BusError, NoStream, StreamFull
+from libs.common.delivery import TemporaryError, backoff_seconds
+from libs.common.events import EventError
+from libs.common.ordered_publisher import MAX_SUBJECTS, OrderedPublisher, PublishOutcome
+from libs.common.subjects import ROOT, subject_of
+from libs.common.trace_attributes import Attributes, event_attributes
+from services.watcher.kinds import Kind, ObjectT, ObservedEvent
+from services.watcher.publish_decider import PublishDecider
+from services.watcher.publish_decision import (
+    REPUBLISH_REASON,
+    FencingToken,
+    Publish,
+    Skip,
+)
+from services.watcher.published_state import PublishedState
+from services.watcher.store import Store
+from services.watcher.work_queue import WorkItem, WorkQueue, compute_cooldown
+
+log = logging.getLogger(__name__)
+
+EVICTION_GRACE_SECONDS: Final = (
+    5.0  # before the first word of what may lose its place to newer ones at any moment
+)
+
+
+class ObjectPublisher(Generic[ObjectT]):
+    """The mouth of one term for one kind; silent until it has a stamp, and again after `pause`."""
+
+    def __init__(
+        self,
+        kind: Kind[ObjectT],
+        store: Store[ObjectT],
+        *,
+        published: PublishedState,
+        publisher: OrderedPublisher,
+        in_flight: int,
+        now: Callable[[], datetime],
+        jitter: Callable[[], float],
+        absent_as_of: Callable[[str], Awaitable[int | None]],
+        on_settled: Callable[[], None] = lambda: None,
+        on_no_stream: Callable[[], None] = lambda: None,
+        on_full: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`absent_as_of` is the observer's; `on_settled` hears that an errand ended.
+
+        `on_no_stream` is called when there was no stream to publish to, `on_full` when a full stream refuses
+        an observation.
+        """
+        self._kind = kind
+        self._store = store
+        self._published = published
+        self._publisher = publisher
+        self._queue = WorkQueue(in_flight=in_flight)
+        self._jitter = jitter
+        self._decider = PublishDecider(kind, store, published, now=now, absent_as_of=absent_as_of)
+        self._on_settled = on_settled
+        self._on_no_stream = on_no_stream
+        self._on_full = on_full
+        self._token: FencingToken | None = None
+        self._tasks: asyncio.TaskGroup | None = None
+        self._last_error = ""
+        self._skipped: dict[str, str] = {}
+        self._traces: dict[str, Mapping[str, str]] = {}  # of each name's last word, while traces are on
+
+    @property
+    def is_round_complete(self) -> bool:
+        """Whether all that `say_all` named last has been said, or cannot be."""
+        return self._queue.is_round_complete
+
+    def problems(self) -> tuple[str, ...]:
+        """Why something is not said, in words for /readyz."""
+        if not self._last_error:
+            return ()
+        waiting = f"{self._queue.pending_count} observations of {self._kind.resource} wait to be published"
+        return (f"{waiting}: {self._last_error}",)
+
+    async def run(self) -> None:
+        """Carry out errands until cancelled."""
+        try:
+            async with asyncio.TaskGroup() as self._tasks:
+                self._start()
+                await asyncio.Event().wait()
+        finally:
+            self._tasks = None
+
+    def enqueue(self, names: Collection[str]) -> None:
+        """There is news of these."""
+        for name in names:
+            if self._published.get(self._kind, name) is None and self._store.may_be_evicted(name):
+                # Its requester asks without end. What has lost its place until then was never said, and so
+                # is not said to be gone either: each of the two words would stay in the stream for an hour.
+                asyncio.get_running_loop().call_later(EVICTION_GRACE_SECONDS, self._enqueue_if_present, name)
+            else:
+                self._enqueue(name)
+        self._start()
+
+    def _enqueue_if_present(self, name: str) -> None:
+        if self._store.get(name) is not None:
+            self._enqueue(name)
+            self._start()
+
+    def _enqueue(self, name: str) -> None:
+        self._queue.add(name)
+        if self._is_urgent(name):
+            self._queue.end_cooldown(name)
+
+    def enqueue_republish(self, names: Collection[str]) -> None:
+        """It is the turn of these in the resync."""
+        for name in names:
+            self._queue.add(name, force=True)
+        self._start()
+
+    def start_round(self, token: FencingToken, names: Collection[str]) -> None:
+        """Begin a round: all of these are said with this stamp, and from now on everything is."""
+        self._token = token
+        self._queue.start_round(names)
+        self._start()
+
+    def pause(self) -> None:
+        """Start nothing more until the next `say_all`: the stream may be another one."""
+        self._token = None
+
+    def _start(self) -> None:
+        while (
+            self._tasks is not None and self._token is not None and (errand := self._queue.get()) is not None
+        ):
+            self._tasks.create_task(self._run(errand, self._token))
+
+    async def _run(self, item: WorkItem, token: FencingToken) -> None:
+        said = False
+        try:
+            said = await self._decide_and_publish(item, token)
+        except (BusError, TemporaryError) as error:
+            self._schedule_retry(item.name, error)
+        except EventError as error:
+            self._skip(item.name, str(error))
+            self._finish(item.name, said)
+        else:
+            self._finish(item.name, said)
+        self._on_settled()
+        self._start()
+
+    async def _decide_and_publish(self, item: WorkItem, token: FencingToken) -> bool:
+        """Whether it was said."""
+        name = item.name
+        if self._store.get(name) is None:
+            self._skipped.pop(name, None)
+        match await self._decider.decide(name, token, force=item.force):
+            case Publish(event=event, reason=reason):
+                return await self._publish(name, event, reason)
+            case Skip(reason=reason):
+                self._skip(name, reason)
+        return False
+
+    async def _publish(self, name: str, event: ObservedEvent, reason: str) -> bool:
+        clock = asyncio.get_running_loop().time
+        began = clock()
+        with telemetry.span(
+            "watch event", links=self._take_trace_links(name), attributes=self._span_attributes(event)
+        ) as span:
+            span.set({"talosccm.reason": reason})
+            outcome = await self._send(name, event)
+            span.set({"talosccm.outcome": outcome.value})
+        if outcome is PublishOutcome.PUBLISHED:
+            self._published.record_published(event, self._publisher.last_sequence_of(subject_of(event)))
+            self._skipped.pop(name, None)
+        told: dict[str, object] = {
+            "event": type(event).__name__,
+            "reason": reason,
+            "outcome": outcome.value,
+        }
+        told |= {"attempt": 1 + self._queue.failure_count(name), "seconds": round(clock() - began, 4)}
+        again = reason == REPUBLISH_REASON  # every five minutes, of each object
+        log.log(
+            logging.DEBUG if again else logging.INFO,
+            self._kind.log_message,
+            extra=self._log_fields(name) | told,
+        )
+        return outcome is PublishOutcome.PUBLISHED
+
+    async def _send(self, name: str, event: ObservedEvent) -> PublishOutcome:
+        with self._publisher.publish_span(event) as span:
+            headers = telemetry.outgoing_headers()
+            outcome = await self._publisher.publish(event, headers=headers)
+            span.set({"talosccm.stream.seq": self._publisher.last_sequence_of(subject_of(event))})
+        if headers:
+            self._traces[name] = headers
+            if len(self._traces) > MAX_SUBJECTS:
+                del self._traces[next(iter(self._traces))]
+        return outcome
+
+    def _take_trace_links(self, name: str) -> tuple[Mapping[str, str], ...]:
+        """The trace of what was said of it before: a resync and a change name what they follow."""
+        headers = self._traces.pop(name, None)
+        return (headers,) if headers else ()
+
+    @staticmethod
+    def _span_attributes(event: ObservedEvent) -> Attributes:
+        return event_attributes(event) if telemetry.tracing_is_on() else {}
+
+    def _schedule_retry(self, name: str, error: Exception) -> None:
+        attempt = self._queue.mark_failed(name)
+        delay = backoff_seconds(attempt, self._jitter())
+        asyncio.get_running_loop().call_later(delay, self._retry, name)
+        if not self._last_error:  # an outage concerns every object: it is told once
+            log.warning(
+                "observations cannot be published", extra=self._log_fields(name) | {"error": str(error)}
+            )
+        self._last_error = str(error)
+        if isinstance(error, NoStream):
+            self._on_no_stream()
+        if isinstance(error, StreamFull):
+            self._on_full()
+
+    def _retry(self, name: str) -> None:
+        self._queue.retry(name)
+        self._start()
+
+    def _finish(self, name: str, is_published: bool) -> None:
+        self._queue.done(name, cool_down=is_published)
+        if is_published and self._is_urgent(name):
+            self._queue.end_cooldown(name)
+        elif is_published:
+            # A joining node is changed half a dozen times: by its kubelet, by controllers, by us. Its first
+            # word leaves at once, and so does its end; nobody waits for what comes in between, and every
+            # word costs each service about half a millisecond.
+            rest = compute_cooldown(self._queue.cooling_count, at_most=self._kind.max_cooldown_seconds)
+            asyncio.get_running_loop().call_later(rest, self._end_cooldown, name)
+        if self._last_error and not self._queue.failing_count:
+            self._last_error = ""
+            log.info("observations are published again", extra={"resource": self._kind.resource})
+
+    def _is_urgent(self, name: str) -> bool:
+        """Whether that object is gone, or another one than was last said, or followers ignore what was."""
+        found, held = self._store.get(name), self._published.get(self._kind, name)
+        known = self._kind.extract_object(held) if held is not None else None
+        is_void = self._published.is_fenced(self._kind, name)
+        return is_void or found is None or known is None or known.uid != found.uid
+
+    def _end_cooldown(self, name: str) -> None:
+        self._queue.end_cooldown(name)
+        self._start()
+
+    def _skip(self, name: str, reason: str) -> None:
+        if self._skipped.get(name) != reason:
+            self._skipped[name] = reason
+            metrics.PUBLISHED.labels(self._kind.subject.removeprefix(f"{ROOT}."), "skipped").inc()
+            log.error(
+                "an object cannot be published, the others are",
+                extra=self._log_fields(name) | {"reason": reason},
+            )
+
+    def _log_fields(self, name: str) -> dict[str, str]:
+        return {self._kind.log_field: name}

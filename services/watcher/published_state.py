@@ -1,0 +1,237 @@
+"""What the stream holds of observations, as far as the watcher must know to say only what is news."""
+
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from math import nan
+
+import msgspec
+
+from libs.common.bus import Message, StreamPosition, UnreadablePayload
+from libs.common.events import CsrGone, CsrObserved, Leading, NodeGone, NodeObserved, SnapshotComplete
+from libs.common.ordering import epoch_of, is_from_former_leader, stream_id_of
+from libs.common.stream_cache import DELETED_RETENTION, connection_problems
+from libs.common.subjects import SNAPSHOT, subject_of
+from services.watcher.kinds import Kind, ObjectT, ObservedEvent
+
+
+class _Entry(msgspec.Struct, frozen=True):
+    sequence: int
+    event: ObservedEvent | SnapshotComplete
+    is_fenced: bool = False  # of a former leader, behind a newer epoch: followers ignore it
+
+
+class PublishedState:
+    """A bus `Follower` that also takes the watcher's own word at once, before it comes back from the stream.
+
+    Smaller than a StreamCache: it ignores enriched messages, and keeps each own observation once, as the
+    published object. `learned` receives each sequence. `on_stream_replaced` is called for another stream ID,
+    `on_change` when following begins, is lost or has caught up, and when a leader heartbeat arrives.
+    `on_fenced_message` gets the subject of a message that followers ignore because it is out of date.
+    """
+
+    def __init__(
+        self,
+        *,
+        clock: Callable[[], float],
+        on_sequence: Callable[[str, int], None] = lambda subject, sequence: None,
+        on_stream_replaced: Callable[[], None] = lambda: None,
+        on_change: Callable[[], None] = lambda: None,
+        on_fenced_message: Callable[[str], None] = lambda subject: None,
+    ) -> None:
+        """`clock` is monotonic, in seconds."""
+        self._clock = clock
+        self._on_sequence = on_sequence
+        self._on_stream_replaced = on_stream_replaced
+        self._on_change = on_change
+        self._on_fenced_message = on_fenced_message
+        self._entries: dict[str, _Entry] = {}
+        self._replayed: set[str] = set()
+        self._opened = StreamPosition(stream_id="", last_sequence=0)
+        self._leader_heartbeat: Leading | None = None
+        self._leader_heartbeat_at = float("-inf")
+        self._followed_since = 0.0
+        self._follow_generation = 0
+        self._greatest_epoch = 0
+        self._sequence = 0  # up to which the stream was heard
+        self._replaying = True
+        self._disconnect_reason = "not connected yet"
+
+    @property
+    def stream_id(self) -> str:
+        """That of the stream which is followed; "" before the first."""
+        return self._opened.stream_id
+
+    @property
+    def follow_generation(self) -> int:
+        """Counts how often following began and has been read to its end; 0 while it is not.
+
+        Another one than before means that something may have been missed or lost meanwhile.
+        """
+        return 0 if self._disconnect_reason or self._replaying else self._follow_generation
+
+    @property
+    def greatest_epoch(self) -> int:
+        """The greatest epoch of any observation, snapshot or Leading heard in this incarnation."""
+        return self._greatest_epoch
+
+    @property
+    def leader_heartbeat(self) -> Leading | None:
+        """The last word of the leader with the greatest epoch, None if there was none in this incarnation."""
+        return self._leader_heartbeat
+
+    def seconds_since_leader_heartbeat(self) -> float:
+        """How long ago that was heard; infinite if never."""
+        return self._clock() - self._leader_heartbeat_at
+
+    def leader_silence_seconds(self) -> float:
+        """How long it has been followed without hearing a leader; NaN while it is not followed."""
+        return (
+            nan
+            if self.follow_generation == 0
+            else self._clock() - max(self._followed_since, self._leader_heartbeat_at)
+        )
+
+    def has_newer_leader(self, epoch: int, identity: str) -> bool:
+        """Whether somebody else has spoken with an epoch that is not below this one."""
+        said = self._leader_heartbeat
+        same = said is not None and said.epoch == epoch and said.holder != identity
+        return same or self._greatest_epoch > epoch
+
+    @property
+    def snapshot(self) -> SnapshotComplete | None:
+        """The last one that the stream holds."""
+        held = self._entries.get(SNAPSHOT)
+        return held.event if held is not None and isinstance(held.event, SnapshotComplete) else None
+
+    def problems(self) -> tuple[str, ...]:
+        """Why this is not what the stream holds, in words for /readyz."""
+        return connection_problems(self._disconnect_reason, replaying=self._replaying)
+
+    def get(self, kind: Kind[ObjectT], name: str) -> ObservedEvent | None:
+        """What was last said of that name."""
+        held = self._entries.get(f"{kind.subject}.{name}")
+        return held.event if held is not None and not isinstance(held.event, SnapshotComplete) else None
+
+    def is_fenced(self, kind: Kind[ObjectT], name: str) -> bool:
+        """Whether followers ignore the last message of that name and keep an older one."""
+        held = self._entries.get(f"{kind.subject}.{name}")
+        return held is not None and held.is_fenced
+
+    def objects(self, kind: Kind[ObjectT]) -> Iterator[tuple[str, str]]:
+        """Name and uid of each object that followers may hold.
+
+        These exist by the last message of their subject, or a void message says that they are gone.
+        """
+        for subject, held in self._entries.items():
+            event = held.event
+            if (found := kind.extract_object(event)) is not None:
+                yield found.name, found.uid
+            elif (
+                held.is_fenced
+                and isinstance(event, NodeGone | CsrGone)
+                and subject == f"{kind.subject}.{event.name}"
+            ):
+                yield event.name, event.uid
+
+    def names(self, kind: Kind[ObjectT]) -> set[str]:
+        """Names of the objects that followers may hold."""
+        return {name for name, _ in self.objects(kind)}
+
+    @property
+    def subject_count(self) -> int:
+        """Of how many subjects the stream holds what a watcher says."""
+        return len(self._entries)
+
+    def record_published(self, event: ObservedEvent | SnapshotComplete, sequence: int) -> None:
+        """We have published this ourselves, under this sequence."""
+        if event.stream_id == self.stream_id:
+            self._store(subject_of(event), event, sequence)
+
+    # ---- bus.Follower
+
+    def start_replay(self, position: StreamPosition) -> None:
+        another = position.stream_id != self._opened.stream_id
+        self._opened = position
+        self._follow_generation += 1
+        self._sequence = 0 if another else min(self._sequence, position.last_sequence)
+        self._replayed.clear()
+        self._replaying = True
+        self._disconnect_reason = ""
+        if another:
+            self._entries.clear()
+            self._greatest_epoch = 0
+            self._leader_heartbeat = None
+            self._on_stream_replaced()
+        # What lies beyond the stream's end was acknowledged once and went with a disk.
+        self._drop(
+            {subject for subject, held in self._entries.items() if held.sequence > position.last_sequence}
+        )
+        self._on_change()
+
+    def apply(self, message: Message) -> None:
+        if self._replaying:
+            self._replayed.add(message.subject)
+        self._on_sequence(message.subject, message.sequence)
+        is_new, self._sequence = message.sequence > self._sequence, max(message.sequence, self._sequence)
+        event = message.event
+        if isinstance(event, UnreadablePayload) or stream_id_of(event) != self.stream_id:
+            return  # no observation of this stream, whatever it is
+        match event:
+            case Leading():
+                self._apply_heartbeat(event)
+            case NodeObserved() | NodeGone() | CsrObserved() | CsrGone() | SnapshotComplete():
+                void = is_new and is_from_former_leader(event, self._greatest_epoch)
+                self._store(message.subject, event, message.sequence, is_fenced=void)
+                if isinstance(event, SnapshotComplete):
+                    self._drop(self._expired_deletions(message.published_at))
+            case _:
+                return  # what others made of it
+        if epoch_of(event) > self._greatest_epoch:
+            self._greatest_epoch = epoch_of(event)
+            self._on_change()
+
+    def finish_replay(self) -> None:
+        end = self._opened.last_sequence
+        self._drop(
+            {s for s, held in self._entries.items() if held.sequence <= end and s not in self._replayed}
+        )
+        self._replayed.clear()
+        self._replaying = False
+        self._followed_since = self._clock()
+        self._on_change()
+
+    def mark_disconnected(self, reason: str) -> None:
+        self._disconnect_reason = reason or "connection lost"
+        self._on_change()
+
+    def _apply_heartbeat(self, leading: Leading) -> None:
+        if (
+            self._leader_heartbeat is None or leading.epoch >= self._leader_heartbeat.epoch
+        ):  # else a former leader: ignored
+            self._leader_heartbeat = leading
+            self._leader_heartbeat_at = self._clock()
+            self._on_change()
+
+    def _store(
+        self, subject: str, event: ObservedEvent | SnapshotComplete, sequence: int, *, is_fenced: bool = False
+    ) -> None:
+        known = self._entries.get(subject)
+        if known is None or sequence > known.sequence:
+            self._entries[subject] = _Entry(sequence, event, is_fenced)
+        elif is_fenced and sequence == known.sequence:  # our own, behind another leader's
+            self._entries[subject] = _Entry(sequence, known.event, is_fenced)
+        else:
+            return
+        if is_fenced:
+            self._on_fenced_message(subject)
+
+    def _expired_deletions(self, now: datetime) -> set[str]:
+        return {
+            subject
+            for subject, held in self._entries.items()
+            if isinstance(held.event, NodeGone | CsrGone) and now - held.event.observed_at > DELETED_RETENTION
+        }
+
+    def _drop(self, subjects: set[str]) -> None:
+        for subject in subjects:
+            del self._entries[subject]  # aged out, or lost

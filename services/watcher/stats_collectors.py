@@ -1,0 +1,123 @@
+"""Shows how the queues, the stream and the Nodes stand, for as long as we lead; nobody waits for it."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from typing import Final, NoReturn
+
+from libs.common import metrics
+from libs.common.bus import Bus, BusError, StreamStats
+from libs.common.node import Node
+from services.watcher.node_stats import count_nodes
+from services.watcher.stall_detector import StallDetector, filter_relevant
+
+log = logging.getLogger(__name__)
+
+STATS_INTERVAL_SECONDS: Final = 15.0
+_NODE_STATS_INTERVAL_SECONDS: Final = 1.0
+_STREAM_GAUGES: Final = (
+    metrics.QUEUE_PENDING,
+    metrics.QUEUE_UNACKNOWLEDGED,
+    metrics.QUEUE_REDELIVERED,
+    metrics.QUEUE_STALLED,
+    metrics.STREAM_MESSAGES,
+    metrics.STREAM_BYTES,
+    metrics.STREAM_MAX_BYTES,
+    metrics.DEAD_LETTERS_STORED,
+)
+
+
+class StreamStatsCollector:
+    """A look at once, then every so often; what is not known any more is not shown."""
+
+    def __init__(
+        self,
+        bus: Bus,
+        *,
+        expected_durables: frozenset[str],
+        clock: Callable[[], float],
+        on_stats: Callable[[StreamStats], None] = lambda looked: None,
+        interval_seconds: float = STATS_INTERVAL_SECONDS,
+    ) -> None:
+        """`expected` are the durables that somebody must consume; `clock` is monotonic, in seconds.
+
+        `on_stats` receives each successful look.
+        """
+        self._bus = bus
+        self._expected = expected_durables
+        self._clock = clock
+        self._on_stats = on_stats
+        self._interval_seconds = interval_seconds
+        self._stall_detector = StallDetector()
+        self._last_error = ""
+
+    async def run(self) -> NoReturn:
+        """Look until cancelled; whatever fails is only told."""
+        try:
+            while True:
+                await self._collect()
+                await asyncio.sleep(self._interval_seconds)
+        finally:
+            _clear_gauges(_STREAM_GAUGES)
+
+    async def _collect(self) -> None:
+        try:
+            looked = await self._bus.stats()
+        except BusError as error:
+            _clear_gauges(_STREAM_GAUGES)
+            if not self._last_error:  # told once; what follows is the same outage
+                log.warning("the queues cannot be looked at", extra={"error": str(error)})
+            self._last_error = str(error)
+            return
+        self._last_error = ""
+        self._export(looked)
+        self._on_stats(looked)
+
+    def _export(self, stats: StreamStats) -> None:
+        queues = filter_relevant(stats.consumers, self._expected)
+        stalled = self._stall_detector.measure_stalls(queues, self._clock())
+        metrics.QUEUE_PENDING.set_series({(each.name,): each.pending for each in queues})
+        metrics.QUEUE_UNACKNOWLEDGED.set_series({(each.name,): each.unacknowledged for each in queues})
+        metrics.QUEUE_REDELIVERED.set_series({(each.name,): each.redelivered for each in queues})
+        metrics.QUEUE_STALLED.set_series({(name,): seconds for name, seconds in stalled.items()})
+        metrics.STREAM_MESSAGES.set_series({(): stats.messages})
+        metrics.STREAM_BYTES.set_series({(): stats.bytes})
+        metrics.STREAM_MAX_BYTES.set_series({(): stats.max_bytes})
+        metrics.DEAD_LETTERS_STORED.set_series({(): stats.dead_letters})
+
+
+class NodeStatsCollector:
+    """Counts the Nodes again when they have changed, at most once a second."""
+
+    def __init__(self, nodes: Callable[[], Iterable[Node] | None], now: Callable[[], datetime]) -> None:
+        """`nodes` gives None while nobody knows them."""
+        self._nodes = nodes
+        self._now = now
+        self._has_changed = True
+
+    def mark_changed(self) -> None:
+        """There is news of Nodes."""
+        self._has_changed = True
+
+    async def run(self) -> NoReturn:
+        """Count until cancelled."""
+        found = None
+        try:
+            while True:
+                nodes = self._nodes()
+                if nodes is not None:
+                    if self._has_changed or found is None:
+                        self._has_changed, found = False, count_nodes(nodes)
+                    metrics.NODES.set_series(
+                        {("usable",): found.usable, ("uninitialized",): found.uninitialized}
+                    )
+                    metrics.OLDEST_UNINITIALIZED.set_series({(): found.oldest_age_seconds(self._now())})
+                await asyncio.sleep(_NODE_STATS_INTERVAL_SECONDS)
+        finally:
+            _clear_gauges((metrics.NODES, metrics.OLDEST_UNINITIALIZED))
+
+
+def _clear_gauges(gauges: Iterable[metrics.OptionalGauge]) -> None:
+    for gauge in gauges:
+        gauge.set_series({})
